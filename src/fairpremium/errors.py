@@ -1,0 +1,71 @@
+"""The errors that a caller may want to catch; wrong arguments are plain ``ValueError``/``TypeError``.
+
+::
+
+    FairPremiumError
+    +-- RiskUnboundedError (ArithmeticError)     the corrected risk of a group has no minimum
+    +-- ConvergenceError (ArithmeticError)       a solver stopped before its gradient vanished
+    +-- NotIdentifiedError (ValueError)          the data do not tell what was asked
+    +-- UnattainableReferenceError (ValueError)  no reference distribution balances the portfolio
+    +-- BudgetExceededError (RuntimeError)       a report would cost more epsilon than is left
+    +-- ModelFileError (ValueError)              a file is not a model this version can read
+    +-- MissingExtraError (ImportError)          an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetExceededError",
+    "ConvergenceError",
+    "FairPremiumError",
+    "MissingExtraError",
+    "ModelFileError",
+    "NotIdentifiedError",
+    "RiskUnboundedError",
+    "UnattainableReferenceError",
+]
+
+
+class FairPremiumError(Exception):
+    """Base of all errors that fairpremium defines."""
+
+
+class RiskUnboundedError(FairPremiumError, ArithmeticError):
+    """The corrected risk of a group has no minimum in this sample.
+
+    Attributes
+    ----------
+    group : object
+        The group whose risk has no minimum.
+    effective_rows : float
+        How many rows with a known attribute would carry the same information about the group.
+    """
+
+    def __init__(self, message: str, *, group: object = None, effective_rows: float = float("nan")):
+        super().__init__(message)
+        self.group = group
+        self.effective_rows = effective_rows
+
+
+class ConvergenceError(FairPremiumError, ArithmeticError):
+    """A solver stopped before its gradient vanished."""
+
+
+class NotIdentifiedError(FairPremiumError, ValueError):
+    """The data do not identify the quantity that was asked for."""
+
+
+class UnattainableReferenceError(FairPremiumError, ValueError):
+    """No reference distribution over the groups balances premiums and losses."""
+
+
+class BudgetExceededError(FairPremiumError, RuntimeError):
+    """A report would cost more epsilon than the person's budget has left."""
+
+
+class ModelFileError(FairPremiumError, ValueError):
+    """A file is not a model that this version can read."""
+
+
+class MissingExtraError(FairPremiumError, ImportError):
+    """An optional dependency is not installed."""
