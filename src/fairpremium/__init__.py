@@ -1,1 +1,23 @@
+"""Discrimination-free insurance pricing when the sensitive attribute is never seen."""
+
+from fairpremium.models import LinearModel
+from fairpremium.noise import AnchorNoise, MarginNoise, RetestNoise, ValidationNoise
+from fairpremium.pricing import DiscriminationFreePricer, excess_risk_bound, plan, required_rows
+from fairpremium.privacy import Channel, RandomizedResponse, project_to_simplex
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AnchorNoise",
+    "Channel",
+    "DiscriminationFreePricer",
+    "LinearModel",
+    "MarginNoise",
+    "RandomizedResponse",
+    "RetestNoise",
+    "ValidationNoise",
+    "excess_risk_bound",
+    "plan",
+    "project_to_simplex",
+    "required_rows",
+]

@@ -1,0 +1,144 @@
+"""Rows in memory, and the one operation that estimators need: a sum of a function over blocks of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+Array = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.integer[Any]]
+Sums = tuple[Array, ...]
+
+_TASK_ROWS = 65_536  # rows that one thread sums before the partial sums are put in order
+
+
+class Block(NamedTuple):
+    """Some consecutive rows.
+
+    `report` holds codes into the reports of a channel, with the number of reports as the code of a
+    missing one, so that a table with one more column serves every row.
+    """
+
+    X: npt.NDArray[Any]  # (rows, features)
+    y: Array  # (rows,)
+    weight: Array | None  # (rows,) volumes, or None for ones
+    report: Codes  # (rows,)
+    part: Codes | None  # (rows,) number of the cross-validation part, or None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A portfolio in memory.
+
+    Parameters
+    ----------
+    X : array of shape (n, features)
+    y : array of shape (n,)
+    weight : array of shape (n,), optional
+        Volumes; None stands for ones.
+    report : integer array of shape (n,)
+        Codes of the reports; see `Block`.
+    part : integer array of shape (n,), optional
+        Cross-validation part of each row.
+    """
+
+    X: npt.NDArray[Any]
+    y: Array
+    weight: Array | None
+    report: Codes
+    part: Codes | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return int(self.X.shape[1])
+
+    def block(self, start: int, stop: int) -> Block:
+        """Return the rows start to stop."""
+        cut = slice(start, stop)
+        return Block(
+            self.X[cut],
+            self.y[cut],
+            None if self.weight is None else self.weight[cut],
+            self.report[cut],
+            None if self.part is None else self.part[cut],
+        )
+
+    def take(self, index: npt.NDArray[Any]) -> Rows:
+        """Return a copy of the rows with these positions, or where a mask is true."""
+        return Rows(
+            self.X[index],
+            self.y[index],
+            None if self.weight is None else self.weight[index],
+            self.report[index],
+            None if self.part is None else self.part[index],
+        )
+
+    def with_parts(self, part: Codes | None) -> Rows:
+        """Return the same rows with other cross-validation parts."""
+        return Rows(self.X, self.y, self.weight, self.report, part)
+
+    def fold(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
+        """Sum a function over blocks of rows.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a `Block` and returns a tuple of arrays whose sums over all blocks are wanted. It
+            runs in several threads at once and must not share what it writes to.
+        block_rows : int
+            Rows per block: small enough for the intermediate results to stay in the processor's cache.
+
+        Returns
+        -------
+        tuple of arrays
+
+        Notes
+        -----
+        Blocks are cut and partial sums are added in an order that depends on the number of rows
+        alone, so the result does not depend on the number of threads.
+        """
+        n = len(self)
+
+        def task(first: int) -> Sums:
+            last = min(first + _TASK_ROWS, n)
+            total: Sums | None = None
+            for start in range(first, last, block_rows):
+                sums = function(self.block(start, min(start + block_rows, last)))
+                total = sums if total is None else _add(total, sums)
+            assert total is not None
+            return total
+
+        starts = range(0, n, _TASK_ROWS)
+        if len(starts) == 1:
+            return task(0)
+        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
+            partial_sums = pool.map(task, starts)
+            total = next(partial_sums)
+            for sums in partial_sums:
+                total = _add(total, sums)
+            return total
+
+
+def _add(a: Sums, b: Sums) -> Sums:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()

@@ -1,0 +1,19 @@
+"""Ways to learn group prices from privatized reports, and the judge that compares them."""
+
+from fairpremium.corrections._inverse import GroupFit, fit_inverse, pad_missing
+from fairpremium.corrections._pooling import Judged
+from fairpremium.corrections._referee import corrected_risk
+from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
+from fairpremium.corrections._shares import estimate_shares
+
+__all__ = [
+    "GroupFit",
+    "Judged",
+    "Statistics",
+    "corrected_risk",
+    "estimate_shares",
+    "fit_inverse",
+    "pad_missing",
+    "portfolio_means",
+    "sandwich",
+]

@@ -1,0 +1,55 @@
+"""The corrected risk: an honest judge of any set of group prices that needs the reports alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.families import Family
+
+Array = npt.NDArray[np.float64]
+
+
+def corrected_risk(
+    family: Family,
+    y: Array,
+    best_estimate: Array,
+    report: npt.NDArray[Any],
+    table: Array,
+    weight: Array | None = None,
+) -> tuple[float, float]:
+    """Estimate the mean deviance of mu(x, D) under the true attribute, from the reports.
+
+    Parameters
+    ----------
+    family : Family
+    y : array of shape (n,)
+    best_estimate : array of shape (n, K)
+        mu(x_i, k), however it was fitted, on rows that the fit did not see.
+    report : integer array of shape (n,)
+        Codes of the reports; the number of reports stands for a missing one.
+    table : array of shape (K, reports + 1)
+        The inverse channel with a zero column for the missing report.
+    weight : array of shape (n,), optional
+
+    Returns
+    -------
+    risk, standard_error : float
+
+    Notes
+    -----
+    The risk of the paper's Lemma 4.2, as a mean over the volume that reported:
+
+        sum_i w_i sum_k T^-1[k, s_i] d(y_i, mu(x_i, k)) / sum_i w_i.
+
+    It is unbiased for every mu, and may be negative by chance when the noise is large.
+    """
+    reported = report < table.shape[1] - 1
+    w = reported.astype(float) if weight is None else np.where(reported, weight, 0.0)
+    loss = np.einsum("ik,ik->i", table.T[report], family.unit_deviance(y[:, None], best_estimate))
+    total = w.sum()
+    risk = float(w @ loss / total)
+    error = float(np.sqrt(np.sum((w * (loss - risk)) ** 2)) / total)
+    return risk, error

@@ -1,0 +1,20 @@
+"""Outcome distributions: what a loss can be, how far a price is from it, and how the mean is linked."""
+
+from fairpremium.families._domain import Domain
+from fairpremium.families._family import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie, get_family
+from fairpremium.families._link import Identity, Link, Log, Logit
+
+__all__ = [
+    "Bernoulli",
+    "Domain",
+    "Family",
+    "Gamma",
+    "Identity",
+    "Link",
+    "Log",
+    "Logit",
+    "Normal",
+    "Poisson",
+    "Tweedie",
+    "get_family",
+]

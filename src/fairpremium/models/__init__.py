@@ -1,0 +1,6 @@
+"""Hypothesis classes: what the group-specific prices f_k may look like."""
+
+from fairpremium.models._design import Design
+from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+
+__all__ = ["Design", "LinearModel", "LinearProblem", "prepare"]

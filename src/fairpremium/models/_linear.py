@@ -1,0 +1,163 @@
+"""Linear predictors: the (generalised) linear model class, with row weights of any sign."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from fairpremium.blocks import Rows
+from fairpremium.errors import ConvergenceError, RiskUnboundedError
+from fairpremium.families import Family, Normal
+from fairpremium.models._moments import Moments, compute_moments
+from fairpremium.models._newton import Minimum, Penalty, minimise
+from fairpremium.models._risk import SignedRisk, make_risk
+
+Array = npt.NDArray[np.float64]
+
+_SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
+_SAMPLE_ROWS = 50_000
+
+
+class LinearModel(BaseEstimator):  # type: ignore[misc]
+    """Linear model (normal family) or generalised linear model (all others).
+
+    Parameters
+    ----------
+    ridge : float
+        Adds ridge / 2 times the sum of squared coefficients of the standardised features (not the
+        intercept) to each group's risk, which is half the deviance summed over rows. For the normal
+        family it is scikit-learn's `Ridge(alpha=ridge)` on standardised features.
+    max_iter : int
+        Largest number of passes over the rows in one fit.
+    tol : float
+        Stop when a step changes the linear predictors by less than this, relative to their size.
+    """
+
+    def __init__(self, ridge: float = 0.0, max_iter: int = 100, tol: float = 1e-9):
+        self.ridge = ridge
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def check(self) -> None:
+        """Raise if a setting is out of range."""
+        if isinstance(self.ridge, bool) or not 0 <= self.ridge < np.inf:
+            raise ValueError(f"Got ridge={self.ridge!r}, but expected a finite number >= 0.")
+        if isinstance(self.max_iter, bool) or not self.max_iter >= 1:
+            raise ValueError(f"Got max_iter={self.max_iter!r}, but expected an integer >= 1.")
+        if not 0 < self.tol < 1:
+            raise ValueError(f"Got tol={self.tol!r}, but expected a number between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """The rows prepared for any number of linear fits: moments, unaware price and metric.
+
+    `metric` is the mean curvature of the portfolio, at the unaware price once that is known.
+    """
+
+    rows: Rows
+    family: Family
+    model: LinearModel
+    moments: Moments
+    metric: Array  # (q, q)
+    unaware: Array  # (q, 1), coefficients of the unaware price
+
+    @property
+    def ridge(self) -> Array | None:
+        """The ridge penalty in the coordinates of the moments."""
+        if self.model.ridge == 0:
+            return None
+        total = self.moments.total_weight
+        variance = np.diag(self.moments.gram) / total - (self.moments.gram[0] / total) ** 2
+        return self.model.ridge * np.diag(np.where(np.arange(self.moments.q) > 0, variance, 0.0))
+
+    def penalty(self, strength: float) -> Penalty:
+        """Return the penalty of a pooling strength."""
+        return Penalty(self.metric, strength, self.ridge)
+
+    def start(self, groups: int) -> Array:
+        """Return the unaware price for every group, shape (q, K)."""
+        return np.repeat(self.unaware, groups, axis=1)
+
+    def risk(self, table: Array, *, parts: bool = False) -> SignedRisk:
+        """Return the risk whose row weights are table[k, s_i] w_i, its parts kept apart if asked."""
+        if parts:
+            return make_risk(self.rows, self.moments, table, self.family)
+        moments = replace(self.moments, second=self.moments.by_report[None])
+        return make_risk(self.rows.with_parts(None), moments, table, self.family)
+
+    def sample(self, size: int, rng: np.random.Generator) -> LinearProblem:
+        """Return the problem with at most `size` random rows; squared loss needs no sampling."""
+        if isinstance(self.family, Normal) or len(self.rows) <= size:
+            return self
+        index = np.sort(rng.choice(len(self.rows), size, replace=False))
+        return replace(self, rows=self.rows.take(index))
+
+    def solve(self, table: Array, strength: float, groups: tuple[object, ...]) -> Minimum:
+        """Minimise the risk of the groups, pooled with a strength.
+
+        A large problem is solved on a random sample first, so that most passes see few rows.
+        """
+        start = self.start(len(table))
+        if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
+            sample = self.sample(_SAMPLE_ROWS, np.random.default_rng(0))
+            penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
+            with suppress(RiskUnboundedError, ConvergenceError):
+                start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
+        model = self.model
+        return minimise(
+            self.risk(table), self.penalty(strength), start, groups, max_iter=model.max_iter, tol=model.tol
+        )
+
+
+def prepare(
+    rows: Rows, n_codes: int, n_parts: int, family: Family, model: LinearModel, features: Sequence[str]
+) -> LinearProblem:
+    """Collect the moments in one pass and fit the unaware price.
+
+    Parameters
+    ----------
+    rows : Rows
+    n_codes : int
+        Number of reports plus one for the missing report.
+    n_parts : int
+        Number of cross-validation parts in `rows.part`; 1 if there are none.
+    family : Family
+    model : LinearModel
+    features : sequence of str
+        Names of the columns of `rows.X`, for messages.
+    """
+    moments = compute_moments(rows, n_codes, n_parts)
+    dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
+    if dropped:
+        warnings.warn(
+            f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
+            "them; their coefficients are set to zero, which changes no price on rows like these.",
+            UserWarning,
+            stacklevel=4,
+        )
+    metric = moments.gram / moments.total_weight
+    null = LinearProblem(rows, family, model, moments, metric, _null_model(moments, family))
+    unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
+    curvature = unaware.expansion.hessian.sum(axis=(0, 1))
+    return replace(null, unaware=unaware.B, metric=curvature / moments.total_weight)
+
+
+def _null_model(moments: Moments, family: Family) -> Array:
+    """Coefficients of the price that is the same for all: the link of the mean outcome."""
+    sums = moments.by_report.sum(axis=0)
+    mean = np.asarray(moments.y_center + sums[0, moments.q] / moments.total_weight)
+    if not family.mean.contains(mean):
+        raise ValueError(
+            f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
+            "are all outcomes zero, or all one?"
+        )
+    B = np.zeros((moments.q, 1))
+    B[0, 0] = family.link.predictor(mean)
+    return B

@@ -1,0 +1,207 @@
+"""Second moments of the rows, per report: all that squared loss needs, from one pass.
+
+With z = (1, standardised features) and the outcome y the pass collects, for each report s and each
+cross-validation part,
+
+    M_s = sum over rows with report s of  w (z, y)(z, y)'.
+
+The signed normal equations of group k are then sum_s T^-1[k, s] M_s, for any channel, any pooling
+strength and any cross-validation split without looking at a row again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block, Rows
+
+Array = npt.NDArray[np.float64]
+
+_SAMPLE_ROWS = 4096
+_COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this part of its variance
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Features on a scale of their own, z = (1, (x - center) / spread), redundant ones left out.
+
+    The scale only keeps the arithmetic accurate: every result is reported on the caller's scale.
+    """
+
+    center: Array  # (features,)
+    spread: Array  # (features,)
+    kept: npt.NDArray[np.intp]  # positions of the features in use
+
+    def matrix(self, X: npt.NDArray[Any]) -> Array:
+        """Compute z for each row: shape (rows, 1 + features in use)."""
+        Z = np.empty((len(X), 1 + len(self.kept)))
+        Z[:, 0] = 1.0
+        if len(self.kept) == X.shape[1]:
+            np.subtract(X, self.center, out=Z[:, 1:])
+            Z[:, 1:] /= self.spread
+        else:
+            np.subtract(X[:, self.kept], self.center[self.kept], out=Z[:, 1:])
+            Z[:, 1:] /= self.spread[self.kept]
+        return Z
+
+    def to_raw(self, B: Array) -> Array:
+        """Turn coefficients of z, shape (1 + features in use, K), into those of (1, x): (1 + features, K)."""
+        raw = np.zeros((1 + len(self.center), B.shape[1]))
+        raw[1 + self.kept] = B[1:] / self.spread[self.kept, None]
+        raw[0] = B[0] - self.center @ raw[1:]
+        return raw
+
+    def jacobian(self) -> Array:
+        """Matrix that turns one group's coefficients of z into those of (1, x)."""
+        return self.to_raw(np.eye(1 + len(self.kept)))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the rows; the last index of the first two axes of `second` is the missing report."""
+
+    coordinates: Coordinates
+    y_center: float
+    second: Array  # (parts, codes, q + 1, q + 1), of (z, y - y_center)
+    weights: Array  # (parts, codes), sums of w
+    squared_weights: Array  # (parts, codes), sums of w^2
+    counts: Array  # (parts, codes)
+
+    @property
+    def q(self) -> int:
+        """Number of coefficients of one group: the intercept and the features in use."""
+        return int(self.second.shape[-1]) - 1
+
+    @cached_property
+    def by_report(self) -> Array:
+        """Moments per report, summed over parts: shape (codes, q + 1, q + 1)."""
+        return np.asarray(self.second.sum(axis=0))
+
+    @cached_property
+    def gram(self) -> Array:
+        """Sum of w z z' over all rows."""
+        return np.asarray(self.by_report.sum(axis=0)[: self.q, : self.q])
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of all weights."""
+        return float(self.weights.sum())
+
+    def effective_rows(self, table: Array) -> Array:
+        """Compute (sum_i a_i)^2 / sum_i a_i^2 with a_i = table[k, s_i] w_i, for each group k."""
+        total = table @ self.weights.sum(axis=0)
+        squares = table**2 @ self.squared_weights.sum(axis=0)
+        return np.asarray(np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0))
+
+    def without(self, redundant: npt.NDArray[np.intp]) -> Moments:
+        """Return the moments without the features at these positions of z."""
+        stay = np.setdiff1d(np.arange(self.q + 1), redundant)
+        c = self.coordinates
+        kept = c.kept[np.setdiff1d(np.arange(len(c.kept)), redundant - 1)]
+        return Moments(
+            Coordinates(c.center, c.spread, kept),
+            self.y_center,
+            self.second[:, :, stay[:, None], stay],
+            self.weights,
+            self.squared_weights,
+            self.counts,
+        )
+
+
+def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
+    """Collect the moments of the rows in one pass.
+
+    Parameters
+    ----------
+    rows : Rows
+    n_codes : int
+        Number of reports plus one for the missing report.
+    n_parts : int
+        Number of cross-validation parts (`rows.part` counts from 0).
+    """
+    coordinates, y_center = _scale(rows)
+    q = 1 + rows.n_features
+    n_segments = n_parts * n_codes
+
+    def sums(block: Block) -> tuple[Array, Array, Array, Array]:
+        segment = block.report if block.part is None else block.part.astype(np.int64) * n_codes + block.report
+        counts = np.bincount(segment, minlength=n_segments)
+        order = np.argsort(segment.astype(np.uint16), kind="stable")
+        V = np.empty((len(order), q + 1))
+        V[:, 0] = 1.0
+        np.subtract(block.X[order], coordinates.center, out=V[:, 1:q])
+        V[:, q] = block.y[order] - y_center
+        if block.weight is None:
+            weights = squares = counts.astype(float)
+        else:
+            w = block.weight[order]
+            weights = np.bincount(segment, weights=block.weight, minlength=n_segments)
+            squares = np.bincount(segment, weights=block.weight**2, minlength=n_segments)
+            V *= np.sqrt(w)[:, None]
+        second = np.zeros((n_segments, q + 1, q + 1))
+        stop = 0
+        for i, count in enumerate(counts):
+            start, stop = stop, stop + count
+            if count:
+                segment_rows = V[start:stop]
+                second[i] = segment_rows.T @ segment_rows
+        return second, weights, squares, counts.astype(float)
+
+    second, weights, squares, counts = rows.fold(sums, block_rows=4096)
+    scale = np.concatenate([[1.0], 1 / coordinates.spread, [1.0]])  # the spread can wait until here
+    second *= np.outer(scale, scale)
+    shape = (n_parts, n_codes)
+    moments = Moments(
+        coordinates,
+        y_center,
+        second.reshape(*shape, q + 1, q + 1),
+        weights.reshape(shape),
+        squares.reshape(shape),
+        counts.reshape(shape),
+    )
+    redundant = find_redundant(moments.gram)
+    return moments.without(redundant) if len(redundant) else moments
+
+
+def find_redundant(gram: Array) -> npt.NDArray[np.intp]:
+    """Find the features that are linear combinations of those before them.
+
+    Parameters
+    ----------
+    gram : array of shape (q, q)
+        Second moments; the first column is the intercept.
+
+    Returns
+    -------
+    array of positions
+        Greedy Gauss elimination on the correlation scale: a column is redundant when what is left of
+        its variance is below 1e-10 of it.
+    """
+    scale = np.sqrt(np.diag(gram))
+    scale[scale == 0] = 1.0
+    left = gram / np.outer(scale, scale)
+    redundant = []
+    for j in range(len(left)):
+        pivot = left[j, j]
+        if pivot <= _COLLINEAR:
+            redundant.append(j)
+            continue
+        row = left[j] / np.sqrt(pivot)
+        left = left - np.outer(row, row)
+    return np.asarray(redundant, dtype=np.intp)
+
+
+def _scale(rows: Rows) -> tuple[Coordinates, float]:
+    """Take center and spread from evenly spaced rows: close enough to keep the arithmetic accurate."""
+    step = max(1, len(rows) // _SAMPLE_ROWS)
+    sample = np.asarray(rows.X[::step], dtype=np.float64)
+    center = sample.mean(axis=0)
+    spread = sample.std(axis=0)
+    tiny = 1e-12 * np.maximum(np.abs(center), np.finfo(float).tiny)
+    spread = np.where(spread > tiny, spread, 1.0)
+    return Coordinates(center, spread, np.arange(rows.n_features)), float(rows.y[::step].mean())

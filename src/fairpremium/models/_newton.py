@@ -1,0 +1,228 @@
+"""Newton's method for a signed risk: it finds a minimum or says that there is none.
+
+Signed weights make the risk non-convex in a finite sample, and for most families even unbounded below far
+away from the data. The estimator is the local minimum that descends from the unaware price. The
+solver therefore starts there, bounds its steps, checks that the Hessian is positive definite where it
+stops, and raises otherwise. It never changes a weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
+
+from fairpremium.errors import ConvergenceError, RiskUnboundedError
+from fairpremium.models._risk import Expansion, SignedRisk, SquaredRisk
+
+Array = npt.NDArray[np.float64]
+
+_DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
+_MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
+_FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Ridge and partial pooling.
+
+    Adds  strength / 2 * sum_k |b_k - mean(b)|^2_metric  +  1/2 * sum_k b_k' ridge b_k  to the risk, where
+    |d|^2_metric = d' metric d is the mean square of the deviation z'd over the portfolio, weighted by the
+    curvature of the loss, so that a strength counts in rows.
+    """
+
+    metric: Array  # (q, q), positive definite
+    strength: float = 0.0
+    ridge: Array | None = None  # (q, q)
+
+    def value(self, B: Array) -> float:
+        """Compute the penalty at B of shape (q, K)."""
+        deviation = B - B.mean(axis=1, keepdims=True)
+        value = 0.5 * self.strength * float(np.sum(deviation * (self.metric @ deviation)))
+        return value if self.ridge is None else value + 0.5 * float(np.sum(B * (self.ridge @ B)))
+
+    def gradient(self, B: Array) -> Array:
+        """Compute the gradient of the penalty, shape (q, K)."""
+        gradient = self.strength * (self.metric @ (B - B.mean(axis=1, keepdims=True)))
+        return np.asarray(gradient if self.ridge is None else gradient + self.ridge @ B)
+
+    def hessian(self, groups: int) -> Array:
+        """Compute the Hessian of the penalty, shape (K q, K q), groups outermost."""
+        centering = np.eye(groups) - 1.0 / groups
+        hessian = self.strength * np.kron(centering, self.metric)
+        return np.asarray(hessian if self.ridge is None else hessian + np.kron(np.eye(groups), self.ridge))
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the solver stopped."""
+
+    B: Array  # (q, K)
+    hessian: Array  # (K q, K q), of risk plus penalty
+    expansion: Expansion  # of the risk at B or next to it, per part
+
+
+def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
+    """Assemble the Hessian of risk plus penalty for all groups, shape (K q, K q)."""
+    blocks = expansion.hessian.sum(axis=0)  # (K, q, q)
+    K, q = blocks.shape[:2]
+    joint = penalty.hessian(K)
+    for k in range(K):
+        joint[k * q : (k + 1) * q, k * q : (k + 1) * q] += blocks[k]
+    return joint
+
+
+def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> float:
+    """Compute the smallest eigenvalue of the joint Hessian relative to the portfolio's curvature."""
+    return float(eigvalsh(_whiten(joint, metric), subset_by_index=[0, 0])[0]) / total_weight
+
+
+def is_definite(joint: Array, metric: Array, total_weight: float) -> bool:
+    """Tell whether the joint Hessian is positive definite beyond rounding."""
+    return smallest_curvature(joint, metric, total_weight) > _DEFINITE
+
+
+def newton_point(expansion: Expansion, penalty: Penalty, B: Array) -> Array | None:
+    """Minimise the quadratic model at B; None if it has no minimum. Returns shape (q, K)."""
+    joint = joint_hessian(expansion, penalty)
+    try:
+        factor = cho_factor(joint)
+    except LinAlgError:
+        return None
+    gradient = expansion.gradient.sum(axis=0) + penalty.gradient(B)
+    return np.asarray(B - cho_solve(factor, gradient.T.ravel()).reshape(B.shape[::-1]).T)
+
+
+def minimise(
+    risk: SignedRisk,
+    penalty: Penalty,
+    start: Array,
+    groups: tuple[object, ...],
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-9,
+) -> Minimum:
+    """Minimise risk plus penalty.
+
+    Parameters
+    ----------
+    risk : SignedRisk
+    penalty : Penalty
+    start : array of shape (q, K)
+        The unaware price in every column, or a nearby solution.
+    groups : tuple
+        Labels, for messages.
+    max_iter : int
+        Largest number of passes.
+    tol : float
+        Stop when a step changes the linear predictors by less than this, root mean square, relative to
+        their own size.
+
+    Raises
+    ------
+    RiskUnboundedError
+        There is no minimum near the start.
+    ConvergenceError
+        `max_iter` passes were not enough.
+    """
+    total = risk.moments.total_weight
+    quadratic = isinstance(risk, SquaredRisk)
+    B, damping, last = np.array(start), 1.0, np.inf
+    expansion = risk.expand(B)
+    joint, joint_at = joint_hessian(expansion, penalty), B
+    value = float(expansion.value.sum()) + penalty.value(B)
+    for _ in range(max_iter):
+        gradient = expansion.gradient.sum(axis=0) + penalty.gradient(B)
+        step, definite = _step(joint, gradient, penalty.metric, total)
+        if quadratic and not definite:
+            raise _unbounded(risk, expansion, penalty, groups)
+        length = _rms(step, risk)
+        if length <= tol * (1.0 + _rms(B, risk)):
+            if not quadratic and _rms(B - joint_at, risk) > 1e-3:
+                expansion = risk.expand(B)
+                joint = joint_hessian(expansion, penalty)
+            if not is_definite(joint, penalty.metric, total):
+                raise _unbounded(risk, expansion, penalty, groups)
+            return Minimum(B + step, joint, expansion)
+        if not quadratic:
+            step *= damping * min(1.0, _MAX_STEP / length)
+        # one Hessian serves several steps while each is at most a tenth of the one before
+        refresh = not quadratic and (not definite or length > 0.1 * last)
+        candidate = B + step
+        trial = risk.expand(candidate, hessian=refresh)
+        trial_value = float(trial.value.sum()) + penalty.value(candidate)
+        rounding = 1e-12 * max(abs(value), abs(trial_value))
+        lower = trial_value <= value + 1e-4 * float(np.sum(gradient * step)) + rounding
+        if not lower and joint_at is not B:  # an old Hessian misled us: look again from here
+            expansion = risk.expand(B)
+            joint, joint_at, last = joint_hessian(expansion, penalty), B, np.inf
+            continue
+        if not lower:
+            damping /= 2
+            continue
+        B, value, last, damping = candidate, trial_value, length, min(1.0, 4 * damping)
+        if refresh:
+            expansion = trial
+            joint, joint_at = joint_hessian(trial, penalty), B
+        else:
+            expansion = Expansion(trial.value, trial.gradient, expansion.hessian)
+        if not quadratic and _rms(B - start, risk) > _FAR_AWAY:
+            raise _unbounded(risk, expansion, penalty, groups)
+    raise ConvergenceError(
+        f"The solver did not converge in {max_iter} passes. Scale extreme features down, or add pooling or ridge."
+    )
+
+
+def _whiten(joint: Array, metric: Array) -> Array:
+    """Turn to coordinates in which the portfolio's curvature is the identity, group by group."""
+    q = len(metric)
+    K = len(joint) // q
+    L = cholesky(metric, lower=True)
+    left = solve_triangular(L, joint.reshape(K, q, K * q).transpose(1, 0, 2).reshape(q, -1), lower=True)
+    left = left.reshape(q, K, K * q).transpose(1, 0, 2).reshape(K * q, K * q)
+    right = solve_triangular(L, left.T.reshape(K, q, K * q).transpose(1, 0, 2).reshape(q, -1), lower=True)
+    white = right.reshape(q, K, K * q).transpose(1, 0, 2).reshape(K * q, K * q)
+    return np.asarray((white + white.T) / 2)
+
+
+def _step(joint: Array, gradient: Array, metric: Array, total: float) -> tuple[Array, bool]:
+    """Compute a descent step; where the Hessian is not positive definite, bend it until it is."""
+    g = gradient.T.ravel()
+    shape = gradient.shape[::-1]
+    try:
+        step, definite = -cho_solve(cho_factor(joint), g), True
+    except LinAlgError:
+        K = shape[0]
+        values, vectors = eigh(_whiten(joint, metric))
+        L = np.kron(np.eye(K), cholesky(metric, lower=True))
+        white = solve_triangular(L, g, lower=True)
+        bent = np.maximum(np.abs(values), 1e-3 * total)
+        step, definite = -solve_triangular(L.T, vectors @ ((vectors.T @ white) / bent), lower=False), False
+    return step.reshape(shape).T, definite
+
+
+def _rms(B: Array, risk: SignedRisk) -> float:
+    """Root mean square of the linear predictors z'b over the portfolio, the largest over groups."""
+    gram = risk.moments.gram / risk.moments.total_weight
+    return float(np.sqrt(np.maximum(np.einsum("ik,ij,jk->k", B, gram, B), 0).max()))
+
+
+def _unbounded(
+    risk: SignedRisk, expansion: Expansion, penalty: Penalty, groups: tuple[object, ...]
+) -> RiskUnboundedError:
+    """Name the group whose own Hessian is least definite."""
+    blocks = expansion.hessian.sum(axis=0)
+    total = risk.moments.total_weight
+    curvature = [smallest_curvature(block, penalty.metric, total) for block in blocks]
+    k = int(np.argmin(curvature))
+    rows = float(risk.moments.effective_rows(risk.table)[k])
+    return RiskUnboundedError(
+        f"The corrected risk of group {groups[k]!r} has no minimum: after undoing the noise the group is worth "
+        f"{rows:,.0f} effective rows, too few for {risk.q} coefficients (smallest relative curvature "
+        f"{curvature[k]:.2g}). What helps: more data, a less noisy channel, fewer features, pooling > 0, or a ridge "
+        "(model=LinearModel(ridge=...)).",
+        group=groups[k],
+        effective_rows=rows,
+    )

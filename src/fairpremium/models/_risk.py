@@ -1,0 +1,183 @@
+"""The signed risk of K linear predictors, and its local quadratic models.
+
+    R(b_1, ..., b_K) = sum_i sum_k  table[k, s_i] w_i loss(y_i, z_i' b_k)
+
+where table[k, s] is the weight that a row with report s has for group k (the inverse channel for the
+paper's estimator, an indicator for the true attribute, ones for the unaware price). Weights may be
+negative. Two implementations give the same `Expansion`: squared loss from the moments, without a pass,
+and any other family by one pass over the rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block, Rows
+from fairpremium.families import Family, Normal
+from fairpremium.models._moments import Coordinates, Moments
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Value, gradient and Hessian of the risk at one point, per cross-validation part and group."""
+
+    value: Array  # (parts, K)
+    gradient: Array  # (parts, q, K)
+    hessian: Array  # (parts, K, q, q); empty if it was not asked for
+
+    def total(self) -> Expansion:
+        """Sum over the parts."""
+        return self.select(np.ones(len(self.value), dtype=bool))
+
+    def select(self, parts: npt.NDArray[np.bool_]) -> Expansion:
+        """Sum over some of the parts."""
+        return Expansion(
+            self.value[parts].sum(axis=0, keepdims=True),
+            self.gradient[parts].sum(axis=0, keepdims=True),
+            self.hessian[parts].sum(axis=0, keepdims=True),
+        )
+
+
+class SignedRisk(ABC):
+    """The risk of K linear predictors under signed row weights."""
+
+    moments: Moments
+    table: Array  # (K, codes)
+    family: Family
+
+    @property
+    def n_groups(self) -> int:
+        """Number of linear predictors."""
+        return len(self.table)
+
+    @property
+    def q(self) -> int:
+        """Number of coefficients of one predictor."""
+        return self.moments.q
+
+    @abstractmethod
+    def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
+        """Expand the risk at coefficients B of shape (q, K), for all groups in one pass."""
+
+    @abstractmethod
+    def deviance(self, B: Array) -> Array:
+        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per part for many coefficients.
+
+        Parameters
+        ----------
+        B : array of shape (parts, candidates, q, K)
+            Coefficients to be judged on each part.
+
+        Returns
+        -------
+        array of shape (parts, candidates)
+        """
+
+
+class SquaredRisk(SignedRisk):
+    """Half the squared error; a quadratic function, so that one expansion is exact everywhere."""
+
+    def __init__(self, moments: Moments, table: Array):
+        self.moments, self.table, self.family = moments, table, Normal()
+        q = moments.q
+        weighted = np.einsum("ks,fsij->fkij", table, moments.second)
+        self._gram = weighted[:, :, :q, :q]  # (parts, K, q, q)
+        self._cross = weighted[:, :, :q, q]  # (parts, K, q)
+        self._square = weighted[:, :, q, q]  # (parts, K)
+
+    def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
+        """Expand the risk at B."""
+        b = self._shifted(B).T  # (K, q)
+        product = np.einsum("fkij,kj->fki", self._gram, b)
+        value = 0.5 * (self._square + np.einsum("ki,fki->fk", b, product - 2 * self._cross))
+        return Expansion(value, np.swapaxes(product - self._cross, 1, 2), self._gram)
+
+    def deviance(self, B: Array) -> Array:
+        """Compute the signed sums of squared errors per part."""
+        b = np.swapaxes(self._shifted(B), 2, 3)  # (parts, candidates, K, q)
+        product = np.einsum("fkij,fckj->fcki", self._gram, b) - 2 * self._cross[:, None]
+        return np.asarray(self._square.sum(axis=1)[:, None] + np.einsum("fcki,fcki->fc", b, product))
+
+    def _shifted(self, B: Array) -> Array:
+        b = np.array(B, dtype=np.float64)
+        b[..., 0, :] -= self.moments.y_center  # the moments hold y - y_center
+        return b
+
+
+class GlmRisk(SignedRisk):
+    """Half the deviance of any family, summed over the rows."""
+
+    def __init__(self, rows: Rows, moments: Moments, table: Array, family: Family):
+        self.rows, self.moments, self.table, self.family = rows, moments, table, family
+        self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
+        self._parts = len(moments.second) if rows.part is not None else 1
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Scale of the features."""
+        return self.moments.coordinates
+
+    def row_weights(self, block: Block) -> Array:
+        """Compute table[k, s_i] w_i for the rows of a block: shape (rows, K)."""
+        weights = self._row_table[block.report]
+        return weights if block.weight is None else weights * block.weight[:, None]
+
+    def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
+        """Expand the risk at B."""
+        K, q = self.n_groups, self.q
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            Z = self.coordinates.matrix(block.X)
+            a = self.row_weights(block)
+            loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ B)
+            pieces = []
+            for rows in _segments(block, self._parts):
+                z, weight = Z[rows], a[rows]
+                gradient = z.T @ (weight * slope[rows])  # (q, K)
+                value = (weight * loss[rows]).sum(axis=0)  # (K,)
+                if hessian:
+                    wide = (z[:, None, :] * (weight * curvature[rows])[:, :, None]).reshape(-1, K * q)
+                    second = (z.T @ wide).reshape(q, K, q).transpose(1, 0, 2)
+                else:
+                    second = np.empty((0, q, q))
+                pieces.append((value, gradient, second))
+            return tuple(np.stack(x) for x in zip(*pieces, strict=True))
+
+        return Expansion(*self.rows.fold(sums, block_rows=2048))
+
+    def deviance(self, B: Array) -> Array:
+        """Compute the signed sums of unit deviances per part."""
+        _parts, candidates, q, K = B.shape
+        flat = np.ascontiguousarray(B.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            Z = self.coordinates.matrix(block.X)
+            a = self.row_weights(block)
+            out = np.empty((self._parts, candidates))
+            for part, rows in enumerate(_segments(block, self._parts)):
+                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                    mu = self.family.link.mean_of(Z[rows] @ flat[part]).reshape(-1, candidates, K)
+                    deviance = self.family.unit_deviance(block.y[rows, None, None], mu)
+                out[part] = np.einsum("ick,ik->c", deviance, a[rows])
+            return (out,)
+
+        return self.rows.fold(sums, block_rows=2048)[0]
+
+
+def make_risk(rows: Rows, moments: Moments, table: Array, family: Family) -> SignedRisk:
+    """Choose the implementation: squared loss needs the moments alone."""
+    if isinstance(family, Normal):
+        return SquaredRisk(moments, table)
+    return GlmRisk(rows, moments, table, family)
+
+
+def _segments(block: Block, parts: int) -> list[slice | npt.NDArray[np.intp]]:
+    if block.part is None or parts == 1:
+        return [slice(None)]
+    return [np.flatnonzero(block.part == part) for part in range(parts)]

@@ -1,0 +1,148 @@
+"""Reference distributions P*: the weights that the groups' prices get in the premium."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import softmax
+
+from fairpremium.errors import NotIdentifiedError, UnattainableReferenceError
+
+Array = npt.NDArray[np.float64]
+Reference = str | Mapping[Any, float]
+
+NAMES = ("marginal", "uniform", "balanced")
+
+
+def check_reference(reference: Any, groups: tuple[Any, ...]) -> Array | None:
+    """Return the weights of a reference that does not depend on data, None for one that does.
+
+    Raises
+    ------
+    ValueError
+        If the reference is unknown, names other groups, or is not a distribution.
+    """
+    if isinstance(reference, str):
+        if reference not in NAMES:
+            raise ValueError(
+                f"Got reference={reference!r}, but expected one of {list(NAMES)} or a dict from group to weight."
+            )
+        return np.full(len(groups), 1 / len(groups)) if reference == "uniform" else None
+    if not isinstance(reference, Mapping):
+        raise TypeError(
+            f"Got reference of type {type(reference).__name__}, but expected one of {list(NAMES)} or a dict "
+            "from group to weight."
+        )
+    if set(reference) != set(groups):
+        raise ValueError(
+            f"Got reference with weights for {list(reference)}, but expected one weight for each of {list(groups)}."
+        )
+    weights = np.array([float(reference[group]) for group in groups])
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and abs(weights.sum() - 1) <= 1e-6):
+        raise ValueError(
+            f"Got reference with weights {weights.tolist()}, but expected weights >= 0 that sum to one "
+            f"(they sum to {weights.sum():g})."
+        )
+    return np.asarray(weights / weights.sum())
+
+
+def marginal(shares: Array, groups: tuple[Any, ...]) -> Array:
+    """Return the estimated distribution of the groups, or refuse if a share came out negative."""
+    if (shares < 0).any():
+        k = int(np.argmin(shares))
+        raise NotIdentifiedError(
+            f"The estimated share of group {groups[k]!r} is {shares[k]:.4f}: too few reports to tell its share from "
+            'zero, so reference="marginal" has no meaning here. Give the weights, reference={group: weight}, or use '
+            'reference="uniform", more data, or a less noisy channel.'
+        )
+    return shares
+
+
+def balanced(shares: Array, group_means: Array, mean_loss: float, groups: tuple[Any, ...]) -> Array:
+    """Tilt the shares as little as possible until premiums and losses agree in total.
+
+    Parameters
+    ----------
+    shares : array of shape (K,)
+        P(D).
+    group_means : array of shape (K,)
+        H_k, the portfolio's mean of f_k(x).
+    mean_loss : float
+        The portfolio's mean loss.
+    groups : tuple
+        Labels, for messages.
+
+    Returns
+    -------
+    array of shape (K,)
+        The distribution closest to `shares` in Kullback-Leibler divergence with sum_k P*_k H_k = mean_loss:
+        P*_k proportional to p_k exp(t H_k).
+
+    Raises
+    ------
+    UnattainableReferenceError
+        If the mean loss is not strictly between the smallest and the largest H_k.
+    """
+    p, H = marginal(shares, groups), group_means
+    low, high = float(H.min()), float(H.max())
+    if np.isclose(p @ H, mean_loss, rtol=1e-12):
+        return p
+    if not low < mean_loss < high:
+        raise UnattainableReferenceError(
+            f"No weights over the groups balance the portfolio: its mean loss is {mean_loss:g}, but the groups' "
+            f'formulas give mean premiums from {low:g} to {high:g}. Use reference="marginal" and multiply every '
+            f"premium by the same factor ({mean_loss / float(p @ H):.6g})."
+        )
+    scale = high - low
+
+    def tilted(t: float) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(softmax(np.log(p) + t * (H - mean_loss) / scale))
+
+    def gap(t: float) -> float:
+        return float(tilted(t) @ (H - mean_loss)) / scale
+
+    bound = 1.0
+    while gap(-bound) > 0 or gap(bound) < 0:
+        bound *= 2
+        if bound > 1e6:
+            raise UnattainableReferenceError(
+                f"The weights that balance the portfolio (mean loss {mean_loss:g}, groups from {low:g} to {high:g}) "
+                "would leave out a group entirely."
+            )
+    return tilted(float(brentq(gap, -bound, bound, xtol=1e-14, rtol=1e-14)))
+
+
+def reference_jacobian(
+    reference: Reference, weights: Array, shares: Array, group_means: Array, mean_loss: float
+) -> Array:
+    """Differentiate P* in (shares, group_means, mean_loss): shape (K, 2 K + 1).
+
+    Notes
+    -----
+    For `balanced`, P*_k = p_k exp(t H_k) / Z and u_k = dp_k / p_k + t dH_k + H_k dt give
+    dP*_k = P*_k (u_k - sum_j P*_j u_j); the constraint sum_k P*_k H_k = mean_loss determines dt.
+    """
+    K = len(weights)
+    jacobian = np.zeros((K, 2 * K + 1))
+    if reference == "marginal":
+        jacobian[:, :K] = np.eye(K)
+    elif reference == "balanced":
+        P, H = weights, group_means
+        center = np.diag(P) - np.outer(P, P)  # dP* = center @ u
+        spread = H @ center @ H
+        positive = (shares > 0) & (P > 0)
+        log_ratio = np.log(np.where(positive, P, 1.0) / np.where(positive, shares, 1.0))
+        t = (H @ center @ log_ratio) / spread
+        free = np.zeros((K, 2 * K + 1))  # u with t held
+        free[:, :K] = np.diag(np.where(positive, 1 / np.where(positive, shares, 1.0), 0.0))
+        free[:, K : 2 * K] = t * np.eye(K)
+        dt = -(H @ center @ free)
+        dt[K : 2 * K] -= P
+        dt[2 * K] += 1.0
+        jacobian = center @ (free + np.outer(H, dt / spread))
+    return jacobian
