@@ -121,14 +121,15 @@ class Rows:
             return total
 
         starts = range(0, n, _TASK_ROWS)
-        if len(starts) == 1:
-            return task(0)
-        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
-            partial_sums = pool.map(task, starts)
-            total = next(partial_sums)
-            for sums in partial_sums:
-                total = _add(total, sums)
-            return total
+        with _blas().limit(limits=1, user_api="blas"):  # our threads share the cores; BLAS adds none
+            if len(starts) == 1:
+                return task(0)
+            with ThreadPoolExecutor(_workers()) as pool:
+                partial_sums = pool.map(task, starts)
+                total = next(partial_sums)
+                for sums in partial_sums:
+                    total = _add(total, sums)
+                return total
 
 
 def _add(a: Sums, b: Sums) -> Sums:

@@ -76,9 +76,7 @@ def fit_inverse(
         usable = [j for j in judged if not j.problem]
         if not usable:
             problem.solve(table, 0.0, groups)  # says which group, and what helps
-            raise RiskUnboundedError(
-                "No pooling strength gives a corrected risk with a minimum in every part."
-            )
+            raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every part.")
         pooling = min(usable, key=lambda j: j.risk).strength
     minimum = problem.solve(table, pooling, groups)
     return GroupFit(problem, table, minimum, estimate_shares(problem.moments, table), pooling, judged)

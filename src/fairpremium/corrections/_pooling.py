@@ -96,7 +96,7 @@ def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) ->
     n_parts = len(volume)
     usable = np.array([not t for t in trouble]) & np.isfinite(deviance).all(axis=0)
     mean = deviance.sum(axis=0) / volume.sum()
-    per_part = deviance / volume[:, None] * (volume / volume.mean())[:, None]
+    per_part = deviance / volume.mean()  # their mean over parts is `mean`
     best = int(np.argmin(np.where(usable, mean, np.inf))) if usable.any() else None
     judged = []
     for c, strength in enumerate(grid):

@@ -93,7 +93,7 @@ class Design:
                 )
             if matrix.shape[1] != len(self.columns):
                 raise ValueError(
-                    f"X has {matrix.shape[1]} features, but this model is expecting "
+                    f"X has {matrix.shape[1]} features, but DiscriminationFreePricer is expecting "
                     f"{len(self.columns)} features as input."
                 )
             return matrix
@@ -111,17 +111,14 @@ class Design:
         """Return the design as plain data."""
         return {
             "named": self.named,
-            "columns": [
-                {"name": c.name, "levels": None if c.levels is None else list(c.levels)} for c in self.columns
-            ],
+            "columns": [{"name": c.name, "levels": None if c.levels is None else list(c.levels)} for c in self.columns],
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Design:
         """Read back what `to_dict` returned."""
         columns = tuple(
-            Column(str(c["name"]), None if c["levels"] is None else tuple(c["levels"]))
-            for c in data["columns"]
+            Column(str(c["name"]), None if c["levels"] is None else tuple(c["levels"])) for c in data["columns"]
         )
         return cls(columns, bool(data["named"]))
 
@@ -156,9 +153,7 @@ def as_matrix(X: Any, name: str = "X") -> Array:
         raise ValueError(
             f"Got {name} as an array of text; pass a data frame, whose text columns are encoded, or numbers."
         )
-    matrix: Array = check_array(
-        X, dtype=[np.float64, np.float32], order=None, ensure_all_finite=False, input_name=name
-    )
+    matrix: Array = check_array(X, dtype=[np.float64, np.float32], order=None, ensure_all_finite=False, input_name=name)
     _check_finite(matrix, [f"column {j}" for j in range(matrix.shape[1])], name)
     return matrix
 
@@ -236,8 +231,7 @@ def _learn_column(series: nw.Series[Any]) -> Column:
         return Column(series.name)
     if not _is_text(series):
         raise TypeError(
-            f"Got column {series.name!r} of X with type {series.dtype}; "
-            "expected numbers, text, categories or booleans."
+            f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
         )
     values = _texts(series)
     counts = values.value_counts()
@@ -260,7 +254,9 @@ def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) ->
             f"Got column {column.name!r} of X with type {series.dtype}, "
             f"but the model was fitted on the levels {list(column.levels)}."
         )
-    codes = pd.Categorical(_texts(series), categories=list(column.levels)).codes
+    positions, present = pd.factorize(_texts(series))
+    known = {level: code for code, level in enumerate(column.levels)}
+    codes = np.array([known.get(_plain(level), -1) for level in present], dtype=np.intp)[positions]
     unknown = int(np.count_nonzero(codes < 0))
     if unknown and unseen == "error":
         raise ValueError(

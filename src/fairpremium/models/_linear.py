@@ -21,7 +21,7 @@ from fairpremium.models._risk import SignedRisk, make_risk
 Array = npt.NDArray[np.float64]
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
-_SAMPLE_ROWS = 50_000
+_SAMPLE_SHARE = 10  # one row in so many is in that sample
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -36,10 +36,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     max_iter : int
         Largest number of passes over the rows in one fit.
     tol : float
-        Stop when a step changes the linear predictors by less than this, relative to their size.
+        Stop when a step changes the linear predictors by less than this, relative to their size. The last
+        step is taken, so that the error left is smaller by the factor that each step gains.
     """
 
-    def __init__(self, ridge: float = 0.0, max_iter: int = 100, tol: float = 1e-9):
+    def __init__(self, ridge: float = 0.0, max_iter: int = 100, tol: float = 1e-7):
         self.ridge = ridge
         self.max_iter = max_iter
         self.tol = tol
@@ -58,7 +59,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 class LinearProblem:
     """The rows prepared for any number of linear fits: moments, unaware price and metric.
 
-    `metric` is the mean curvature of the portfolio, at the unaware price once that is known.
+    `metric` is the mean curvature of the portfolio (with the ridge), at the unaware price once that is known.
     """
 
     rows: Rows
@@ -106,14 +107,12 @@ class LinearProblem:
         """
         start = self.start(len(table))
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
-            sample = self.sample(_SAMPLE_ROWS, np.random.default_rng(0))
+            sample = self.sample(len(self.rows) // _SAMPLE_SHARE, np.random.default_rng(0))
             penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
             with suppress(RiskUnboundedError, ConvergenceError):
                 start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
         model = self.model
-        return minimise(
-            self.risk(table), self.penalty(strength), start, groups, max_iter=model.max_iter, tol=model.tol
-        )
+        return minimise(self.risk(table), self.penalty(strength), start, groups, max_iter=model.max_iter, tol=model.tol)
 
 
 def prepare(
@@ -133,7 +132,7 @@ def prepare(
     features : sequence of str
         Names of the columns of `rows.X`, for messages.
     """
-    moments = compute_moments(rows, n_codes, n_parts)
+    moments = compute_moments(rows, n_codes, n_parts, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
     if dropped:
         warnings.warn(
@@ -142,11 +141,11 @@ def prepare(
             UserWarning,
             stacklevel=4,
         )
-    metric = moments.gram / moments.total_weight
-    null = LinearProblem(rows, family, model, moments, metric, _null_model(moments, family))
+    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
+    ridge = 0.0 if null.ridge is None else null.ridge
+    null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)
     unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
-    curvature = unaware.expansion.hessian.sum(axis=(0, 1))
-    return replace(null, unaware=unaware.B, metric=curvature / moments.total_weight)
+    return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
 
 
 def _null_model(moments: Moments, family: Family) -> Array:

@@ -37,17 +37,27 @@ class Coordinates:
     spread: Array  # (features,)
     kept: npt.NDArray[np.intp]  # positions of the features in use
 
-    def matrix(self, X: npt.NDArray[Any]) -> Array:
-        """Compute z for each row: shape (rows, 1 + features in use)."""
+    def centered(self, X: npt.NDArray[Any]) -> Array:
+        """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
+
+        Dividing by the spread can wait: z = scale * centered, which a pass applies to its small results.
+        """
         Z = np.empty((len(X), 1 + len(self.kept)))
         Z[:, 0] = 1.0
         if len(self.kept) == X.shape[1]:
             np.subtract(X, self.center, out=Z[:, 1:])
-            Z[:, 1:] /= self.spread
         else:
             np.subtract(X[:, self.kept], self.center[self.kept], out=Z[:, 1:])
-            Z[:, 1:] /= self.spread[self.kept]
         return Z
+
+    @property
+    def scale(self) -> Array:
+        """Factors that turn `centered` into z: shape (1 + features in use,)."""
+        return np.concatenate([[1.0], 1 / self.spread[self.kept]])
+
+    def matrix(self, X: npt.NDArray[Any]) -> Array:
+        """Compute z for each row: shape (rows, 1 + features in use)."""
+        return self.centered(X) * self.scale
 
     def to_raw(self, B: Array) -> Array:
         """Turn coefficients of z, shape (1 + features in use, K), into those of (1, x): (1 + features, K)."""
@@ -113,7 +123,7 @@ class Moments:
         )
 
 
-def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
+def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1, *, collinear: bool = False) -> Moments:
     """Collect the moments of the rows in one pass.
 
     Parameters
@@ -123,6 +133,9 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
         Number of reports plus one for the missing report.
     n_parts : int
         Number of cross-validation parts (`rows.part` counts from 0).
+    collinear : bool
+        Whether features that are linear combinations of others may stay, which a ridge can handle. Constant
+        ones go in any case.
     """
     coordinates, y_center = _scale(rows)
     q = 1 + rows.n_features
@@ -132,9 +145,9 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
         segment = block.report if block.part is None else block.part.astype(np.int64) * n_codes + block.report
         counts = np.bincount(segment, minlength=n_segments)
         order = np.argsort(segment.astype(np.uint16), kind="stable")
-        V = np.empty((len(order), q + 1))
+        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by segment
         V[:, 0] = 1.0
-        np.subtract(block.X[order], coordinates.center, out=V[:, 1:q])
+        np.subtract(np.take(block.X, order, axis=0), coordinates.center, out=V[:, 1:q])
         V[:, q] = block.y[order] - y_center
         if block.weight is None:
             weights = squares = counts.astype(float)
@@ -153,7 +166,7 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
         return second, weights, squares, counts.astype(float)
 
     second, weights, squares, counts = rows.fold(sums, block_rows=4096)
-    scale = np.concatenate([[1.0], 1 / coordinates.spread, [1.0]])  # the spread can wait until here
+    scale = np.append(coordinates.scale, 1.0)
     second *= np.outer(scale, scale)
     shape = (n_parts, n_codes)
     moments = Moments(
@@ -164,17 +177,19 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1) -> Moments:
         squares.reshape(shape),
         counts.reshape(shape),
     )
-    redundant = find_redundant(moments.gram)
+    redundant = find_redundant(moments.gram, collinear=collinear)
     return moments.without(redundant) if len(redundant) else moments
 
 
-def find_redundant(gram: Array) -> npt.NDArray[np.intp]:
+def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:
     """Find the features that are linear combinations of those before them.
 
     Parameters
     ----------
     gram : array of shape (q, q)
         Second moments; the first column is the intercept.
+    collinear : bool
+        Find constant features only.
 
     Returns
     -------
@@ -190,6 +205,8 @@ def find_redundant(gram: Array) -> npt.NDArray[np.intp]:
         pivot = left[j, j]
         if pivot <= _COLLINEAR:
             redundant.append(j)
+            continue
+        if collinear and j > 0:
             continue
         row = left[j] / np.sqrt(pivot)
         left = left - np.outer(row, row)

@@ -102,7 +102,7 @@ def minimise(
     groups: tuple[object, ...],
     *,
     max_iter: int = 100,
-    tol: float = 1e-9,
+    tol: float = 1e-7,
 ) -> Minimum:
     """Minimise risk plus penalty.
 
@@ -140,7 +140,7 @@ def minimise(
             raise _unbounded(risk, expansion, penalty, groups)
         length = _rms(step, risk)
         if length <= tol * (1.0 + _rms(B, risk)):
-            if not quadratic and _rms(B - joint_at, risk) > 1e-3:
+            if not quadratic and _rms(B - joint_at, risk) > 0.05:
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
             if not is_definite(joint, penalty.metric, total):

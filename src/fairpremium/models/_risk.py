@@ -131,33 +131,37 @@ class GlmRisk(SignedRisk):
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
         K, q = self.n_groups, self.q
+        scale = self.coordinates.scale
+        b = B * scale[:, None]
 
         def sums(block: Block) -> tuple[Array, ...]:
-            Z = self.coordinates.matrix(block.X)
+            Z = self.coordinates.centered(block.X)
             a = self.row_weights(block)
-            loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ B)
-            pieces = []
-            for rows in _segments(block, self._parts):
+            loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
+            value = np.empty((self._parts, K))
+            gradient = np.empty((self._parts, q, K))
+            second = np.empty((self._parts, K if hessian else 0, q, q))
+            for f, rows in enumerate(_segments(block, self._parts)):
                 z, weight = Z[rows], a[rows]
-                gradient = z.T @ (weight * slope[rows])  # (q, K)
-                value = (weight * loss[rows]).sum(axis=0)  # (K,)
+                value[f] = np.einsum("ik,ik->k", weight, loss[rows])
+                gradient[f] = z.T @ (weight * slope[rows])
                 if hessian:
-                    wide = (z[:, None, :] * (weight * curvature[rows])[:, :, None]).reshape(-1, K * q)
-                    second = (z.T @ wide).reshape(q, K, q).transpose(1, 0, 2)
-                else:
-                    second = np.empty((0, q, q))
-                pieces.append((value, gradient, second))
-            return tuple(np.stack(x) for x in zip(*pieces, strict=True))
+                    bent = weight * curvature[rows]
+                    for k in range(K):
+                        second[f, k] = (z * bent[:, k, None]).T @ z
+            return value, gradient, second
 
-        return Expansion(*self.rows.fold(sums, block_rows=2048))
+        value, gradient, second = self.rows.fold(sums, block_rows=2048)
+        return Expansion(value, gradient * scale[:, None], second * np.outer(scale, scale))
 
     def deviance(self, B: Array) -> Array:
         """Compute the signed sums of unit deviances per part."""
         _parts, candidates, q, K = B.shape
-        flat = np.ascontiguousarray(B.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
+        b = B * self.coordinates.scale[:, None]
+        flat = np.ascontiguousarray(b.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
 
         def sums(block: Block) -> tuple[Array, ...]:
-            Z = self.coordinates.matrix(block.X)
+            Z = self.coordinates.centered(block.X)
             a = self.row_weights(block)
             out = np.empty((self._parts, candidates))
             for part, rows in enumerate(_segments(block, self._parts)):

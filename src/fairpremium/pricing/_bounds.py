@@ -317,8 +317,7 @@ def check_keep(K: int, keep: float) -> float:
     """Return pi, refusing what leaves no information (1/K and below) and what is no probability."""
     if not 1 / K < keep <= 1 or K * keep - 1 <= 0:
         raise ValueError(
-            f"Got keep={keep} with {K} groups, but expected 1/{K} < keep <= 1: at 1/{K} a report says "
-            "nothing."
+            f"Got keep={keep} with {K} groups, but expected 1/{K} < keep <= 1: at 1/{K} a report says nothing."
         )
     return float(keep)
 
@@ -330,14 +329,11 @@ def check_randomized_response(
     K = check_group_count(groups)
     if (keep is None) == (epsilon is None):
         raise ValueError(
-            f"Got keep={keep} and epsilon={epsilon}, but expected exactly one of them: each follows from "
-            "the other."
+            f"Got keep={keep} and epsilon={epsilon}, but expected exactly one of them: each follows from the other."
         )
     if epsilon is not None:
         if not epsilon > 0:
-            raise ValueError(
-                f"Got epsilon={epsilon}, but expected a positive number: at 0 a report says nothing."
-            )
+            raise ValueError(f"Got epsilon={epsilon}, but expected a positive number: at 0 a report says nothing.")
         keep = 1 / (1 + (K - 1) * math.exp(-epsilon))
     assert keep is not None
     return K, check_keep(K, keep)
@@ -382,8 +378,7 @@ def check_inverse(channel: Any) -> npt.NDArray[np.float64]:
     inverse = np.asarray(channel.inverse, dtype=np.float64)
     if inverse.ndim != 2 or inverse.shape[0] < 2 or not np.isfinite(inverse).all():
         raise ValueError(
-            f"Got channel.inverse of shape {inverse.shape}, but expected finite numbers of shape (groups, "
-            "reports)."
+            f"Got channel.inverse of shape {inverse.shape}, but expected finite numbers of shape (groups, reports)."
         )
     return inverse
 
@@ -400,8 +395,7 @@ def _check_loss_bound(loss_bound: float) -> float:
 def _check_delta(delta: float, c1_error: float | None) -> float:
     if c1_error is not None and not (math.isfinite(c1_error) and c1_error > 0):
         raise ValueError(
-            f"Got c1_error={c1_error}, but expected a positive finite number, or None when the channel is "
-            "known."
+            f"Got c1_error={c1_error}, but expected a positive finite number, or None when the channel is known."
         )
     limit, words = (1.0, "1") if c1_error is None else (1 / 3, "1/3")
     if not 0 < delta < limit:

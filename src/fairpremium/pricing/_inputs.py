@@ -20,9 +20,7 @@ def check_outcome(y: Any, n: int, family: Family | None = None) -> Array:
     outcome = _numbers(y, "y", n)
     bad = int(np.count_nonzero(~np.isfinite(outcome)))
     if bad:
-        raise ValueError(
-            f"Got y with {bad} of {n} values that are NaN or inf (infinite); expected finite numbers."
-        )
+        raise ValueError(f"Got y with {bad} of {n} values that are NaN or inf (infinite); expected finite numbers.")
     if family is not None:
         family.check_outcome(outcome)
     return outcome
@@ -35,9 +33,7 @@ def check_weight(sample_weight: Any, n: int) -> Array | None:
     weight = _numbers(sample_weight, "sample_weight", n)
     if not np.isfinite(weight).all():
         bad = int(np.count_nonzero(~np.isfinite(weight)))
-        raise ValueError(
-            f"Got sample_weight with {bad} values that are NaN or infinite; expected finite numbers."
-        )
+        raise ValueError(f"Got sample_weight with {bad} values that are NaN or infinite; expected finite numbers.")
     if (weight < 0).any():
         bad = int(np.count_nonzero(weight < 0))
         raise ValueError(
@@ -45,16 +41,14 @@ def check_weight(sample_weight: Any, n: int) -> Array | None:
             "of the reports come from the channel."
         )
     if not weight.any():
-        raise ValueError("Got sample_weight with no positive value; expected some volume.")
+        raise ValueError("Got sample_weight with every weight zero; expected some volume.")
     return weight
 
 
 def check_level(level: Any) -> float:
     """Return a confidence level strictly between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
-        raise ValueError(
-            f"Got level={level!r}, but expected a number strictly between 0 and 1, such as 0.95."
-        )
+        raise ValueError(f"Got level={level!r}, but expected a number strictly between 0 and 1, such as 0.95.")
     return float(level)
 
 

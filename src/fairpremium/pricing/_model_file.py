@@ -63,8 +63,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "reference_distribution": prices.reference.tolist(),
         "covariance": None if prices.covariance is None else prices.covariance.tolist(),
         "candidates": [
-            {key: _plain(value) for key, value in row.items()}
-            for row in pricer.candidates_.to_dict("records")
+            {key: _plain(value) for key, value in row.items()} for row in pricer.candidates_.to_dict("records")
         ],
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
@@ -89,9 +88,7 @@ def from_document(cls: Any, document: Any, where: str = "The document") -> Any:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(
-            f"{where} is not a valid fairpremium model: {type(error).__name__}: {error}"
-        ) from error
+        raise ModelFileError(f"{where} is not a valid fairpremium model: {type(error).__name__}: {error}") from error
 
 
 def _build(cls: Any, body: dict[str, Any]) -> Any:
@@ -107,9 +104,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     coefficients = _numbers(body["coefficients"], (K, 1 + p), "coefficients").T
     size = K * (1 + p) + K
     weights = _numbers(body["reference_distribution"], (K,), "reference_distribution")
-    covariance = (
-        None if body["covariance"] is None else _numbers(body["covariance"], (size, size), "covariance")
-    )
+    covariance = None if body["covariance"] is None else _numbers(body["covariance"], (size, size), "covariance")
     reference = body["reference"]
     pricer = cls(
         family=get_family(body["family"]),

@@ -213,9 +213,7 @@ def _channel(
         if groups is None:
             raise ValueError("Got neither groups nor channel, but expected one of them.")
         K, pi = check_randomized_response(groups, keep, epsilon)
-        labels = (
-            list(range(1, K + 1)) if isinstance(groups, (int, np.integer)) else list(check_labels(groups))
-        )
+        labels = list(range(1, K + 1)) if isinstance(groups, (int, np.integer)) else list(check_labels(groups))
         C1, C2 = inverse_constants(K, pi)
         same = np.eye(K, dtype=bool)
         T = np.where(same, pi, (1 - pi) / (K - 1))
@@ -226,9 +224,7 @@ def _channel(
         raise ValueError("Got channel and one of groups, keep, epsilon, but expected the channel alone.")
     inverse = check_inverse(channel)
     T = np.asarray(channel.matrix, dtype=np.float64)
-    if T.shape != inverse.shape[::-1] or not np.allclose(
-        inverse @ T, np.eye(len(inverse)), rtol=0, atol=1e-8
-    ):
+    if T.shape != inverse.shape[::-1] or not np.allclose(inverse @ T, np.eye(len(inverse)), rtol=0, atol=1e-8):
         raise ValueError(
             f"Got channel.matrix of shape {T.shape} and channel.inverse of shape {inverse.shape}, but "
             "expected "
@@ -251,8 +247,7 @@ def _per_group(given: Any, labels: list[Any], name: str) -> Vector:
     values = np.asarray(given, dtype=np.float64)
     if values.shape != (len(labels),):
         raise ValueError(
-            f"Got {name} of shape {values.shape}, but expected {len(labels)} numbers, one for each of "
-            f"{labels}."
+            f"Got {name} of shape {values.shape}, but expected {len(labels)} numbers, one for each of {labels}."
         )
     return values
 

@@ -139,9 +139,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.unseen_levels = unseen_levels
         self.random_state = random_state
 
-    def fit(
-        self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None
-    ) -> DiscriminationFreePricer:
+    def fit(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> DiscriminationFreePricer:
         """Learn the prices.
 
         Parameters
@@ -173,6 +171,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         design = Design.learn(X)
         matrix = design.transform(X)
         n = len(matrix)
+        if n < 2:
+            raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
         outcome = check_outcome(y, n, family)
         weight = check_weight(sample_weight, n)
         noise, channel, groups = self._resolve_channel(X, outcome, sensitive, weight)
@@ -181,7 +181,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         inverse = np.eye(len(groups)) if channel is None else channel.inverse
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         n_parts = 1 if pooling is not None else _n_parts(n)
-        part = rng.integers(n_parts, size=n, dtype=np.uint8) if n_parts > 1 else None
+        part = rng.permutation(np.arange(n, dtype=np.uint32) % n_parts).astype(np.uint8) if n_parts > 1 else None
 
         rows = Rows(matrix, outcome, weight, report, part)
         problem = prepare(rows, inverse.shape[1] + 1, n_parts, family, model, design.features)
@@ -325,9 +325,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(f'Got model={self.model!r}, but expected "linear" or a model object.')
         model = LinearModel() if isinstance(self.model, str) else self.model
         if not isinstance(model, LinearModel):
-            raise TypeError(
-                f'Got model of type {type(model).__name__}, but expected "linear" or a LinearModel.'
-            )
+            raise TypeError(f'Got model of type {type(model).__name__}, but expected "linear" or a LinearModel.')
         model.check()
         return get_family(self.family), model, _check_pooling(self.pooling)
 
@@ -360,11 +358,7 @@ def _check_pooling(pooling: Any) -> float | None:
     if isinstance(pooling, str):
         if pooling == "auto":
             return None
-    elif (
-        not isinstance(pooling, bool)
-        and isinstance(pooling, int | float | np.number)
-        and 0 <= pooling < np.inf
-    ):
+    elif not isinstance(pooling, bool) and isinstance(pooling, int | float | np.number) and 0 <= pooling < np.inf:
         return float(pooling)
     raise ValueError(f'Got pooling={pooling!r}, but expected "auto" or a finite strength >= 0 in rows.')
 
@@ -378,9 +372,7 @@ def _encode_reports(
 ) -> npt.NDArray[np.uint16]:
     """Turn reports into codes, the number of reports standing for a missing one."""
     if sensitive is None:
-        raise ValueError(
-            "Got sensitive=None, but expected the reports (or the true attribute) of these rows."
-        )
+        raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
     labels = groups if channel is None else channel.reports
     codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
     if len(codes) != n:
@@ -429,9 +421,7 @@ def _add_channel_error(
     return replace(statistics, covariance=statistics.covariance + error**2 * np.outer(slope, slope))
 
 
-def _resolve_reference(
-    reference: Any, fixed: Array | None, statistics: Statistics, groups: tuple[Any, ...]
-) -> Array:
+def _resolve_reference(reference: Any, fixed: Array | None, statistics: Statistics, groups: tuple[Any, ...]) -> Array:
     if fixed is not None:
         return fixed
     if reference == "marginal":
@@ -480,9 +470,7 @@ def _candidates(fit: GroupFit, correction: str) -> pd.DataFrame:
                 j.difference,
                 j.difference_error,
                 j.strength == fit.strength,
-                "smallest corrected risk"
-                if j.strength == fit.strength
-                else j.problem or "larger corrected risk",
+                "smallest corrected risk" if j.strength == fit.strength else j.problem or "larger corrected risk",
             )
             for j in fit.judged
         ]

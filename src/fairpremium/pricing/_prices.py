@@ -60,8 +60,7 @@ class LinearPrices:
         if self.covariance is None:
             raise ValueError("The model was fitted with intervals=False; fit it again with intervals=True.")
         parts = [
-            self._standard_error(matrix[start : start + _BLOCK_ROWS])
-            for start in range(0, len(matrix), _BLOCK_ROWS)
+            self._standard_error(matrix[start : start + _BLOCK_ROWS]) for start in range(0, len(matrix), _BLOCK_ROWS)
         ]
         return np.concatenate(parts) if parts else np.empty(0)
 

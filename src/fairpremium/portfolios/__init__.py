@@ -1,0 +1,20 @@
+"""Portfolios to learn and test with: simulated ones with known prices, and loaders of real ones."""
+
+from __future__ import annotations
+
+from fairpremium.portfolios._ausprivauto import load_ausprivauto
+from fairpremium.portfolios._auto import load_auto
+from fairpremium.portfolios._health import load_health
+from fairpremium.portfolios._portfolio import Portfolio, SimulatedPortfolio
+from fairpremium.portfolios._unbalanced_poisson import unbalanced_poisson
+from fairpremium.portfolios._zhang_liu_shi_2025 import zhang_liu_shi_2025
+
+__all__ = [
+    "Portfolio",
+    "SimulatedPortfolio",
+    "load_ausprivauto",
+    "load_auto",
+    "load_health",
+    "unbalanced_poisson",
+    "zhang_liu_shi_2025",
+]
