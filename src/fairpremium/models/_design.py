@@ -55,10 +55,20 @@ class Design:
         String, categorical and boolean columns get their most frequent level as base (ties: the first
         in sorted order); the other levels follow in sorted order.
         """
+        return cls.learn_transform(X)[0]
+
+    @classmethod
+    def learn_transform(cls, X: Any) -> tuple[Design, Array]:
+        """Learn a table and transform it, looking once at an array."""
         frame = as_frame(X)
         if frame is None:
-            width = as_matrix(X).shape[1]
-            return cls(tuple(Column(f"x{j}") for j in range(width)), named=False)
+            matrix = as_matrix(X)
+            return cls(tuple(Column(f"x{j}") for j in range(matrix.shape[1])), named=False), matrix
+        design = cls._of_frame(frame)
+        return design, design.transform(X)
+
+    @classmethod
+    def _of_frame(cls, frame: nw.DataFrame[Any]) -> Design:
         if not frame.columns:
             raise ValueError("Got X with no columns, but expected at least one feature.")
         return cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)

@@ -168,8 +168,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             `channel` is a noise estimator and the data do not tell the noise.
         """
         family, model, pooling = self._check_settings()
-        design = Design.learn(X)
-        matrix = design.transform(X)
+        design, matrix = Design.learn_transform(X)
         n = len(matrix)
         if n < 2:
             raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")

@@ -1,0 +1,177 @@
+"""The three prices side by side, averaged over risk classes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fairpremium.pricing import DiscriminationFreePricer
+
+Array = npt.NDArray[np.float64]
+
+BEST_ESTIMATE = "best_estimate"
+UNAWARE = "unaware"
+DISCRIMINATION_FREE = "discrimination_free"
+
+
+class Truth(Protocol):
+    """What knows the true prices, such as a simulated portfolio."""
+
+    def best_estimate(self, X: Any) -> Any:
+        """Return the true mu(x, d), one column per group."""
+
+    def unaware(self, X: Any) -> Any:
+        """Return the true mu(x)."""
+
+    def discrimination_free(self, X: Any, reference: Any = None) -> Any:
+        """Return the true h*(x)."""
+
+
+def compute_price_comparison(
+    pricer: DiscriminationFreePricer,
+    X: Any,
+    *,
+    by: Any = None,
+    level: float = 0.95,
+    truth: Truth | None = None,
+    sample_weight: Any = None,
+) -> pd.DataFrame:
+    """Average the best estimates, the unaware and the discrimination-free price over risk classes.
+
+    Within a class all prices are averaged over the same rows, so that differences between them come from the
+    way of pricing and not from who is in the class.
+
+    Parameters
+    ----------
+    pricer : DiscriminationFreePricer
+        Fitted.
+    X : data frame or array of shape (n, features)
+    by : str or array-like of shape (n,), optional
+        The risk class of each row, or the name of a column of `X` that holds it. Default: one class, "all".
+        Classes come in the order of their categories, or else of their first row.
+    level : float
+        Confidence level of the interval of the discrimination-free price; ignored for a pricer without
+        intervals.
+    truth : object with ``best_estimate``, ``unaware`` and ``discrimination_free``, optional
+        A simulated portfolio; adds the column `truth`.
+    sample_weight : array-like of shape (n,), optional
+        Volumes.
+
+    Returns
+    -------
+    DataFrame
+        One row per class and price with the columns
+
+        - `risk_class`, `rows`, `share`: the class, its rows, its share of the volume;
+        - `price`: "best_estimate", "unaware" or "discrimination_free";
+        - `group`: the group of a best estimate, missing otherwise;
+        - `mean`: the mean price;
+        - `low`, `high`: confidence limits (discrimination-free price only, nan elsewhere);
+        - `truth`: the true mean price, if `truth` is given.
+
+    Notes
+    -----
+    `low` and `high` are the means of the rows' limits. The standard error of a mean is at most the mean of the
+    standard errors, so that the interval covers with at least the level (large samples, identity link).
+
+    Examples
+    --------
+    >>> from fairpremium import RandomizedResponse
+    >>> from fairpremium.portfolios import zhang_liu_shi_2025
+    >>> p = zhang_liu_shi_2025(n=2000, rng=0)
+    >>> pricer = DiscriminationFreePricer(pooling=0).fit(p.X, p.y, sensitive=p.sensitive)
+    >>> table = compute_price_comparison(pricer, p.X, by="smoker", truth=p)
+    >>> table.columns.tolist()
+    ['risk_class', 'rows', 'share', 'price', 'group', 'mean', 'low', 'high', 'truth']
+    >>> table["price"].unique().tolist()
+    ['best_estimate', 'unaware', 'discrimination_free']
+    """
+    prices = _prices(pricer, X, level)
+    n = len(prices[-1][2])
+    weight = _check_weight(sample_weight, n)
+    codes, classes = _classes(X, by, n)
+    true_prices = None if truth is None else _true_prices(truth, X, pricer.groups_)
+    rows = []
+    for k, risk_class in enumerate(classes):
+        member = codes == k
+        volume = np.where(member, weight, 0.0)
+        for j, (price, group, values, low, high) in enumerate(prices):
+            row = {
+                "risk_class": risk_class,
+                "rows": int(member.sum()),
+                "share": float(volume.sum() / weight.sum()),
+                "price": price,
+                "group": group,
+                "mean": _mean(values, volume),
+                "low": _mean(low, volume),
+                "high": _mean(high, volume),
+            }
+            if true_prices is not None:
+                row["truth"] = _mean(true_prices[j], volume)
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _prices(
+    pricer: DiscriminationFreePricer, X: Any, level: float
+) -> list[tuple[str, Any, Array, Array | None, Array | None]]:
+    """Return (price, group, values, low, high), the discrimination-free price last."""
+    best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)  # (n, n_groups)
+    found: list[tuple[str, Any, Array, Array | None, Array | None]] = [
+        (BEST_ESTIMATE, group, best[:, k], None, None) for k, group in enumerate(pricer.groups_)
+    ]
+    found.append((UNAWARE, None, pricer.predict_unaware(X), None, None))
+    low, high = pricer.predict_interval(X, level) if pricer.intervals else (None, None)
+    found.append((DISCRIMINATION_FREE, None, pricer.predict(X), low, high))
+    return found
+
+
+def _true_prices(truth: Truth, X: Any, groups: tuple[Any, ...]) -> list[Array]:
+    best = truth.best_estimate(X)
+    return [
+        *(np.asarray(best[group], dtype=np.float64) for group in groups),
+        np.asarray(truth.unaware(X), dtype=np.float64),
+        np.asarray(truth.discrimination_free(X), dtype=np.float64),
+    ]
+
+
+def _classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
+    """Return the position of each row's class, and the classes in order."""
+    if by is None:
+        return np.zeros(n, dtype=np.intp), ["all"]
+    if isinstance(by, str):
+        if by not in getattr(X, "columns", []):
+            raise ValueError(
+                f"Got by={by!r}, but X has the columns {list(getattr(X, 'columns', []))}. Name one of them, or "
+                "give one class per row."
+            )
+        by = X[by]
+    labels = pd.Series(list(by) if not hasattr(by, "dtype") else by)
+    if len(labels) != n:
+        raise ValueError(f"Got by with {len(labels)} rows, but X has {n}; expected the same number.")
+    if labels.isna().any():
+        raise ValueError(f"Got by with {int(labels.isna().sum())} missing values; expected a class for every row.")
+    if isinstance(labels.dtype, pd.CategoricalDtype):
+        labels = labels.cat.remove_unused_categories()
+        return labels.cat.codes.to_numpy(), list(labels.cat.categories)
+    codes, classes = pd.factorize(labels)
+    return codes, list(classes)
+
+
+def _check_weight(sample_weight: Any, n: int) -> Array:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError(
+            f"Got sample_weight of shape {weight.shape}, but expected {n} finite volumes >= 0, not all zero."
+        )
+    return weight
+
+
+def _mean(values: Array | None, weight: Array) -> float:
+    total = float(weight.sum())
+    return float("nan") if values is None or not total else float(values @ weight / total)

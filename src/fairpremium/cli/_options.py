@@ -1,0 +1,62 @@
+"""How lists and weights are written on the command line."""
+
+from __future__ import annotations
+
+import csv
+
+Weights = dict[str, float]
+
+
+def split_list(text: str | None, option: str) -> list[str] | None:
+    """Split ``a,b,"c, d"`` at its commas.
+
+    Examples
+    --------
+    >>> split_list('F, M,"not said, or unknown"', "--groups")
+    ['F', 'M', 'not said, or unknown']
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+    if not parts or not all(parts):
+        raise ValueError(f"{option} expects names with commas between them, such as F,M. Got an empty name.")
+    return parts
+
+
+def split_numbers(text: str | None, option: str) -> list[float] | Weights | None:
+    """Split ``0.7,0.3`` into numbers, or ``F=0.7,M=0.3`` into numbers by name.
+
+    Examples
+    --------
+    >>> split_numbers("0.7,0.3", "--shares"), split_numbers("F=0.7,M=0.3", "--shares")
+    ([0.7, 0.3], {'F': 0.7, 'M': 0.3})
+    """
+    parts = split_list(text, option)
+    if parts is None:
+        return None
+    if any("=" in part for part in parts):
+        return _split_weights(parts, option)
+    return [_number(part, option) for part in parts]
+
+
+def split_weights(text: str | None, option: str) -> Weights | None:
+    """Split ``F=0.45,M=0.55`` into numbers by name."""
+    parts = split_list(text, option)
+    return None if parts is None else _split_weights(parts, option)
+
+
+def _split_weights(parts: list[str], option: str) -> Weights:
+    weights: Weights = {}
+    for part in parts:
+        name, equals, number = part.rpartition("=")
+        if not equals or not name.strip() or name.strip() in weights:
+            raise ValueError(f"{option} expects every group once, such as F=0.45,M=0.55. Got {part!r}.")
+        weights[name.strip()] = _number(number, option)
+    return weights
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{option} expects numbers. Got {text.strip()!r}.") from None

@@ -1,0 +1,95 @@
+"""``fairpremium plan``: what privacy will cost, before anybody is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from fairpremium import pricing
+from fairpremium.cli._channels import load_channel
+from fairpremium.cli._options import split_list, split_numbers
+from fairpremium.cli._output import JsonOption, print_table, show, stdout_console
+
+_EXPLAINED = {
+    "share": "share of the group",
+    "posterior": "the most that one report says: P(group given report)",
+    "c1": "largest weight of a row",
+    "inflation": "variance of the group's mean, over its variance with known groups",
+    "effective_rows": "rows with known group that would be as good",
+    "standard_error": "of the group's mean, in the unit of --outcome-sd",
+    "share_error": "standard error of the estimated share",
+    "rows_needed": "rows for the wanted standard error",
+    "rows_needed_known": "the same with known groups",
+}
+
+
+def plan(
+    groups: Annotated[str | None, typer.Option(help="Number of groups, or their names, such as 4 or F,M.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy parameter of a report.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Probability of the truth, instead of epsilon.")] = None,
+    channel: Annotated[
+        Path | None, typer.Option(help="JSON file that describes a channel, instead of the three above.")
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Shares of the groups, such as 0.7,0.2,0.1; equal if left out.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows with a report: what do they achieve?")] = None,
+    standard_error: Annotated[
+        float | None, typer.Option(help="Wanted standard error of a group's mean: how many rows?")
+    ] = None,
+    outcome_sd: Annotated[
+        str, typer.Option(help="Standard deviation of the outcome, for all groups or one each.")
+    ] = "1",
+    outcome_means: Annotated[str | None, typer.Option(help="Mean outcome of each group.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute what a channel costs in rows and precision, before anybody is asked.
+
+    Example: fairpremium plan --groups 4 --epsilon 1 --rows 100000
+    """
+    spread = split_numbers(outcome_sd, "--outcome-sd")
+    result = pricing.plan(
+        _groups(groups),
+        epsilon=epsilon,
+        keep=keep,
+        channel=None if channel is None else load_channel(channel).channel,
+        shares=split_numbers(shares, "--shares"),
+        rows=rows,
+        standard_error=standard_error,
+        outcome_sd=spread[0] if isinstance(spread, list) and len(spread) == 1 else spread or 1.0,
+        outcome_means=split_numbers(outcome_means, "--outcome-means"),
+    )
+    show(result.to_dict(), as_json, _render)
+
+
+def _groups(text: str | None) -> int | list[str] | None:
+    names = split_list(text, "--groups")
+    return int(names[0]) if names and len(names) == 1 and names[0].isdecimal() else names
+
+
+def _render(result: dict[str, Any]) -> None:
+    console = stdout_console()
+    asked = "" if result["rows"] is None else f", {result['rows']:,} rows"
+    console.print(f"keep {_number(result['keep'])}, epsilon {_number(result['epsilon'])}{asked}")
+    columns = list(result["groups"][0])
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name.replace("_", "\n"), justify="left" if name == "group" else "right", no_wrap=True)
+    for row in result["groups"]:
+        table.add_row(*(_number(row[name]) for name in columns))
+    print_table(table)
+    for name in columns:
+        if name in _EXPLAINED:
+            console.print(f"{name}: {_EXPLAINED[name]}", soft_wrap=True, markup=False)
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str) or (isinstance(value, int) and abs(value) < 10):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 or isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,152 @@
+"""``fairpremium privatize``: true attributes in, reports out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from fairpremium.cli._channels import channel_text, describe_channel
+from fairpremium.cli._files import as_text, check_output, read_columns, read_table, require_columns
+from fairpremium.cli._options import split_list
+from fairpremium.cli._output import JsonOption, print_facts, progress, show
+from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
+
+
+def privatize(
+    people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per person.")],
+    column: Annotated[str, typer.Option(help="Column with the true attribute.")],
+    groups: Annotated[str, typer.Option(help="All values of the attribute, such as F,M.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")],
+    keep: Annotated[float | None, typer.Option(help="Probability that a report is the truth.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy parameter, instead of keep.")] = None,
+    report_column: Annotated[str, typer.Option(help="Name of the new column.")] = "report",
+    person: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
+    memo_key: Annotated[
+        Path | None,
+        typer.Option(help="File with a secret: the same person and answer get the same report again."),
+    ] = None,
+    campaign: Annotated[str | None, typer.Option(help="Name of the collection, with --memo-key.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="File that records what each person has spent.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Most epsilon a person may spend, with --ledger.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a sensitive attribute by noisy reports of it.
+
+    The output has all other columns as they are and, in the place of the attribute, a report that is the
+    truth with probability keep and another group otherwise. Chance comes from the operating system; there is
+    no seed. A description of the channel is written with the reports, so that fit needs no --keep.
+
+    Only the attribute is protected. Leave out columns that give it away, such as first names.
+
+    Example: fairpremium privatize people.csv --column sex --groups F,M --keep 0.8 -o reports.csv
+    """
+    channel = RandomizedResponse(split_list(groups, "--groups") or [], keep=keep, epsilon=epsilon)
+    check_output(output, inputs=[people, memo_key, ledger])
+    _check_repeats(person, memo_key, campaign, ledger, budget)
+    with progress("Drawing reports"):
+        frame = _read(people, column, report_column, person, output)
+        values = as_text(frame[column], people)
+        _refuse_copies(frame, column, values)
+        if memo_key is not None:
+            memo = MemoizedReports(channel, _secret(memo_key), attribute=column, campaign=campaign or "")
+            reports = memo.privatize(_persons(frame, person, people), values)
+        else:
+            reports = channel.privatize(values)
+        if ledger is not None and budget is not None:
+            _charge(ledger, budget, _persons(frame, person, people), column, channel)
+        write_reports(output, _replace(frame, column, report_column, reports), channel, column=report_column)
+    result = {
+        "rows": len(frame),
+        "column": column,
+        "report_column": report_column,
+        "channel": describe_channel(channel),
+        "memoized": memo_key is not None,
+        "charged": None if ledger is None else channel.epsilon,
+        "output": str(output),
+        "descriptor": f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output),
+    }
+    show(result, as_json, _render)
+
+
+def _render(result: dict[str, Any]) -> None:
+    charged = result["charged"]
+    print_facts(
+        {
+            "Reports": f"{result['rows']:,}, column {result['report_column']!r} in the place of {result['column']!r}",
+            "Groups": ", ".join(result["channel"]["groups"]),
+            "Channel": channel_text(result["channel"]),
+            "Repeats": "the same person and answer get the same report" if result["memoized"] else None,
+            "Charged": None if charged is None else f"epsilon {charged:.4g} for every row",
+            "Written": result["output"],
+            "Described": result["descriptor"] if result["descriptor"] != result["output"] else None,
+        }
+    )
+
+
+def _check_repeats(
+    person: str | None, memo_key: Path | None, campaign: str | None, ledger: Path | None, budget: float | None
+) -> None:
+    if (memo_key is None) != (campaign is None):
+        raise ValueError("--memo-key and --campaign belong together: give both or none.")
+    if (ledger is None) != (budget is None):
+        raise ValueError("--ledger and --budget belong together: give both or none.")
+    if memo_key is not None and ledger is not None:
+        raise ValueError(
+            "Give --memo-key or --ledger, not both: a memoized report is the same again and costs nothing, while "
+            "the ledger would charge every run."
+        )
+    if person is None and (memo_key is not None or ledger is not None):
+        raise ValueError("--memo-key and --ledger need --person, the column that identifies the person.")
+
+
+def _read(people: Path, column: str, report_column: str, person: str | None, output: Path) -> pd.DataFrame:
+    # CSV to CSV copies fields as they are; CSV to Parquet has to give them a type.
+    unchanged = output.suffix.lower() == ".csv"
+    text = {column} if person is None else {column, person}
+    if people.is_file():
+        require_columns(pd.DataFrame(columns=read_columns(people)), [column, person], people)
+    frame = read_table(people, text=text, all_text=unchanged)
+    require_columns(frame, [column, person], people)
+    if report_column != column and report_column in frame.columns:
+        raise ValueError(f"{people} already has a column {report_column!r}. Choose another --report-column.")
+    return frame
+
+
+def _refuse_copies(frame: pd.DataFrame, column: str, values: pd.Series) -> None:
+    """Raise if another column holds the attribute too, in the same words."""
+    truth = values.astype(object)
+    for name in frame.columns.drop(column):
+        if len(frame) > 1 and frame[name].astype(object).map(str, na_action="ignore").equals(truth):
+            raise ValueError(
+                f"Column {name!r} holds the same values as {column!r}, so that the output would show what is to be "
+                "protected. Leave it out of the input."
+            )
+
+
+def _replace(frame: pd.DataFrame, column: str, report_column: str, reports: Any) -> pd.DataFrame:
+    place = frame.columns.get_loc(column)
+    table = frame.drop(columns=column)
+    table.insert(place, report_column, reports)
+    return table
+
+
+def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:
+    persons = as_text(frame[person], people)
+    missing = int((persons.isna() | (persons == "")).sum())
+    if missing:
+        raise ValueError(f"Column {person!r} of {people} is empty in {missing} rows; expected a key in each.")
+    return [str(key) for key in persons]
+
+
+def _secret(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}. Make a secret with: openssl rand -out {path} 32")
+    return path.read_bytes()
+
+
+def _charge(path: Path, budget: float, persons: list[str], attribute: str, channel: Channel) -> None:
+    with PrivacyLedger(path, budget=budget) as ledger:
+        ledger.charge_many((person, attribute, channel.epsilon) for person in persons)

@@ -1,0 +1,15 @@
+"""Estimators of an unknown channel, best source first: retest, validation, a known margin, anchors.
+
+Each is fitted like a scikit-learn estimator, ``fit(X, y, sensitive=S)``, takes its own sample (if it has one)
+in the constructor, and says in ``message_`` what the estimate rests on.
+"""
+
+from __future__ import annotations
+
+from fairpremium.noise._anchor import AnchorNoise
+from fairpremium.noise._base import NoiseEstimator
+from fairpremium.noise._margin import MarginNoise
+from fairpremium.noise._retest import RetestNoise
+from fairpremium.noise._validation import ValidationNoise
+
+__all__ = ["AnchorNoise", "MarginNoise", "NoiseEstimator", "RetestNoise", "ValidationNoise"]

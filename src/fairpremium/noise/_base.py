@@ -1,0 +1,199 @@
+"""What all estimators of an unknown channel share: the learned attributes, and the refusal."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fairpremium._labels import check_labels, encode_labels, infer_labels
+from fairpremium.errors import NotIdentifiedError
+from fairpremium.privacy import Channel, RandomizedResponse
+
+NAN = float("nan")
+
+
+class NoiseEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators of an unknown channel.
+
+    Attributes
+    ----------
+    groups_ : tuple
+        The groups, in the order of the channel.
+    channel_ : Channel or None
+        The estimated channel; None when the data do not identify it.
+    keep_ : float
+        The estimate of pi = P(S = D), as it came out, also when it is not identified; nan if there is none.
+    interval_ : tuple of float
+        Lower and upper confidence limit of pi, within [0, 1]; nan if there is none.
+    standard_error_ : float
+        Standard error of ``keep_``; nan if there is none.
+    identified_ : bool
+        Whether ``channel_`` may be used, under the assumption that ``message_`` names.
+    message_ : str
+        How pi was estimated, what that rests on, and what to do if it is not identified.
+    """
+
+    groups_: tuple[Any, ...]
+    channel_: Channel | None
+    keep_: float
+    interval_: tuple[float, float]
+    standard_error_: float
+    identified_: bool
+    message_: str
+
+    def require_channel(self) -> Channel:
+        """Return the estimated channel.
+
+        Returns
+        -------
+        Channel
+            ``channel_``.
+
+        Raises
+        ------
+        NotIdentifiedError
+            If the data do not identify the channel; the text is ``message_``.
+        """
+        check_is_fitted(self, "identified_")
+        if self.channel_ is None:
+            raise NotIdentifiedError(self.message_)
+        return self.channel_
+
+    def _store(
+        self,
+        groups: tuple[Any, ...],
+        keep: float,
+        standard_error: float,
+        interval: tuple[float, float],
+        sentences: Sequence[str],
+        problems: Sequence[str],
+    ) -> None:
+        """Set the learned attributes; any problem means that pi is not identified."""
+        self.groups_ = groups
+        self.keep_ = float(keep)
+        self.standard_error_ = float(standard_error)
+        self.interval_ = (float(interval[0]), float(interval[1]))
+        self.identified_ = not problems
+        self.channel_ = RandomizedResponse(groups, keep=self.keep_) if self.identified_ else None
+        self.message_ = compose_message(sentences, problems)
+
+
+class SampleNoiseEstimator(NoiseEstimator):
+    """A noise estimator with people's answers among its parameters: it does not print them."""
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        parameters = []
+        for name, value in self.get_params(deep=False).items():
+            is_sample = name not in ("groups", "level", "symmetric")
+            shown = f"<{len(value)} values>" if is_sample and hasattr(value, "__len__") else repr(value)
+            parameters.append(f"{name}={shown}")
+        return f"{type(self).__name__}({', '.join(parameters)})"
+
+    def _html_repr(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def compose_message(sentences: Sequence[str], problems: Sequence[str]) -> str:
+    """Join the sentences; what stands against the estimate comes first."""
+    verdict = ["The noise of the reports is not identified.", *problems] if problems else []
+    return " ".join([*verdict, *sentences])
+
+
+def check_level(level: object) -> float:
+    """Return the confidence level as a float in (0, 1)."""
+    if not isinstance(level, Real) or isinstance(level, bool) or not 0 < float(level) < 1:
+        raise ValueError(f"Got level={level!r}, but expected a number between 0 and 1, such as 0.95.")
+    return float(level)
+
+
+def resolve_groups(groups: Sequence[Any] | None, *samples: Any, name: str) -> tuple[Any, ...]:
+    """Return the declared groups, or the labels that occur in the samples, in sorted order.
+
+    Parameters
+    ----------
+    groups : sequence or None
+        The declared groups.
+    *samples : array-like
+        Samples of labels, missing values allowed.
+    name : str
+        What the samples are called in messages.
+
+    Returns
+    -------
+    tuple
+        At least two groups.
+    """
+    if groups is None:
+        found = [label for sample in samples for label in infer_labels(sample, name)]
+        labels, source = infer_labels(found, name), name
+    else:
+        labels, source = check_labels(groups, "groups"), "groups"
+    if len(labels) < 2:
+        raise ValueError(
+            f"Got {source} with {len(labels)} distinct group(s), but expected at least two. Pass "
+            "groups=[...] with all groups that exist."
+        )
+    return labels
+
+
+def encode_pairs(
+    first: Any, second: Any, groups: tuple[Any, ...], names: tuple[str, str]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
+    """Encode two labels per person; leave out people without one of them.
+
+    Returns
+    -------
+    first, second : ndarray of int
+        Codes of the people who have both labels.
+    n_missing : int
+        How many people were left out.
+    """
+    a = encode_reports(first, groups, names[0])
+    b = encode_reports(second, groups, names[1])
+    if len(a) != len(b):
+        raise ValueError(
+            f"Got {names[0]} with {len(a)} and {names[1]} with {len(b)} values, but expected the same people "
+            "in the same order."
+        )
+    known = (a >= 0) & (b >= 0)
+    if not known.any():
+        raise ValueError(
+            f"Got {names[0]} and {names[1]} without a single person who has both, but expected at least one."
+        )
+    return a[known], b[known], int((~known).sum())
+
+
+def encode_reports(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[np.intp]:
+    """Return the positions of the labels in ``groups``, -1 where missing."""
+    return np.asarray(encode_labels(values, groups, name=name, missing="code"), dtype=np.intp)
+
+
+def check_reports(sensitive: Any, groups: tuple[Any, ...]) -> None:
+    """Check that the reports of the portfolio, if any, use the groups of the estimator's own sample."""
+    if sensitive is None:
+        return
+    try:
+        encode_reports(sensitive, groups, "sensitive")
+    except ValueError as error:
+        raise ValueError(
+            f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
+            "pass groups=[...] to it."
+        ) from error
+
+
+def describe(value: float) -> str:
+    """Write a number for a message."""
+    return f"{value:.3f}" if math.isfinite(value) else str(value)
+
+
+def describe_missing(n_missing: int, what: str) -> list[str]:
+    """Return a sentence about what was left out, if anything was."""
+    return [f"{n_missing} {what} left out because of a missing value."] if n_missing else []

@@ -1,0 +1,154 @@
+"""Classifiers of the reports: features to numbers, reports to probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+MAX_LEVELS = 1000  # a column of text with more levels is taken for an identifier
+
+
+class ReportClassifier:
+    """A classifier of the reports S given x, fitted anew on any subset of the rows.
+
+    Parameters
+    ----------
+    classifier : object or None
+        A scikit-learn classifier with ``predict_proba``, cloned before each fit; None for a multinomial
+        logistic regression on standardised columns.
+    design : ndarray of shape (n_samples, n_columns)
+        x as numbers.
+    s : ndarray of int of shape (n_samples,)
+        S as codes.
+    n_groups : int
+        K.
+    rng : numpy.random.Generator
+        Seeds those ``random_state`` parameters of the classifier that are None.
+    """
+
+    def __init__(
+        self,
+        classifier: Any,
+        design: NDArray[np.float64],
+        s: NDArray[np.intp],
+        n_groups: int,
+        rng: np.random.Generator,
+    ):
+        if classifier is None:
+            classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+            if not np.isfinite(design).all():
+                raise ValueError(
+                    "Got X with missing or infinite numbers, but the default classifier of AnchorNoise "
+                    "expects finite ones. Fill them in, or pass classifier=HistGradientBoostingClassifier()."
+                )
+        elif not hasattr(classifier, "predict_proba") or isinstance(classifier, type):
+            raise TypeError(
+                f"Got classifier of type {type(classifier).__name__}, but expected a scikit-learn classifier "
+                "with predict_proba, such as LogisticRegression()."
+            )
+        self.classifier = classifier
+        self.design = design
+        self.s = s
+        self.n_groups = n_groups
+        self.rng = rng
+
+    def fit(self, rows: NDArray[np.intp]) -> Any:
+        """Return a copy of the classifier, fitted on these rows."""
+        if len(np.unique(self.s[rows])) < 2:
+            raise ValueError(
+                f"Got a part of {len(rows)} rows whose reports are all the same, but expected at least two "
+                "kinds. Use fewer n_splits, or more rows."
+            )
+        classifier = clone(self.classifier)
+        seeds = {
+            name: int(self.rng.integers(2**31))
+            for name, value in sorted(classifier.get_params().items())
+            if value is None and (name == "random_state" or name.endswith("__random_state"))
+        }
+        return classifier.set_params(**seeds).fit(self.design[rows], self.s[rows])
+
+    def predict(self, fitted: Any, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return P(S | x), one row per row and one column per group; 0 for a group the fit never saw."""
+        P = np.zeros((len(rows), self.n_groups))
+        P[:, fitted.classes_] = fitted.predict_proba(self.design[rows])
+        return P
+
+
+def select_features(X: Any, features: Sequence[Any] | None) -> pd.DataFrame:
+    """Return the columns of a data frame or array that serve as x*.
+
+    Parameters
+    ----------
+    X : data frame (pandas, polars, Arrow) or array-like of shape (n_samples, n_columns)
+        The features.
+    features : sequence or None
+        Names of columns of a data frame, positions in an array; None for all.
+
+    Returns
+    -------
+    pandas.DataFrame
+    """
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        data = frame.to_pandas()
+    else:
+        array = np.asarray(X)
+        if array.ndim != 2:
+            raise ValueError(
+                f"Got X with {array.ndim} dimension(s), but AnchorNoise expects a data frame or a "
+                "two-dimensional array, one row per report."
+            )
+        data = pd.DataFrame(array).infer_objects()
+    if features is not None:
+        if isinstance(features, (str, bytes)):
+            raise TypeError("Got features as one text, but expected a list of columns, such as ['age'].")
+        absent = [name for name in features if name not in data.columns]
+        if absent:
+            raise ValueError(f"Got features {absent}, but X has the columns {list(data.columns)}.")
+        data = data[list(features)]
+    if data.shape[1] == 0:
+        raise ValueError("Got X without columns, but AnchorNoise expects at least one feature.")
+    return data
+
+
+def to_numbers(data: pd.DataFrame) -> NDArray[np.float64]:
+    """Return numbers as they are, and one column of zeros and ones per level of any other column.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        Columns of numbers, booleans, text or categories; a missing text is a level of its own.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_encoded_columns)
+    """
+    columns = []
+    for j, name in enumerate(data.columns):
+        column = data.iloc[:, j]
+        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+            columns.append(column.to_numpy(dtype=float, na_value=np.nan)[:, None])
+        elif pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
+            raise TypeError(
+                f"Got column {name!r} of X with dates, but expected numbers or text. Turn it into a number."
+            )
+        else:
+            codes, levels = pd.factorize(column, sort=True, use_na_sentinel=True)
+            codes = np.where(codes < 0, len(levels), codes)
+            n_levels = int(codes.max()) + 1 if len(codes) else 0
+            if n_levels > MAX_LEVELS:
+                raise ValueError(
+                    f"Got column {name!r} of X with {n_levels} levels, but expected at most {MAX_LEVELS}. If "
+                    "it is an identifier, leave it out with features=[...]."
+                )
+            columns.append(np.eye(n_levels)[codes])
+    return np.hstack(columns)

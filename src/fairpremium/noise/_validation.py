@@ -1,0 +1,185 @@
+"""The noise from people whose true group is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from fairpremium.noise._base import (
+    NAN,
+    SampleNoiseEstimator,
+    check_level,
+    check_reports,
+    compose_message,
+    describe,
+    describe_missing,
+    encode_pairs,
+    resolve_groups,
+)
+from fairpremium.noise._formulas import binomial_interval
+from fairpremium.privacy import Channel
+
+
+class ValidationNoise(SampleNoiseEstimator):
+    r"""Estimate the channel from people whose true group and report are both known.
+
+    Parameters
+    ----------
+    true : array-like of shape (n_people,)
+        D, the true groups.
+    report : array-like of shape (n_people,)
+        S, the reports of the same people. People without one of the two are left out.
+    groups : sequence, optional
+        All groups; by default the labels in ``true`` and ``report``.
+    symmetric : bool, default=True
+        True: the channel is a randomized response with one unknown, pi. False: any channel, one unknown per
+        entry of its matrix; ``keep_``, ``standard_error_`` and ``interval_`` are then nan.
+    level : float, default=0.95
+        Confidence level.
+
+    Attributes
+    ----------
+    groups_, channel_, keep_, interval_, standard_error_, identified_, message_
+        See `NoiseEstimator`; the interval is exact (Clopper and Pearson).
+    n_people_ : int
+        How many people had both labels.
+    matrix_standard_error_ : ndarray of shape (reports, groups)
+        Standard errors of the channel's matrix; only with ``symmetric=False``.
+
+    Notes
+    -----
+    .. math:: \hat\pi = \frac{1}{n} \sum_i 1\{s_i = d_i\}
+
+    where
+
+    - :math:`s_i` is ``report``, :math:`d_i` is ``true`` and n is ``n_people_``.
+
+    The people need not be a fair sample of the portfolio, because pi is the same for everybody. They must
+    have reported through the same channel, knowing no more about the check than the others.
+
+    Without symmetry, T[s, d] is the share of the reports s among the people of group d. It is taken as
+    identified when its smallest singular value exceeds z times the standard error of the whole matrix, the
+    root of the sum of all variances: an error matrix E moves a singular value by at most its Frobenius norm.
+
+    Examples
+    --------
+    >>> noise = ValidationNoise(true=["F"] * 50 + ["M"] * 50, report=["F"] * 45 + ["M"] * 50 + ["F"] * 5)
+    >>> noise = noise.fit(None, None, sensitive=["F", "M", "M"])
+    >>> noise.keep_, noise.channel_.groups
+    (0.9, ('F', 'M'))
+    """
+
+    def __init__(
+        self,
+        true: Any,
+        report: Any,
+        groups: Sequence[Any] | None = None,
+        symmetric: bool = True,
+        level: float = 0.95,
+    ):
+        self.true = true
+        self.report = report
+        self.groups = groups
+        self.symmetric = symmetric
+        self.level = level
+
+    def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
+        """Estimate the channel from the sample given to the constructor.
+
+        Parameters
+        ----------
+        X, y, sample_weight : ignored
+            For the common interface.
+        sensitive : array-like of shape (n_samples,) or None
+            S of the portfolio; only its labels are checked.
+
+        Returns
+        -------
+        self
+        """
+        level = check_level(self.level)
+        groups = resolve_groups(self.groups, self.true, self.report, name="true and report")
+        d, s, n_missing = encode_pairs(self.true, self.report, groups, ("true", "report"))
+        check_reports(sensitive, groups)
+        self.n_people_ = len(d)
+        sentences = [
+            f"Estimated from {self.n_people_} people whose true group is known; it rests on their having "
+            "reported through the same channel as the portfolio.",
+            *describe_missing(n_missing, "people were"),
+        ]
+        if self.symmetric:
+            self._fit_keep(d, s, groups, level, sentences)
+        else:
+            self._fit_matrix(d, s, groups, level, sentences)
+        return self
+
+    def _fit_keep(
+        self,
+        d: NDArray[np.intp],
+        s: NDArray[np.intp],
+        groups: tuple[Any, ...],
+        level: float,
+        sentences: list[str],
+    ) -> None:
+        n, K = self.n_people_, len(groups)
+        hits = int((s == d).sum())
+        keep = hits / n
+        low, high = binomial_interval(hits, n, level)
+        problems = []
+        if low <= 1 / K:
+            problems.append(
+                f"keep lies between {describe(low)} and {describe(high)}, which does not exclude 1/K = "
+                f"{describe(1 / K)}, pure noise: more people with a known group are needed."
+            )
+        elif hits == n:
+            problems.append(
+                "Every report equals the truth, so no noise is seen: price with channel=None if the reports "
+                "are the true groups, or check more people."
+            )
+        self._store(groups, keep, math.sqrt(keep * (1 - keep) / n), (low, high), sentences, problems)
+
+    def _fit_matrix(
+        self,
+        d: NDArray[np.intp],
+        s: NDArray[np.intp],
+        groups: tuple[Any, ...],
+        level: float,
+        sentences: list[str],
+    ) -> None:
+        K = len(groups)
+        counts = np.zeros((K, K))
+        np.add.at(counts, (s, d), 1)
+        people = counts.sum(axis=0)
+        if not people.all():
+            absent = [group for group, n in zip(groups, people, strict=True) if n == 0]
+            raise ValueError(
+                f"Got true without anyone of the groups {absent}, but symmetric=False needs people of every "
+                "group. Add some, or use symmetric=True."
+            )
+        T = counts / people
+        variance = T * (1 - T) / people
+        smallest = float(np.linalg.svd(T, compute_uv=False)[-1])
+        margin = float(norm.ppf(0.5 + level / 2) * math.sqrt(variance.sum()))
+        problems = []
+        if smallest <= margin:
+            problems.append(
+                "The estimated channel cannot be told from one that has no inverse (smallest singular value "
+                f"{describe(smallest)}, needed {describe(margin)}): check more people of the small groups."
+            )
+        elif smallest > 1 - 1e-12:
+            problems.append(
+                "Every report equals the truth, so no noise is seen: price with channel=None if the reports "
+                "are the true groups, or check more people."
+            )
+        self.groups_ = groups
+        self.matrix_standard_error_ = np.sqrt(variance)
+        self.keep_ = self.standard_error_ = NAN
+        self.interval_ = (NAN, NAN)
+        self.identified_ = not problems
+        self.channel_ = None if problems else Channel(T, groups=groups, reports=groups)
+        self.message_ = compose_message(sentences, problems)

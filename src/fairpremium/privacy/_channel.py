@@ -1,0 +1,549 @@
+"""The channel T[s, d] = P(S = s given D = d): sampling, privacy and correction from one set of integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, NoReturn, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from .._labels import Codes, Label, check_labels, encode_labels, label_key
+from ._containers import labels_like
+from ._descriptor import GENERAL, channel_from_descriptor, label_to_json, seal
+from ._exact import MAX_TOTAL, Rows, integer_weights, left_inverse, log_rounded_up, read_only
+from ._sampling import Rng, check_rng, uniform_integers
+
+FloatArray = npt.NDArray[np.float64]
+IntRows = tuple[tuple[int, ...], ...]
+
+_SUM_TOLERANCE = 1e-9
+_SMALLEST_SINGULAR_VALUE = 1e-8
+
+
+class Channel:
+    r"""The law of the report S given the true attribute D, as an immutable object.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (reports, groups)
+        ``matrix[s, d] = P(S = s given D = d)``; every **column** sums to one. Rounded once to integer weights
+        with a common total N <= 2**32 per column; everything below comes from those integers.
+    groups : sequence of str, int, bool, float or tuple
+        The values of D, in the order of the columns.
+    reports : sequence, optional
+        The values of S, in the order of the rows; the groups when the matrix is square.
+
+    Attributes
+    ----------
+    groups, reports : tuple
+    weights : ndarray of int, shape (reports, groups)
+    total : int
+        N, the sum of each column of the weights.
+    matrix : ndarray of shape (reports, groups)
+        T, read-only.
+    inverse : ndarray of shape (groups, reports)
+        The left inverse of T, read-only; ``inverse_exact`` holds it in fractions.
+    epsilon : float
+        The privacy parameter that the integers realise; inf when some report rules a group out.
+    keep : float
+        P(S = D) if the channel has the shape of randomized response, else nan.
+    condition_number : float
+    components : tuple of Channel
+        The independent channels of a product; the channel itself otherwise.
+
+    Notes
+    -----
+    .. math:: \varepsilon = \max_{s, d, d'} \ln \frac{T_{sd}}{T_{sd'}}, \qquad
+              T^{-1} = (T' W T)^{-1} T' W, \quad W = \mathrm{diag}(1 / P(S)), \quad P(S) = T 1 / K.
+
+    The guarantee is local: the report is drawn before anybody else sees D, and any D may be exchanged for any
+    other D' (the whole tuple when there are several attributes). Only S is protected, not X, Y or what they
+    say about D. Whatever is computed from S costs no further epsilon.
+
+    Examples
+    --------
+    >>> channel = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["no", "yes"])
+    >>> channel.weights.tolist(), channel.total, channel.keep
+    ([[3, 1], [1, 3]], 4, 0.75)
+    >>> channel.inverse
+    array([[ 1.5, -0.5],
+           [-0.5,  1.5]])
+    """
+
+    # Facts, written once by _set.
+    _groups: tuple[Label, ...]
+    _reports: tuple[Label, ...]
+    _total: int
+
+    def __init__(self, matrix: Any, *, groups: Sequence[Label], reports: Sequence[Label] | None = None) -> None:
+        checked = check_groups(groups)
+        rows = _check_matrix(matrix, len(checked))
+        if reports is None:
+            if len(rows) != len(checked):
+                raise ValueError(
+                    f"reports must be given when the matrix is not square: expected {len(rows)} labels, one "
+                    f"per row of the matrix, for {len(checked)} groups."
+                )
+            reports = checked
+        weights, total = integer_weights(rows)
+        self._set_weights(weights, total, checked, reports)
+
+    # --- construction ---
+
+    @classmethod
+    def _from_weights(cls, weights: IntRows, groups: Sequence[Label], reports: Sequence[Label]) -> Channel:
+        """Build a channel from its integers; the columns must share one total and one divisor."""
+        totals = {sum(column) for column in zip(*weights, strict=True)}
+        if len(totals) != 1 or not 0 < min(totals) <= MAX_TOTAL:
+            raise ValueError("the columns of weights must have one common total between 1 and 2**32")
+        if math.gcd(*(w for row in weights for w in row)) != 1:
+            raise ValueError("the weights must not have a common divisor")
+        channel = object.__new__(Channel)
+        channel._set_weights(weights, totals.pop(), check_groups(groups), reports)
+        return channel
+
+    def _set_weights(self, weights: IntRows, total: int, groups: tuple[Label, ...], reports: Sequence[Label]) -> None:
+        named = check_labels(reports, "reports")
+        if len(named) != len(weights) or any(len(row) != len(groups) for row in weights):
+            raise ValueError(
+                f"matrix must have one row per report and one column per group, shape ({len(named)}, "
+                f"{len(groups)}). Got ({len(weights)}, {len(weights[0]) if weights else 0})."
+            )
+        _check_rank(weights, total, named)
+        self._set(_groups=groups, _reports=named, _total=total, _weight_rows=weights)
+
+    def _set(self, **facts: Any) -> None:
+        self.__dict__.update(facts)
+
+    @staticmethod
+    def product(first: Channel, second: Channel, /, *others: Channel) -> Channel:
+        """Return the channel of several attributes that are reported independently of each other.
+
+        Parameters
+        ----------
+        first, second, *others : Channel
+            One channel per attribute.
+
+        Returns
+        -------
+        channel : Channel
+            Groups and reports are flat tuples of the components' labels, the first attribute varying slowest.
+
+        Notes
+        -----
+        The matrix is the Kronecker product, the left inverse that of the left inverses, and the epsilons add:
+        the guarantee covers a change of the whole tuple.
+
+        Examples
+        --------
+        >>> sex = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> smoker = Channel([[0.5, 0.25], [0.5, 0.75]], groups=[False, True])
+        >>> both = Channel.product(sex, smoker)
+        >>> both.groups
+        (('F', False), ('F', True), ('M', False), ('M', True))
+        >>> round(both.epsilon - sex.epsilon - smoker.epsilon, 12)
+        0.0
+        """
+        from ._product import ProductChannel
+
+        return ProductChannel._of((first, second, *others))
+
+    # --- facts ---
+
+    @property
+    def groups(self) -> tuple[Label, ...]:
+        """The values of D."""
+        return self._groups
+
+    @property
+    def reports(self) -> tuple[Label, ...]:
+        """The values of S."""
+        return self._reports
+
+    @property
+    def total(self) -> int:
+        """N, the sum of each column of the weights."""
+        return self._total
+
+    @property
+    def components(self) -> tuple[Channel, ...]:
+        """The independent channels of a product; the channel itself otherwise."""
+        return (self,)
+
+    @cached_property
+    def _weight_rows(self) -> IntRows:
+        raise NotImplementedError
+
+    @cached_property
+    def weights(self) -> npt.NDArray[Any]:
+        """Integer weights of shape (reports, groups); ``T = weights / total``."""
+        dtype = np.int64 if self._total < 2**63 else object
+        array = np.array(self._weight_rows, dtype=dtype)
+        array.setflags(write=False)
+        return array
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """T, shape (reports, groups): ``T[s, d] = P(S = s given D = d)``."""
+        return read_only([[Fraction(w, self._total) for w in row] for row in self._weight_rows])
+
+    @cached_property
+    def inverse_exact(self) -> Rows:
+        """The left inverse in fractions: a tuple of rows, one per group."""
+        return left_inverse(self._weight_rows, self._total)
+
+    @cached_property
+    def inverse(self) -> FloatArray:
+        """The left inverse of T, shape (groups, reports); its columns sum to one."""
+        return read_only(self.inverse_exact)
+
+    @cached_property
+    def _worst_ratio(self) -> Fraction | None:
+        """The largest T[s, d] / T[s, d'], or None when it is infinite."""
+        if any(min(row) == 0 for row in self._weight_rows):
+            return None
+        return max(Fraction(max(row), min(row)) for row in self._weight_rows)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The realised privacy parameter, the largest log-ratio of two entries of a row of T.
+
+        Rounded up to a float, so that it never understates what the integers leak.
+        """
+        return math.inf if self._worst_ratio is None else log_rounded_up(self._worst_ratio)
+
+    @cached_property
+    def keep(self) -> float:
+        """P(S = D) when the channel has the shape of randomized response, else nan."""
+        rows = self._weight_rows
+        if _keys(self._groups) != _keys(self._reports):
+            return math.nan
+        same = {row[d] for d, row in enumerate(rows)}
+        other = {w for s, row in enumerate(rows) for d, w in enumerate(row) if s != d}
+        return same.pop() / self._total if len(same) == len(other) == 1 else math.nan
+
+    @cached_property
+    def condition_number(self) -> float:
+        """The largest over the smallest singular value of T."""
+        return float(np.linalg.cond(self.matrix))
+
+    # --- reporting ---
+
+    def privatize(self, values: Any, *, rng: Rng = None) -> Any:
+        """Draw one report for each true value.
+
+        Parameters
+        ----------
+        values : array-like of shape (n,), or a table with one column per attribute for tuple groups
+            True values of D; every one must be a declared group.
+        rng : numpy Generator or int, optional
+            For simulations only: a report drawn from a seed protects nobody who knows the seed. None, the
+            default, takes fresh randomness from the operating system.
+
+        Returns
+        -------
+        reports : ndarray, or a Series, frame or Arrow object when ``values`` is one
+            Labels in the declared type; pandas objects keep index and name.
+
+        Notes
+        -----
+        One integer u, uniform in range(N), decides each report: s with weight ``weights[s, d]``, exactly. No
+        floating-point number takes part. Each call draws anew: a person who is asked twice has spent epsilon
+        twice (see :class:`MemoizedReports` and :class:`PrivacyLedger`).
+
+        Examples
+        --------
+        >>> channel = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> set(channel.privatize(["F", "M", "M"])) <= {"F", "M"}
+        True
+        """
+        generator = check_rng(rng)
+        if generator is None:
+            self._refuse_if_unprotected()
+        codes = encode_labels(values, self._groups, name="values", missing="error")
+        return labels_like(values, self._draw(codes, generator), self._reports)
+
+    def _refuse_if_unprotected(self) -> None:
+        if self._worst_ratio is None:
+            raise ValueError(
+                "This channel has infinite epsilon: some report rules a group out, so it protects nobody. "
+                "Give every report a positive probability in every group; for a simulation pass rng=."
+            )
+
+    def _draw(self, codes: npt.NDArray[Any], rng: np.random.Generator | None) -> npt.NDArray[np.int64]:
+        u = [uniform_integers(len(codes), c.total, rng) for c in self.components]
+        return self._choose_all(codes, u)
+
+    def _choose_all(self, codes: npt.NDArray[Any], u: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """Return the reports that belong to one integer per row and component."""
+        return self._choose(codes, u[0])
+
+    @cached_property
+    def _boundaries(self) -> npt.NDArray[np.int64]:
+        """Upper ends of the intervals of u, group after group, shifted by N per group."""
+        ends = np.cumsum(np.array(self._weight_rows, dtype=np.int64), axis=0)  # (reports, groups)
+        return (ends + np.arange(len(self._groups)) * self._total).T.ravel()
+
+    def _choose(self, codes: npt.NDArray[Any], u: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the report of group d that owns u: the first s with u < w[0, d] + ... + w[s, d]."""
+        group = codes.astype(np.int64)
+        place = np.searchsorted(self._boundaries, u + group * self._total, side="right")
+        return place.astype(np.int64) - group * len(self._reports)
+
+    def encode(self, reports: Any, missing: Literal["error", "code"] = "code") -> Codes:
+        """Replace each report by its position in ``reports``; a missing one gets -1.
+
+        Parameters
+        ----------
+        reports : array-like of shape (n,), or a table
+        missing : {"code", "error"}
+
+        Returns
+        -------
+        codes : ndarray of int32, shape (n,)
+
+        Examples
+        --------
+        >>> Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"]).encode(["M", None]).tolist()
+        [1, -1]
+        """
+        return encode_labels(reports, self._reports, name="sensitive", missing=missing)
+
+    # --- correcting ---
+
+    @overload
+    def group_distribution(
+        self,
+        reports: Any,
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        return_covariance: Literal[False] = False,
+    ) -> FloatArray: ...
+
+    @overload
+    def group_distribution(
+        self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+
+    def group_distribution(
+        self,
+        reports: Any,
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        return_covariance: bool = False,
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        r"""Estimate P(D) without bias from the reports.
+
+        Parameters
+        ----------
+        reports : array-like of shape (n,)
+            Reports S; missing ones are left out.
+        sample_weight : array-like of shape (n,), optional
+            Volumes; the estimate is then the distribution of volume.
+        return_covariance : bool
+            Whether to return the estimated covariance of the estimate as well.
+
+        Returns
+        -------
+        p : ndarray of shape (groups,)
+            Sums to one; entries may leave [0, 1], see :func:`project_to_simplex`.
+        covariance : ndarray of shape (groups, groups)
+            Only with ``return_covariance=True``.
+
+        Notes
+        -----
+        .. math:: \hat p = T^{-1} \hat P(S) = \frac{\sum_i w_i a_i}{\sum_i w_i}, \qquad
+                  \frac{\sum_i w_i^2 (a_i - \hat p)(a_i - \hat p)'}{(\sum_i w_i)^2},
+
+        where a_i is the column of ``inverse`` that belongs to the report of row i and w_i its weight.
+
+        Examples
+        --------
+        >>> channel = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> channel.group_distribution(["F", "F", "M", "F", None])
+        array([1., 0.])
+        """
+        codes = self.encode(reports)
+        weight = _check_weight(sample_weight, len(codes))
+        seen = codes >= 0
+        size = len(self._reports)
+        mass = np.bincount(codes[seen], weights=weight[seen], minlength=size)
+        if not mass.sum() > 0:
+            raise ValueError("reports must have at least one row with a report and a positive weight. Got none.")
+        p: FloatArray = self.inverse @ (mass / mass.sum())  # (groups,)
+        if not return_covariance:
+            return p
+        squares = np.bincount(codes[seen], weights=weight[seen] ** 2, minlength=size)
+        deviation = self.inverse - p[:, None]  # (groups, reports)
+        covariance: FloatArray = (deviation * (squares / mass.sum() ** 2)) @ deviation.T
+        return p, covariance
+
+    # --- description ---
+
+    def descriptor(self) -> dict[str, Any]:
+        """Return what travels with the reports: a plain dict that JSON can hold.
+
+        Returns
+        -------
+        descriptor : dict
+            scheme, groups, reports, the integers, the realised epsilon (None when infinite) and a SHA-256 of
+            the canonical JSON of all these.
+
+        Examples
+        --------
+        >>> channel = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> Channel.from_descriptor(channel.descriptor()) == channel
+        True
+        """
+        return seal(self._described())
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "scheme": GENERAL,
+            **self._described_labels(),
+            "weights": [list(row) for row in self._weight_rows],
+        }
+
+    def _described_labels(self) -> dict[str, Any]:
+        return {
+            "groups": [label_to_json(label) for label in self._groups],
+            "reports": [label_to_json(label) for label in self._reports],
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+        }
+
+    @staticmethod
+    def from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
+        """Rebuild a channel from its descriptor; anything unknown, missing, extra or false is an error.
+
+        Parameters
+        ----------
+        descriptor : dict
+            As :meth:`descriptor` returns it, perhaps after a journey through JSON.
+
+        Returns
+        -------
+        channel : Channel
+        """
+        return channel_from_descriptor(descriptor)
+
+    def matches(self, descriptor: Any) -> bool:
+        """Say whether a descriptor is valid and describes this channel.
+
+        Examples
+        --------
+        >>> channel = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> channel.matches(channel.descriptor()), channel.matches({"scheme": "none"})
+        (True, False)
+        """
+        try:
+            return channel_from_descriptor(descriptor) == self
+        except ValueError:
+            return False
+
+    # --- an immutable value ---
+
+    @cached_property
+    def _identity(self) -> tuple[Any, ...]:
+        return (_keys(self._groups), _keys(self._reports), self._total, self._weight_rows)
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, Channel) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"A channel is immutable; build a new one instead of setting {name!r}.")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"A channel is immutable; {name!r} cannot be deleted.")
+
+    def __copy__(self) -> Channel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Channel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (channel_from_descriptor, (self.descriptor(),))
+
+    def __repr__(self) -> str:
+        named = "" if _keys(self._groups) == _keys(self._reports) else f", reports={self._reports!r}"
+        return f"Channel(groups={self._groups!r}{named}, epsilon={self.epsilon:.6g})"
+
+
+def check_groups(groups: Any) -> tuple[Label, ...]:
+    """Return the groups as a tuple of at least two distinct labels, or raise with a sentence."""
+    found = check_labels(groups, "groups")
+    if len(found) < 2:
+        raise ValueError(f"groups must have at least two labels. Got {len(found)}.")
+    if len({len(g) if isinstance(g, tuple) else 0 for g in found}) > 1:
+        raise ValueError("groups must be all single labels, or all tuples with one label per attribute.")
+    return found
+
+
+def _keys(labels: tuple[Label, ...]) -> tuple[Any, ...]:
+    return tuple(label_key(label) for label in labels)
+
+
+def _check_matrix(matrix: Any, n_groups: int) -> list[list[Fraction]]:
+    try:
+        values = np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("matrix must be a rectangular table of numbers.") from None
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"matrix must be two-dimensional, (reports, groups). Got shape {values.shape}.")
+    if values.shape[1] != n_groups:
+        raise ValueError(
+            f"matrix must have one column per group, {n_groups} in all. Got shape {values.shape}; columns "
+            "are groups and rows are reports."
+        )
+    if not np.all(np.isfinite(values)):
+        raise ValueError("matrix must be finite. Got NaN or infinite entries.")
+    if np.any(values < 0):
+        raise ValueError(f"matrix must not be negative, its entries are probabilities. Got {values.min():.6g}.")
+    sums = values.sum(axis=0)
+    if np.any(np.abs(sums - 1) > _SUM_TOLERANCE):
+        d = int(np.argmax(np.abs(sums - 1)))
+        hint = ""
+        if np.all(np.abs(values.sum(axis=1) - 1) <= _SUM_TOLERANCE):
+            hint = " Its rows sum to 1: pass the transpose."
+        raise ValueError(f"matrix must have columns that sum to 1. Column {d} sums to {sums[d]:.12g}.{hint}")
+    exact = np.asarray(matrix, dtype=object)
+    return [[_fraction(p) for p in row] for row in exact]
+
+
+def _fraction(p: Any) -> Fraction:
+    return p if isinstance(p, Fraction) else Fraction(repr(float(p)))
+
+
+def _check_rank(weights: IntRows, total: int, reports: tuple[Label, ...]) -> None:
+    if len(weights) < len(weights[0]):
+        raise ValueError(
+            f"matrix must have at least as many reports as groups, else the groups cannot be told apart. "
+            f"Got {len(weights)} reports and {len(weights[0])} groups."
+        )
+    for s, row in enumerate(weights):
+        if not any(row):
+            raise ValueError(f"matrix has only zeros in the row of report {reports[s]!r}; leave that report out.")
+    smallest = float(np.linalg.svd(np.array(weights, dtype=np.float64) / total, compute_uv=False)[-1])
+    if not smallest >= _SMALLEST_SINGULAR_VALUE:
+        raise ValueError(
+            f"matrix must have full column rank, else the noise cannot be undone. Its smallest singular "
+            f"value is {smallest:.3g}; two or more groups report (almost) alike."
+        )
+
+
+def _check_weight(sample_weight: npt.ArrayLike | None, n: int) -> FloatArray:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight must have one entry per report, shape ({n},). Got {weight.shape}.")
+    if not np.all(np.isfinite(weight)) or np.any(weight < 0):
+        raise ValueError("sample_weight must be finite and not negative.")
+    return weight

@@ -1,0 +1,98 @@
+"""The description that travels with reports: scheme, labels, integers, epsilon and a hash of these."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._labels import Label
+
+if TYPE_CHECKING:
+    from ._channel import Channel
+
+RANDOMIZED_RESPONSE = "randomized-response/1"
+GENERAL = "channel/1"
+PRODUCT = "product/1"
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII.
+
+    Examples
+    --------
+    >>> canonical_json({"b": [1, True], "a": "1"})
+    b'{"a":"1","b":[1,true]}'
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii")
+
+
+def seal(fields: dict[str, Any]) -> dict[str, Any]:
+    """Add the SHA-256 of the canonical JSON of the fields."""
+    return {**fields, "sha256": hashlib.sha256(canonical_json(fields)).hexdigest()}
+
+
+def label_to_json(label: Label) -> Any:
+    """Return a label as JSON has it; a tuple becomes a list."""
+    return [label_to_json(part) for part in label] if isinstance(label, tuple) else label
+
+
+def channel_from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
+    """Rebuild a channel and insist that it describes itself exactly as given.
+
+    Every deviation (unknown scheme, missing or extra field, an epsilon that the integers do not give, a wrong
+    hash) makes the two descriptions differ, so that one comparison finds them all.
+    """
+    if not isinstance(descriptor, Mapping):
+        raise ValueError(f"descriptor must be a dict. Got {type(descriptor).__name__}.")
+    try:
+        given = canonical_json(dict(descriptor))
+        channel = _build(descriptor)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        reason = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"descriptor does not describe a channel: {reason}") from None
+    expected = channel.descriptor()
+    if canonical_json(expected) != given:
+        wrong = sorted(
+            str(name)
+            for name in {*expected, *descriptor}
+            if canonical_json(expected.get(name)) != canonical_json(descriptor.get(name))
+            or (name in expected) != (name in descriptor)
+        )
+        raise ValueError(
+            f"descriptor contradicts itself in the fields {wrong}. It was damaged or edited on the way; "
+            "ask the sender for a fresh one."
+        )
+    return channel
+
+
+def _build(descriptor: Mapping[str, Any]) -> Channel:
+    from ._channel import Channel
+    from ._randomized_response import RandomizedResponse
+
+    scheme = descriptor["scheme"]
+    if scheme == RANDOMIZED_RESPONSE:
+        groups = [_label_from_json(label) for label in descriptor["groups"]]
+        return RandomizedResponse._from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
+    if scheme == GENERAL:
+        groups = [_label_from_json(label) for label in descriptor["groups"]]
+        reports = [_label_from_json(label) for label in descriptor["reports"]]
+        weights = tuple(tuple(_integer(w) for w in row) for row in descriptor["weights"])
+        return Channel._from_weights(weights, groups, reports)
+    if scheme == PRODUCT:
+        return Channel.product(*(channel_from_descriptor(part) for part in descriptor["components"]))
+    raise ValueError(
+        f"scheme must be one of {[RANDOMIZED_RESPONSE, GENERAL, PRODUCT]}; a newer fairpremium may know more"
+    )
+
+
+def _label_from_json(label: Any) -> Label:
+    return tuple(_label_from_json(part) for part in label) if isinstance(label, list) else label
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("weights must be non-negative integers")
+    return value

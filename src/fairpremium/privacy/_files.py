@@ -1,0 +1,247 @@
+"""Files of reports that say which channel made them: Parquet metadata, or a JSON file beside a CSV."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from .._labels import Label, decode_labels, encode_labels
+from ._channel import Channel
+
+_FORMAT = "fairpremium reports 1"
+_METADATA_KEY = b"fairpremium.channel"
+
+
+def write_reports(
+    path: str | os.PathLike[str],
+    frame: Any,
+    channel: Channel,
+    *,
+    column: str | Sequence[str] = "report",
+) -> None:
+    """Write a table of reports together with the description of their channel.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` file (the description goes to ``<path>.channel.json``) or a ``.parquet`` file (it goes into
+        the metadata of the schema).
+    frame : data frame
+        pandas, polars or Arrow.
+    channel : Channel
+        The channel that drew the reports.
+    column : str or list of str
+        Where the reports are; one name per attribute for a product of channels. Every report must be one of
+        ``channel.reports`` or missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fairpremium.privacy import RandomizedResponse
+    >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
+    >>> table = pd.DataFrame({"policy": [1, 2], "report": channel.privatize(["F", "M"])})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_reports(f"{folder}/reports.csv", table, channel)
+    ...     again, its_channel = read_reports(f"{folder}/reports.csv")
+    >>> again.equals(table), its_channel == channel
+    (True, True)
+    """
+    path = Path(path)
+    kind = _check_suffix(path)
+    table = _to_pandas(frame)
+    columns = _check_columns(column, table, channel)
+    if kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            arrow = pa.Table.from_pandas(table, preserve_index=False)
+        except pa.ArrowException:
+            raise ValueError(
+                "The table does not fit into Parquet, whose columns hold one type each. Write CSV instead."
+            ) from None
+        pq.write_table(attach_descriptor(arrow, channel, column=columns), path)
+        return
+    written = table.copy(deep=False)
+    for name, labels in zip(columns, _labels_by_column(channel, columns), strict=True):
+        written[name] = decode_labels(encode_labels(table[name], labels, missing="code"), _texts(labels))
+    sidecar = _sidecar(path)
+    sidecar.unlink(missing_ok=True)  # a crash must not leave new data beside an old description
+    written.to_csv(path, index=False)
+    sidecar.write_text(json.dumps(_envelope(channel, columns), indent=1) + "\n", encoding="utf-8")
+
+
+def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | None]:
+    """Read a table of reports and the channel that made them.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` or ``.parquet`` file.
+
+    Returns
+    -------
+    frame : pandas DataFrame
+        The reports have the declared type of their labels again.
+    channel : Channel or None
+        None when the file comes without a description. A description that does not parse, or that the data
+        contradict, is a ``ValueError``.
+    """
+    path = Path(path)
+    if _check_suffix(path) == "parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        described = _read_envelope(table)
+        frame = table.to_pandas()
+    else:
+        sidecar = _sidecar(path)
+        described = _open_envelope(sidecar.read_bytes()) if sidecar.exists() else None
+        frame = pd.read_csv(path) if described is None else _read_csv(path, *described)
+    if described is None:
+        return frame, None
+    channel, columns = described
+    _check_columns(columns, frame, channel)
+    return frame, channel
+
+
+def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[str] = "report") -> Any:
+    """Return an Arrow table whose schema metadata describe the channel of its reports.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    channel : Channel
+    column : str or list of str
+        Where the reports are.
+
+    Returns
+    -------
+    table : pyarrow.Table
+    """
+    columns = [column] if isinstance(column, str) else list(column)
+    text = json.dumps(_envelope(channel, columns)).encode()
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA_KEY: text})
+
+
+def read_descriptor(table: Any) -> dict[str, Any] | None:
+    """Return the descriptor in the metadata of an Arrow table or schema, or None when there is none.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.Schema
+
+    Returns
+    -------
+    descriptor : dict or None
+        As :meth:`Channel.descriptor` returns it.
+    """
+    described = _read_envelope(table)
+    return None if described is None else described[0].descriptor()
+
+
+# --- the description ---
+
+
+def _envelope(channel: Channel, columns: list[str]) -> dict[str, Any]:
+    return {"format": _FORMAT, "columns": columns, "channel": channel.descriptor()}
+
+
+def _read_envelope(table: Any) -> tuple[Channel, list[str]] | None:
+    metadata = getattr(table, "schema", table).metadata or {}
+    return _open_envelope(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else None
+
+
+def _open_envelope(text: bytes) -> tuple[Channel, list[str]]:
+    try:
+        envelope = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("The description of the channel is not JSON. Ask the sender for a fresh file.") from None
+    if not isinstance(envelope, dict) or set(envelope) != {"format", "columns", "channel"}:
+        raise ValueError("The description of the channel must have the fields format, columns and channel.")
+    if envelope["format"] != _FORMAT:
+        raise ValueError(f"The description of the channel must have the format {_FORMAT!r}.")
+    columns = envelope["columns"]
+    if not (isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)):
+        raise ValueError("The description of the channel must name the columns of the reports.")
+    return Channel.from_descriptor(envelope["channel"]), columns
+
+
+# --- columns and texts ---
+
+
+def _check_suffix(path: Path) -> str:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("csv", "parquet"):
+        raise ValueError(f"path must end in .csv or .parquet. Got {path.name!r}.")
+    return kind
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_name(path.name + ".channel.json")
+
+
+def _to_pandas(frame: Any) -> pd.DataFrame:
+    return frame if isinstance(frame, pd.DataFrame) else nw.from_native(frame, eager_only=True).to_pandas()
+
+
+def _check_columns(column: str | Sequence[str], table: pd.DataFrame, channel: Channel) -> list[str]:
+    """Return the report columns as a list, after a look at every report in them."""
+    columns = [column] if isinstance(column, str) else list(column)
+    absent = [name for name in columns if name not in table.columns]
+    if absent:
+        raise ValueError(f"The table has no column {absent}. Its columns are {list(table.columns)}.")
+    channel.encode(table[columns] if _is_tuple(channel) else table[columns].squeeze(axis=1))
+    return columns
+
+
+def _is_tuple(channel: Channel) -> bool:
+    return isinstance(channel.reports[0], tuple)
+
+
+def _labels_by_column(channel: Channel, columns: list[str]) -> list[tuple[Label, ...]]:
+    if not _is_tuple(channel):
+        return [channel.reports]
+    return [tuple(dict.fromkeys(label[j] for label in channel.reports)) for j in range(len(columns))]
+
+
+def _texts(labels: tuple[Label, ...]) -> list[str]:
+    """Return what stands for each label in a CSV file; an empty field means missing."""
+    texts = [label if isinstance(label, str) else repr(label) for label in labels]
+    if "" in texts or len(set(texts)) < len(texts):
+        raise ValueError(
+            "reports cannot be told apart in a CSV file, because a label is empty or two are written alike. "
+            "Write Parquet instead."
+        )
+    return texts
+
+
+def _read_csv(path: Path, channel: Channel, columns: list[str]) -> pd.DataFrame:
+    """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
+    labels = dict(zip(columns, _labels_by_column(channel, columns), strict=True))
+    frame = pd.read_csv(path, converters={name: _parser(known) for name, known in labels.items()})
+    for name, known in labels.items():
+        if name in frame:
+            frame[name] = decode_labels(np.asarray(frame[name], dtype=np.int64), known)
+    return frame
+
+
+def _parser(labels: tuple[Label, ...]) -> Callable[[str], int]:
+    codes = {"": -1, **{text: k for k, text in enumerate(_texts(labels))}}
+
+    def parse(text: str) -> int:
+        if text not in codes:
+            raise ValueError(
+                "The file holds a report that its channel cannot make. It was edited, or its description "
+                "belongs to another file."
+            )
+        return codes[text]
+
+    return parse

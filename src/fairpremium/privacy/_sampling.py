@@ -1,0 +1,79 @@
+"""Uniform integers without modulo bias, from the operating system or, for simulations, from a generator."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Rng: TypeAlias = np.random.Generator | int | np.integer | None
+
+WORD = 2**32  # one draw consumes at least one 32-bit word
+
+
+def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt.NDArray[np.int64]:
+    """Draw n independent integers, each value of ``range(total)`` with probability exactly 1/total.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    total : int
+        Number of values, 1 to 2**32.
+    rng : Generator or None
+        None takes the randomness from the operating system, afresh in every call: nothing is buffered, so
+        that nothing repeats after a fork.
+
+    Returns
+    -------
+    u : ndarray of int64, shape (n,)
+
+    Notes
+    -----
+    A 32-bit word w is accepted if w < 2**32 - (2**32 mod total), and u = w mod total; other words are thrown
+    away and drawn again. At least half of the words are accepted.
+
+    Examples
+    --------
+    >>> u = uniform_integers(5, 3, None)
+    >>> bool((0 <= u).all() and (u < 3).all())
+    True
+    """
+    if not 1 <= total <= WORD:
+        raise ValueError(f"total must be between 1 and 2**32. Got {total}.")
+    if rng is not None:
+        return rng.integers(0, total, size=n, dtype=np.int64)
+    limit = WORD - WORD % total
+    result = np.empty(n, dtype=np.int64)
+    filled = 0
+    while filled < n:
+        words = system_words(n - filled)
+        if limit < WORD:
+            words = words[words < np.uint32(limit)]
+        result[filled : filled + len(words)] = words % np.uint32(total) if total < WORD else words
+        filled += len(words)
+    return result
+
+
+def system_words(count: int) -> npt.NDArray[np.uint32]:
+    """Return 32-bit words of operating-system entropy; a short answer is an error."""
+    data = os.urandom(4 * count)
+    if len(data) != 4 * count:
+        raise OSError("The operating system returned too little entropy; no report was released.")
+    return np.frombuffer(data, dtype=np.uint32)
+
+
+def check_rng(rng: Rng) -> np.random.Generator | None:
+    """Turn the ``rng`` argument into a generator once; None stays None and means the operating system."""
+    if rng is None or isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        # a stream of its own: default_rng(seed) would repeat the draws of a portfolio that was simulated with the
+        # same seed, and the noise of the reports would then depend on the features
+        return np.random.default_rng([int(rng), *b"privatize"])
+    raise TypeError(
+        "rng must be None (operating-system entropy), or a numpy Generator or an integer seed for "
+        f"simulations. Got {type(rng).__name__}."
+    )
