@@ -51,7 +51,7 @@ def main() -> None:
             "glum, one fit of all rows": lambda: glum_fit(X, frequency, exposure),
             "glum, four fits of all rows": lambda: [glum_fit(X, frequency, exposure) for _ in GROUPS],
             "glum, one fit per group of its own rows (S taken as D)": lambda: [
-                glum_fit(X[S == g], frequency[S == g], exposure[S == g]) for g in GROUPS
+                glum_fit(X[g == S], frequency[g == S], exposure[g == S]) for g in GROUPS
             ],
             "fairpremium, 4 groups and unaware, pooling=0": lambda: pricer(channel, 0, "poisson").fit(
                 X, frequency, sensitive=S, sample_weight=exposure
@@ -143,7 +143,9 @@ def quote_seconds(fitted, row) -> float:
 
 
 def show(result: dict) -> None:
-    print(f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}, medians of {result['repeats']}")
+    print(
+        f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}, medians of {result['repeats']}"
+    )
     for title in ("squared_loss_seconds", "poisson_seconds"):
         print(f"\n{title}")
         for name, seconds in result[title].items():

@@ -272,7 +272,7 @@ class TestReference:
         direction = np.cross(np.ones(3), H)
         for step in (1e-4, -1e-4):
             Q = P + step * direction / np.linalg.norm(direction)
-            assert Q @ H == pytest.approx(P @ H)
+            assert pytest.approx(P @ H) == Q @ H
             assert Q @ np.log(Q / p) > P @ np.log(P / p)
 
     def test_unattainable_balance_gives_the_range_and_the_cure(self):

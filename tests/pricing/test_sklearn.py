@@ -72,10 +72,10 @@ def test_scikit_learn_checks(estimator, check):
 
 def test_scikit_learn_array_api_check():
     program = (
-        "import runpy; module = runpy.run_path({path!r})\n"
+        f"import runpy; module = runpy.run_path({__file__!r})\n"
         "from sklearn.utils.estimator_checks import check_array_api_input\n"
         "check_array_api_input('Pricer', module['PricerWithGroups'](pooling=0), 'numpy', expect_only_array_outputs=False)"
-    ).format(path=__file__)
+    )
     env = {**os.environ, "SCIPY_ARRAY_API": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ class Block(NamedTuple):
     weight: Array | None  # (rows,) volumes, or None for ones
     report: Codes  # (rows,)
     part: Codes | None  # (rows,) number of the cross-validation part, or None
+    share: Array | None = None  # (rows, K) weight of the row for each group, or None
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Rows:
         Codes of the reports; see `Block`.
     part : integer array of shape (n,), optional
         Cross-validation part of each row.
+    share : array of shape (n, K), optional
+        Weight of each row for each group, where a correction gives one row by row.
     """
 
     X: npt.NDArray[Any]
@@ -55,6 +58,7 @@ class Rows:
     weight: Array | None
     report: Codes
     part: Codes | None = None
+    share: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -73,6 +77,7 @@ class Rows:
             None if self.weight is None else self.weight[cut],
             self.report[cut],
             None if self.part is None else self.part[cut],
+            None if self.share is None else self.share[cut],
         )
 
     def take(self, index: npt.NDArray[Any]) -> Rows:
@@ -83,11 +88,23 @@ class Rows:
             None if self.weight is None else self.weight[index],
             self.report[index],
             None if self.part is None else self.part[index],
+            None if self.share is None else self.share[index],
         )
 
     def with_parts(self, part: Codes | None) -> Rows:
         """Return the same rows with other cross-validation parts."""
-        return Rows(self.X, self.y, self.weight, self.report, part)
+        return replace(self, part=part)
+
+    def with_shares(self, share: Array) -> Rows:
+        """Return the same rows with a weight for each group."""
+        return replace(self, share=share)
+
+    def map(self, function: Callable[[Block], Array], *, block_rows: int = 8192) -> Array:
+        """Compute a function of each row: the blocks' results one below the other."""
+        starts = range(0, len(self), block_rows)
+        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
+            parts = pool.map(lambda start: function(self.block(start, min(start + block_rows, len(self)))), starts)
+            return np.concatenate(list(parts))
 
     def fold(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
         """Sum a function over blocks of rows.

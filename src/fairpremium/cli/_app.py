@@ -20,7 +20,7 @@ from fairpremium.cli._price import price
 from fairpremium.cli._privatize import privatize
 from fairpremium.errors import FairPremiumError
 
-# Typer 0.26 and later carry a copy of click; this is the base of usage errors in either.
+# Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
 _UsageError: Any = typer.BadParameter.__base__
 _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sqlite3.OperationalError)
 _USAGE_EXIT_CODE = 2

@@ -117,9 +117,9 @@ def _read(people: Path, column: str, report_column: str, person: str | None, out
 
 def _refuse_copies(frame: pd.DataFrame, column: str, values: pd.Series) -> None:
     """Raise if another column holds the attribute too, in the same words."""
-    truth = values.astype(object)
+    truth = values.tolist()
     for name in frame.columns.drop(column):
-        if len(frame) > 1 and frame[name].astype(object).map(str, na_action="ignore").equals(truth):
+        if len(frame) > 1 and [str(value) for value in frame[name]] == truth:
             raise ValueError(
                 f"Column {name!r} holds the same values as {column!r}, so that the output would show what is to be "
                 "protected. Leave it out of the input."

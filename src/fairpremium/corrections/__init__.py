@@ -1,6 +1,7 @@
 """Ways to learn group prices from privatized reports, and the judge that compares them."""
 
-from fairpremium.corrections._inverse import GroupFit, fit_inverse, pad_missing
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._inverse import fit_inverse, pad_missing
 from fairpremium.corrections._pooling import Judged
 from fairpremium.corrections._referee import corrected_risk
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich

@@ -8,40 +8,15 @@ form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.corrections._pooling import Judged, judge_strengths
-from fairpremium.corrections._shares import estimate_shares
-from fairpremium.errors import RiskUnboundedError
+from fairpremium.blocks import Block
+from fairpremium.corrections._fit import GroupFit, Influence, report_shares
+from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Minimum
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class GroupFit:
-    """Group prices of the linear class, in the coordinates of the problem's moments."""
-
-    problem: LinearProblem
-    table: Array  # (K, codes), row weights by report
-    minimum: Minimum
-    shares: Array  # (K,), unbiased estimate of P(D)
-    strength: float
-    judged: list[Judged]
-
-    @property
-    def coefficients(self) -> Array:
-        """Coefficients of (1, x) on the caller's scale: shape (1 + features, K)."""
-        return self.problem.moments.coordinates.to_raw(self.minimum.B)
-
-    @property
-    def unaware_coefficients(self) -> Array:
-        """Coefficients of the unaware price on the caller's scale: shape (1 + features, 1)."""
-        return self.problem.moments.coordinates.to_raw(self.problem.unaware)
 
 
 def pad_missing(inverse: Array) -> Array:
@@ -73,10 +48,19 @@ def fit_inverse(
     judged: list[Judged] = []
     if pooling is None:
         judged = judge_strengths(problem, table, groups, rng)
-        usable = [j for j in judged if not j.problem]
-        if not usable:
+        if all(j.problem for j in judged):
             problem.solve(table, 0.0, groups)  # says which group, and what helps
-            raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every part.")
-        pooling = min(usable, key=lambda j: j.risk).strength
+        pooling = choose_strength(judged)
     minimum = problem.solve(table, pooling, groups)
-    return GroupFit(problem, table, minimum, estimate_shares(problem.moments, table), pooling, judged)
+    B, q, K = minimum.B, problem.moments.q, len(table)
+    shares, share_scores = report_shares(problem, table)
+    row_table = np.ascontiguousarray(table.T)
+
+    def scores(block: Block) -> Array:
+        Z = problem.moments.coordinates.matrix(block.X)
+        _, slope, _ = problem.family.loss_terms(block.y[:, None], Z @ B)
+        weight = row_table[block.report] if block.weight is None else row_table[block.report] * block.weight[:, None]
+        return np.asarray((-(weight * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), K * q))
+
+    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, K * q)))
+    return GroupFit(problem, "inverse", table, B, shares, pooling, influence, judged)

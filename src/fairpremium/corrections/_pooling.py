@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import minimise, newton_point
+from fairpremium.models._risk import GlmRisk
 
 Array = npt.NDArray[np.float64]
 
@@ -33,8 +34,20 @@ def strengths(total_weight: float) -> Array:
     return np.concatenate([[0.0], total_weight * np.logspace(-4, 1, 11)])
 
 
+def choose_strength(judged: list[Judged]) -> float:
+    """Return the strength with the smallest corrected risk."""
+    usable = [j for j in judged if not j.problem]
+    if not usable:
+        raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every training part.")
+    return min(usable, key=lambda j: j.risk).strength
+
+
 def judge_strengths(
-    problem: LinearProblem, table: Array, groups: tuple[object, ...], rng: np.random.Generator
+    problem: LinearProblem,
+    table: Array,
+    groups: tuple[object, ...],
+    rng: np.random.Generator,
+    shares: Array | None = None,
 ) -> list[Judged]:
     """Cross-validate the corrected risk over pooling strengths.
 
@@ -48,6 +61,8 @@ def judge_strengths(
         Labels.
     rng : Generator
         Draws the sample of rows when there are too many.
+    shares : array of shape (n, K), optional
+        Row weights for the fits in place of the table's; the judge uses the table in any case.
 
     Notes
     -----
@@ -57,8 +72,9 @@ def judge_strengths(
     risks are always exact. Strengths are counted in rows, so that a choice made on a sample of a large
     portfolio holds for the whole.
     """
-    sample = problem.sample(MAX_ROWS, rng)
-    risk = sample.risk(table, parts=True)
+    sample = replace(problem, rows=replace(problem.rows, share=shares)).sample(MAX_ROWS, rng)
+    judge = replace(sample, rows=replace(sample.rows, share=None)).risk(table, parts=True)
+    risk = judge if shares is None else GlmRisk(sample.rows, sample.moments, table, sample.family)
     n_parts = len(sample.moments.second)
     grid = strengths(problem.moments.total_weight)
     volume = _reported_volume(sample, table, n_parts)
@@ -80,7 +96,7 @@ def judge_strengths(
                 trouble[c] = "the corrected risk has no minimum in a training part"
                 break
             B[f, c] = point
-    deviance = risk.deviance(B)  # (parts, candidates)
+    deviance = judge.deviance(B)  # (parts, candidates)
     return _summary(grid, deviance, volume, trouble)
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Block
-from fairpremium.corrections._inverse import GroupFit
-from fairpremium.corrections._shares import share_coefficients
+from fairpremium.corrections._fit import GroupFit
 
 Array = npt.NDArray[np.float64]
 
@@ -46,7 +45,7 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
     mean_loss : float
         sum_i w_i y_i / sum_i w_i.
     """
-    problem, B = fit.problem, fit.minimum.B
+    problem, B = fit.problem, fit.B
     link, coordinates = problem.family.link, problem.moments.coordinates
 
     def sums(block: Block) -> tuple[Array, ...]:
@@ -65,54 +64,43 @@ def sandwich(fit: GroupFit) -> Statistics:
 
     Notes
     -----
-    Influences of row i, with J the Hessian of risk plus penalty, gamma_k the linear model of P(D = k given x)
-    fitted to the reports, W the total weight and r_i = 1 if the row reported:
+    Influences of row i, with theta all parameters of the correction (coefficients, propensity, dispersion) and W
+    the total weight:
 
-    - coefficients: -J^-1 psi_i, psi_ik = T^-1[k, s_i] w_i loss'(y_i, z_i'b_k) z_i;
-    - shares: w_i / W (z_i'gamma_k - p_k + r_i c'z_i (T^-1[k, s_i] - z_i'gamma_k)), where c solves
-      (sum of r w z z') c = sum of w z, so that c'z_i = 1 when every row reported;
-    - mean group prices: w_i / W (f_k(x_i) - H_k) + (dH_k/db_k)' (influence of b_k);
+    - parameters: bread^-1 scores_i;
+    - shares: w_i / W share_scores_i + (d shares / d theta)' (influence of theta);
+    - mean group prices: w_i / W (f_k(x_i) - H_k) + (dH_k / db_k)' (influence of b_k);
     - mean loss: w_i / W (y_i - mean).
 
-    Pooling and ridge enter J. The covariance tells how far the estimate scatters, not how far a penalty
+    Pooling and ridge enter the bread. The covariance tells how far the estimate scatters, not how far a penalty
     moves it.
     """
-    problem, B, table = fit.problem, fit.minimum.B, fit.table
-    moments = problem.moments
-    q, K, W = moments.q, len(table), moments.total_weight
-    coordinates, family = moments.coordinates, problem.family
-    gamma = share_coefficients(moments, table)  # (q, K)
-    reported_gram = moments.by_report[:-1, :q, :q].sum(axis=0)
-    c = np.linalg.lstsq(reported_gram, moments.gram[0], rcond=None)[0]
+    problem, influence = fit.problem, fit.influence
+    q, K = fit.B.shape
+    W = problem.moments.total_weight
+    coordinates, link = problem.moments.coordinates, problem.family.link
     H, dH, mean_loss = portfolio_means(fit)
-    missing = table.shape[1] - 1
-    row_table = np.ascontiguousarray(table.T)
 
     def sums(block: Block) -> tuple[Array, ...]:
-        Z = coordinates.matrix(block.X)
-        w = np.ones(len(Z)) if block.weight is None else block.weight
-        inverse = row_table[block.report]  # (rows, K)
-        eta = Z @ B
-        _, slope, _ = family.loss_terms(block.y[:, None], eta)
-        psi = (inverse * slope * w[:, None])[:, :, None] * Z[:, None, :]  # (rows, K, q)
-        q_x = Z @ gamma
-        reported = np.where(block.report == missing, 0.0, Z @ c)
-        share = q_x - fit.shares + reported[:, None] * (inverse - q_x)
-        price = family.link.mean_of(eta) - H
-        loss = block.y - mean_loss
-        means = np.column_stack([share, price, loss]) * (w / W)[:, None]
-        U = np.concatenate([psi.reshape(len(Z), K * q), means], axis=1)
+        w = np.ones(len(block.y)) if block.weight is None else block.weight
+        price = link.mean_of(coordinates.matrix(block.X) @ fit.B) - H
+        means = np.column_stack([influence.share_scores(block), price, block.y - mean_loss]) * (w / W)[:, None]
+        U = np.concatenate([influence.scores(block), means], axis=1)
         return (U.T @ U,)
 
     (meat,) = problem.rows.fold(sums, block_rows=2048)
-    size = K * q
-    to_raw = np.kron(np.eye(K), coordinates.jacobian())  # (K (1 + features), K q)
-    influence = -np.linalg.inv(fit.minimum.hessian)  # of the coefficients of z
-    means_of = np.zeros((K, size))
+    size = len(influence.bread)
+    theta = np.linalg.inv(influence.bread)
+    select = np.zeros((K * q, size))
+    select[:, influence.first : influence.first + K * q] = np.eye(K * q)
+    to_raw = np.kron(np.eye(K), coordinates.jacobian()) @ select  # (K (1 + features), parameters)
+    means_of = np.zeros((K, K * q))
     for k in range(K):
         means_of[k, k * q : (k + 1) * q] = dH[k]
-    L = np.zeros((len(to_raw) + 2 * K + 1, size + 2 * K + 1))
-    L[: len(to_raw), :size] = to_raw @ influence
-    L[len(to_raw) :, size:] = np.eye(2 * K + 1)
-    L[len(to_raw) + K : len(to_raw) + 2 * K, :size] = means_of @ influence
+    p = len(to_raw)
+    L = np.zeros((p + 2 * K + 1, size + 2 * K + 1))
+    L[:p, :size] = to_raw @ theta
+    L[p : p + K, :size] = influence.share_gradient @ theta
+    L[p + K : p + 2 * K, :size] = means_of @ select @ theta
+    L[p:, size:] = np.eye(2 * K + 1)
     return Statistics(fit.coefficients, fit.shares, H, mean_loss, L @ meat @ L.T)

@@ -1,7 +1,17 @@
 """Outcome distributions: what a loss can be, how far a price is from it, and how the mean is linked."""
 
 from fairpremium.families._domain import Domain
-from fairpremium.families._family import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie, get_family
+from fairpremium.families._family import (
+    Bernoulli,
+    Family,
+    Gamma,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Tweedie,
+    get_family,
+)
+from fairpremium.families._law import Law, NegativeBinomialLaw, law_of, other_laws
 from fairpremium.families._link import Identity, Link, Log, Logit
 
 __all__ = [
@@ -10,11 +20,16 @@ __all__ = [
     "Family",
     "Gamma",
     "Identity",
+    "Law",
     "Link",
     "Log",
     "Logit",
+    "NegativeBinomial",
+    "NegativeBinomialLaw",
     "Normal",
     "Poisson",
     "Tweedie",
     "get_family",
+    "law_of",
+    "other_laws",
 ]

@@ -24,7 +24,7 @@ from fairpremium.families._domain import (
 )
 from fairpremium.families._link import Identity, Link, Log, Logit
 
-__all__ = ["Bernoulli", "Family", "Gamma", "Normal", "Poisson", "Tweedie", "get_family"]
+__all__ = ["Bernoulli", "Family", "Gamma", "NegativeBinomial", "Normal", "Poisson", "Tweedie", "get_family"]
 
 
 class Family(ABC):
@@ -162,6 +162,26 @@ class Poisson(_PowerFamily):
 
 
 @dataclass(frozen=True)
+class NegativeBinomial(Poisson):
+    """Overdispersed counts: weight * y claims with mean m = weight * mu and variance m + dispersion * m^2.
+
+    Prices are fitted by the Poisson deviance, which is right for the mean whatever the dispersion; the
+    likelihood correction uses the negative binomial law and estimates the dispersion.
+    """
+
+    name: ClassVar[str] = "negative_binomial"
+    has_dispersion: ClassVar[bool] = True
+
+    def log_likelihood(self, y: Array, mu: Array, dispersion: float = 1.0, weight: Any = 1.0) -> Array:
+        """Compute the log-probability of weight * y claims, gamma-mixed Poisson with variance `dispersion`."""
+        w = np.asarray(weight, dtype=float)
+        N, m, r = w * y, w * mu, 1 / dispersion
+        return np.asarray(
+            gammaln(N + r) - gammaln(r) - gammaln(N + 1) - r * np.log1p(m / r) + xlogy(N, m) - N * np.log(r + m)
+        )
+
+
+@dataclass(frozen=True)
 class Gamma(_PowerFamily):
     """Positive severities: V(mu) = mu^2, log link; the shape is weight / dispersion."""
 
@@ -267,7 +287,7 @@ class Bernoulli(Family):
         return np.asarray(-0.5 * np.asarray(weight, dtype=float) * self.unit_deviance(y, mu))
 
 
-_FAMILIES: dict[str, type[Family]] = {f.name: f for f in (Normal, Poisson, Gamma, Tweedie, Bernoulli)}
+_FAMILIES: dict[str, type[Family]] = {f.name: f for f in (Normal, Poisson, NegativeBinomial, Gamma, Tweedie, Bernoulli)}
 
 
 def get_family(family: str | Family | dict[str, Any]) -> Family:

@@ -95,7 +95,8 @@ class LinearProblem:
 
     def sample(self, size: int, rng: np.random.Generator) -> LinearProblem:
         """Return the problem with at most `size` random rows; squared loss needs no sampling."""
-        if isinstance(self.family, Normal) or len(self.rows) <= size:
+        from_moments = isinstance(self.family, Normal) and self.rows.share is None
+        if from_moments or len(self.rows) <= size:
             return self
         index = np.sort(rng.choice(len(self.rows), size, replace=False))
         return replace(self, rows=self.rows.take(index))

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
 
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
-from fairpremium.models._risk import Expansion, SignedRisk, SquaredRisk
+from fairpremium.families import Normal
+from fairpremium.models._risk import Expansion, SignedRisk
 
 Array = npt.NDArray[np.float64]
 
@@ -128,7 +129,7 @@ def minimise(
         `max_iter` passes were not enough.
     """
     total = risk.moments.total_weight
-    quadratic = isinstance(risk, SquaredRisk)
+    quadratic = isinstance(risk.family, Normal)
     B, damping, last = np.array(start), 1.0, np.inf
     expansion = risk.expand(B)
     joint, joint_at = joint_hessian(expansion, penalty), B

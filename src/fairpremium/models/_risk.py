@@ -124,8 +124,8 @@ class GlmRisk(SignedRisk):
         return self.moments.coordinates
 
     def row_weights(self, block: Block) -> Array:
-        """Compute table[k, s_i] w_i for the rows of a block: shape (rows, K)."""
-        weights = self._row_table[block.report]
+        """Compute table[k, s_i] w_i, or the rows' own shares times w_i: shape (rows, K)."""
+        weights = self._row_table[block.report] if block.share is None else block.share
         return weights if block.weight is None else weights * block.weight[:, None]
 
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:

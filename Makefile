@@ -1,0 +1,86 @@
+# Everything a newcomer needs: `make demo`, `make test`. `make help` lists the rest.
+# Each target installs the extras it needs, and no more, into .venv; a stamp file remembers that it did.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+WORKERS ?= 2
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Extras by purpose. `make demo` pulls neither torch nor pyspark.
+EXTRAS_demo := cli,report
+EXTRAS_test := test
+EXTRAS_docs := docs
+EXTRAS_bench := bench
+
+# Two test processes with one BLAS thread each beat one process with two.
+SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
+PYTEST = $(SINGLE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+# A continuous-integration machine has no excuse for a skipped test.
+ifeq ($(CI),true)
+export FAIRPREMIUM_NO_SKIPS ?= 1
+endif
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test study lint types format bench docs clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.installed-demo  ## the three-party story on this machine; writes demo/premiums.csv and demo/report.html
+	$(VENV)/bin/fairpremium demo
+
+test: $(VENV)/.installed-test  ## all tests, doctests and the code examples of the documentation
+	$(PYTEST)
+
+study: $(VENV)/.installed-test  ## the statistical studies at full size (slow)
+	FAIRPREMIUM_STUDY=full $(PYTEST) -m study
+
+lint: $(VENV)/.installed-lint  ## ruff: rules and format
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(VENV)/.installed-lint  ## rewrite the sources in the house format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+types: $(VENV)/.installed-test  ## mypy
+	$(PY) -m mypy
+
+bench: $(VENV)/.installed-bench  ## run benchmarks/*.py; they write benchmarks/results/
+	@mkdir -p benchmarks/results; found=; \
+	for script in benchmarks/[a-z]*.py; do \
+		[ -e "$$script" ] || continue; found=yes; \
+		echo "== $$script"; $(PY) "$$script" || exit 1; \
+	done; \
+	[ -n "$$found" ] || { echo "There is no benchmark in benchmarks/ yet."; exit 1; }
+
+docs: $(VENV)/.installed-docs $(VENV)/.installed-lint  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "Open site/index.html."
+
+clean:  ## remove .venv, caches and everything that the other targets write
+	rm -rf $(VENV) site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed-lint: constraints.txt | $(VENV)/.created
+	$(PY) -m pip install --quiet -c constraints.txt ruff
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/.created
+	$(PY) -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS_$*)]"
+	@touch $@
+
+$(VENV)/.created:
+	@command -v "$(PYTHON)" >/dev/null || { \
+		echo "There is no '$(PYTHON)' here. Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "fairpremium needs Python 3.11 or newer, and '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name a newer one: make PYTHON=python3.12"; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot create virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,96 @@
+"""What every correction returns: group prices, shares, and how each row influenced them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block
+from fairpremium.corrections._pooling import Judged
+from fairpremium.corrections._shares import estimate_shares, share_coefficients
+from fairpremium.models._linear import LinearProblem
+
+Array = npt.NDArray[np.float64]
+RowFunction = Callable[[Block], Array]
+
+
+@dataclass(frozen=True)
+class Influence:
+    """How rows move the parameters of a fit: bread^-1 scores(row), to first order.
+
+    Parameters
+    ----------
+    scores : callable
+        From a block to the estimating function of each row, shape (rows, parameters).
+    bread : array of shape (parameters, parameters)
+        Minus the derivative of the summed estimating function, penalties included.
+    first : int
+        Where B starts among the parameters (group after group).
+    share_scores : callable
+        From a block to what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight.
+    share_gradient : array of shape (K, parameters)
+        Derivative of the shares in the parameters.
+    """
+
+    scores: RowFunction
+    bread: Array
+    first: int
+    share_scores: RowFunction
+    share_gradient: Array
+
+
+@dataclass(frozen=True)
+class GroupFit:
+    """Group prices of the linear class, in the coordinates of the problem's moments."""
+
+    problem: LinearProblem
+    correction: str
+    table: Array  # (K, codes), the inverse channel with a zero column for missing reports
+    B: Array  # (q, K)
+    shares: Array  # (K,), estimate of P(D)
+    strength: float
+    influence: Influence
+    judged: list[Judged] = field(default_factory=list)
+    details: Any = None  # what the correction learned besides (propensity, dispersion)
+
+    @property
+    def coefficients(self) -> Array:
+        """Coefficients of (1, x) on the caller's scale: shape (1 + features, K)."""
+        return self.problem.moments.coordinates.to_raw(self.B)
+
+    @property
+    def unaware_coefficients(self) -> Array:
+        """Coefficients of the unaware price on the caller's scale: shape (1 + features, 1)."""
+        return self.problem.moments.coordinates.to_raw(self.problem.unaware)
+
+
+def report_shares(problem: LinearProblem, table: Array) -> tuple[Array, RowFunction]:
+    """Estimate P(D) from the reports and the features alone, with each row's contribution.
+
+    Returns
+    -------
+    shares : array of shape (K,)
+    share_scores : callable
+        z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x) and c solves
+        (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when every row reported (r = 1).
+    """
+    moments = problem.moments
+    q = moments.q
+    shares = estimate_shares(moments, table)
+    gamma = share_coefficients(moments, table)  # (q, K)
+    reported_gram = moments.by_report[:-1, :q, :q].sum(axis=0)
+    c = np.linalg.lstsq(reported_gram, moments.gram[0], rcond=None)[0]
+    missing = table.shape[1] - 1
+    row_table = np.ascontiguousarray(table.T)
+
+    def share_scores(block: Block) -> Array:
+        Z = moments.coordinates.matrix(block.X)
+        propensity = Z @ gamma
+        factor = np.where(block.report == missing, 0.0, Z @ c)
+        return np.asarray(propensity - shares + factor[:, None] * (row_table[block.report] - propensity))
+
+    return shares, share_scores

@@ -1,0 +1,338 @@
+"""The likelihood of the reports when the attribute is latent: one engine for propensities and mixtures.
+
+Row i has a report s_i, features u_i of the propensity q_k(u) = softmax_k(u' gamma_k), and possibly an outcome
+with density p(y_i; z_i' b_k, lambda_k) in group k. The log-likelihood is
+
+    sum_i log sum_k T[s_i, k] q_k(u_i) p_k(y_i).
+
+Without the outcome part it fits a propensity through the channel; with it, the mixture of group models. Newton's
+method with the observed information is used where that is positive definite; where it is not, the information of
+the complete data takes its place (in whole: the EM gradient algorithm of Lange, 1995), so that every step goes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import logsumexp
+
+from fairpremium.blocks import Block, Rows
+from fairpremium.errors import ConvergenceError
+from fairpremium.families import Law
+from fairpremium.families._law import LawTerms
+from fairpremium.models._newton import Penalty
+
+Array = npt.NDArray[np.float64]
+Features = Callable[[Block], Array]
+
+_MAX_CHANGE = 3.0  # largest change of a predictor's root mean square in one step, in units of the features' scale
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """gamma (K - 1, features; the first group is the base), B (q, K), log_dispersion (K,)."""
+
+    gamma: Array
+    B: Array | None = None
+    log_dispersion: Array | None = None
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A likelihood to be maximised.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows that reported.
+    T : array of shape (codes, K)
+        P(report given group), one row per report code.
+    features : callable
+        From a block to u, shape (rows, m); the first column is one.
+    n_features : int
+        m.
+    ridge : float
+        Penalty ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric over
+        groups.
+    law : Law, optional
+        The outcome's law; without it the outcome takes no part.
+    predictors : callable, optional
+        From a block to z, shape (rows, q), for the law's means.
+    penalty : Penalty, optional
+        Pooling and ridge of B.
+    common_dispersion : bool
+        Whether all groups share one dispersion.
+    """
+
+    rows: Rows
+    T: Array
+    features: Features
+    n_features: int
+    ridge: float = 1.0
+    law: Law | None = None
+    predictors: Features | None = None
+    penalty: Penalty | None = None
+    common_dispersion: bool = True
+
+    @property
+    def K(self) -> int:
+        """Number of groups."""
+        return int(self.T.shape[1])
+
+    @property
+    def n_dispersions(self) -> int:
+        """Number of free dispersion parameters."""
+        if self.law is None or not self.law.has_dispersion:
+            return 0
+        return 1 if self.common_dispersion else self.K
+
+    def on(self, rows: Rows) -> Latent:
+        """Return the same likelihood of other rows."""
+        return replace(self, rows=rows)
+
+    def groups_first(self, block: Block, at: Parameters) -> tuple[Array, Array, Array]:
+        """Compute log q_k(u), log T[s, k] and log p_k(y) for the rows of a block: each (rows, K)."""
+        log_q = log_softmax(self.features(block) @ at.gamma.T)
+        with np.errstate(divide="ignore"):
+            log_t = np.log(self.T)[block.report]
+        if self.law is None:
+            return log_q, log_t, np.zeros_like(log_q)
+        assert self.predictors is not None
+        assert at.B is not None
+        w = _weights(block)
+        terms = self.law.terms(block.y[:, None], w, self.predictors(block) @ at.B, _dispersion(at))
+        return log_q, log_t, terms.log_density
+
+    # -- packing -----------------------------------------------------------------------------------------------
+
+    def pack(self, at: Parameters) -> Array:
+        """Flatten: gamma group by group, B group by group, the free log-dispersions."""
+        parts = [at.gamma.ravel()]
+        if at.B is not None:
+            parts.append(at.B.T.ravel())
+        if self.n_dispersions:
+            assert at.log_dispersion is not None
+            parts.append(at.log_dispersion[: self.n_dispersions])
+        return np.concatenate(parts)
+
+    def unpack(self, flat: Array) -> Parameters:
+        """Undo `pack`."""
+        m, K = self.n_features, self.K
+        gamma = flat[: (K - 1) * m].reshape(K - 1, m)
+        if self.law is None:
+            return Parameters(gamma)
+        rest = flat[(K - 1) * m :]
+        d = self.n_dispersions
+        B = (rest[:-d] if d else rest).reshape(K, -1).T
+        dispersion = np.broadcast_to(rest[-d:], K).copy() if d else np.zeros(K)
+        return Parameters(gamma, B, dispersion)
+
+    # -- the likelihood ----------------------------------------------------------------------------------------
+
+    def expand(self, at: Parameters) -> tuple[float, Array, Array, Array]:
+        """Compute the penalised log-likelihood, its gradient, and the complete and missing information.
+
+        The observed information is the complete one minus the missing one (Louis, 1982).
+        """
+        size = len(self.pack(at))
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            row = self._row_terms(block, at)
+            complete, missing = self._information(row)
+            return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
+
+        value, gradient, complete, missing = self.rows.fold(sums, block_rows=2048)
+        p_value, p_gradient, p_hessian = self._penalty(at, size)
+        return float(value) - p_value, gradient - p_gradient, complete + p_hessian, missing
+
+    def value(self, at: Parameters) -> float:
+        """Compute the penalised log-likelihood."""
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            return (np.array(logsumexp(np.add.reduce(self.groups_first(block, at)), axis=1).sum()),)
+
+        size = len(self.pack(at))
+        return float(self.rows.fold(sums, block_rows=8192)[0]) - self._penalty(at, size)[0]
+
+    def scores(self, block: Block, at: Parameters) -> Array:
+        """Compute each row's gradient of its log-likelihood: shape (rows, parameters)."""
+        return self._scores(self._row_terms(block, at))
+
+    def responsibilities(self, block: Block, at: Parameters) -> Array:
+        """Compute P(D = k given x, y, s) for the rows of a block: shape (rows, K)."""
+        joint = np.add.reduce(self.groups_first(block, at))
+        return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+
+    def report_log_loss(self, block: Block, at: Parameters) -> Array:
+        """Compute -log P(s given x, y) for the rows of a block."""
+        log_q, log_t, log_p = self.groups_first(block, at)
+        return np.asarray(logsumexp(log_q + log_p, axis=1) - logsumexp(log_q + log_t + log_p, axis=1))
+
+    def maximise(self, start: Parameters, *, max_iter: int = 200, tol: float = 1e-6) -> Parameters:
+        """Climb from a start to a maximum.
+
+        Raises
+        ------
+        ConvergenceError
+            If `max_iter` passes were not enough.
+        """
+        at, flat = start, self.pack(start)
+        value, gradient, complete, missing = self.expand(at)
+        for _ in range(max_iter):
+            step = _ascent(gradient, complete, missing)
+            gain = float(gradient @ step)
+            if gain <= 2 * tol**2 * len(self.rows):
+                return at
+            step *= min(1.0, _MAX_CHANGE / float(np.abs(step).max()))
+            for _halving in range(30):
+                trial = self.unpack(flat + step)
+                new = self.expand(trial)
+                if np.isfinite(new[0]) and new[0] >= value - 1e-10 * abs(value):
+                    break
+                step /= 2
+            else:
+                return at  # rounding forbids to go higher
+            flat, at = flat + step, trial
+            value, gradient, complete, missing = new
+        raise ConvergenceError(f"The likelihood of the reports did not converge in {max_iter} passes.")
+
+    # -- pieces ------------------------------------------------------------------------------------------------
+
+    def _row_terms(self, block: Block, at: Parameters) -> _RowTerms:
+        U = self.features(block)
+        log_q = log_softmax(U @ at.gamma.T)
+        with np.errstate(divide="ignore"):
+            joint = log_q + np.log(self.T)[block.report]
+        Z = terms = None
+        if self.law is not None:
+            assert self.predictors is not None
+            assert at.B is not None
+            Z = self.predictors(block)
+            terms = self.law.terms(block.y[:, None], _weights(block), Z @ at.B, _dispersion(at))
+            joint = joint + terms.log_density
+        log_likelihood = logsumexp(joint, axis=1)
+        return _RowTerms(U, Z, np.exp(log_q), np.exp(joint - log_likelihood[:, None]), log_likelihood, terms)
+
+    def _scores(self, row: _RowTerms) -> Array:
+        n, K = row.r.shape
+        parts = [((row.r - row.q)[:, 1:, None] * row.U[:, None, :]).reshape(n, -1)]
+        if row.terms is not None:
+            assert row.Z is not None
+            parts.append(((row.r * row.terms.d_eta)[:, :, None] * row.Z[:, None, :]).reshape(n, -1))
+            if self.n_dispersions:
+                by_group = row.r * row.terms.d_lambda
+                parts.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
+        return np.concatenate(parts, axis=1)
+
+    def _information(self, row: _RowTerms) -> tuple[Array, Array]:
+        """Information of the complete data and of what is missing, summed over the rows of a block."""
+        n, K = row.r.shape
+        m, U, q, r = self.n_features, row.U, row.q, row.r
+        g = (K - 1) * m
+        size_z = 0 if row.Z is None else K * row.Z.shape[1]
+        d = K if self.n_dispersions else 0
+        complete = np.zeros((g + size_z + d, g + size_z + d))
+        missing = np.zeros_like(complete)
+
+        def cov(p: Array, j: int, k: int) -> Array:
+            return (p[:, j] if j == k else 0.0) - p[:, j] * p[:, k]
+
+        for j in range(1, K):
+            for k in range(j, K):
+                at = slice((j - 1) * m, j * m), slice((k - 1) * m, k * m)
+                complete[at] = (U * cov(q, j, k)[:, None]).T @ U
+                missing[at] = (U * cov(r, j, k)[:, None]).T @ U
+        if row.terms is not None:
+            assert row.Z is not None
+            Z, t = row.Z, row.terms
+            width = Z.shape[1]
+            for k in range(K):
+                cols = slice(g + k * width, g + (k + 1) * width)
+                for j in range(1, K):
+                    missing[(j - 1) * m : j * m, cols] = (U * (cov(r, j, k) * t.d_eta[:, k])[:, None]).T @ Z
+                complete[cols, cols] = -(Z * (r[:, k] * t.d_eta_eta[:, k])[:, None]).T @ Z
+                for j in range(k + 1):
+                    rows_j = slice(g + j * width, g + (j + 1) * width)
+                    weight = cov(r, j, k) * t.d_eta[:, j] * t.d_eta[:, k]
+                    missing[rows_j, cols] = (Z * weight[:, None]).T @ Z
+            for k in range(d):
+                at_k = g + size_z + k
+                for j in range(1, K):
+                    missing[(j - 1) * m : j * m, at_k] = U.T @ (cov(r, j, k) * t.d_lambda[:, k])
+                for j in range(K):
+                    cols = slice(g + j * width, g + (j + 1) * width)
+                    missing[cols, at_k] = Z.T @ (cov(r, j, k) * t.d_eta[:, j] * t.d_lambda[:, k])
+                    missing[g + size_z + j, at_k] = (cov(r, j, k) * t.d_lambda[:, j] * t.d_lambda[:, k]).sum()
+                cols = slice(g + k * width, g + (k + 1) * width)
+                complete[cols, at_k] = -(Z.T @ (r[:, k] * t.d_eta_lambda[:, k]))
+                complete[at_k, at_k] = -(r[:, k] * t.d_lambda_lambda[:, k]).sum()
+        complete, missing = _symmetric(complete), _symmetric(missing)
+        if d and self.n_dispersions == 1:
+            merge = np.zeros((g + size_z + 1, g + size_z + d))
+            merge[: g + size_z, : g + size_z] = np.eye(g + size_z)
+            merge[-1, g + size_z :] = 1.0
+            complete, missing = merge @ complete @ merge.T, merge @ missing @ merge.T
+        return complete, missing
+
+    def _penalty(self, at: Parameters, size: int) -> tuple[float, Array, Array]:
+        """Value, gradient and Hessian of the penalties; gamma's is symmetric over groups, the base included."""
+        m, K = self.n_features, self.K
+        gradient, hessian = np.zeros(size), np.zeros((size, size))
+        slopes = np.array(at.gamma)
+        slopes[:, 0] = 0.0
+        centering = self.ridge * (np.eye(K - 1) - 1.0 / K)
+        value = 0.5 * float(np.sum(slopes * (centering @ slopes)))
+        g = (K - 1) * m
+        gradient[:g] = (centering @ slopes).ravel()
+        keep = np.diag((np.arange(m) > 0).astype(float))
+        hessian[:g, :g] = np.kron(centering, keep)
+        if self.penalty is not None and at.B is not None:
+            cut = slice(g, g + at.B.size)
+            value += self.penalty.value(at.B)
+            gradient[cut] = self.penalty.gradient(at.B).T.ravel()
+            hessian[cut, cut] = self.penalty.hessian(K)
+        return value, gradient, hessian
+
+
+@dataclass(frozen=True)
+class _RowTerms:
+    U: Array
+    Z: Array | None
+    q: Array
+    r: Array
+    log_likelihood: Array
+    terms: LawTerms | None
+
+
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities of K groups from K - 1 logits against the first group."""
+    full = np.concatenate([np.zeros((len(logits), 1)), logits], axis=1)
+    return np.asarray(full - logsumexp(full, axis=1, keepdims=True))
+
+
+def _ascent(gradient: Array, complete: Array, missing: Array) -> Array:
+    """Newton's step; where the observed information is indefinite, with as much of the missing part as possible."""
+    for fraction in (1.0, 0.97, 0.9, 0.7, 0.0):
+        try:
+            return np.asarray(cho_solve(cho_factor(complete - fraction * missing), gradient))
+        except LinAlgError:
+            continue
+    # a dispersion far from its estimate can be concave the wrong way: follow the gradient
+    return np.asarray(gradient / np.maximum(np.abs(np.diag(complete)), 1.0))
+
+
+def _weights(block: Block) -> Array:
+    return np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]
+
+
+def _dispersion(at: Parameters) -> Array:
+    assert at.log_dispersion is not None
+    return at.log_dispersion
+
+
+def _symmetric(upper: Array) -> Array:
+    return np.asarray(np.triu(upper) + np.triu(upper, 1).T)

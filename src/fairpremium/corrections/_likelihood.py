@@ -1,0 +1,165 @@
+"""Correction by likelihood: the outcome itself tells the groups apart, if its law is right.
+
+    max over (b_k, gamma, lambda) of  sum_i log sum_k T[s_i, k] q_k(x_i; gamma) p(y_i; x_i'b_k, lambda)
+
+rests on the law of Y given (x, D) and on the model of P(D given x). It is the most efficient correction when both
+hold and can be worse than no correction when they do not; the referees decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._fit import GroupFit, Influence
+from fairpremium.corrections._latent import Latent, Parameters, log_softmax
+from fairpremium.corrections._propensity import (
+    SAMPLE_ROWS,
+    fit_propensity,
+    reported_rows,
+    with_missing_row,
+    x_features,
+)
+from fairpremium.errors import ConvergenceError, RiskUnboundedError
+from fairpremium.families import Law
+from fairpremium.models._linear import LinearProblem
+from fairpremium.models._newton import Penalty
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A maximised likelihood."""
+
+    latent: Latent
+    parameters: Parameters
+
+
+def mixture_likelihood(
+    problem: LinearProblem,
+    matrix: Array,
+    law: Law,
+    strength: float,
+    *,
+    common_dispersion: bool = True,
+) -> Latent:
+    """Set up the likelihood of the rows that reported.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    matrix : array of shape (reports, K)
+        T.
+    law : Law
+    strength : float
+        Pooling strength in rows.
+    common_dispersion : bool
+        Whether all groups share one dispersion.
+    """
+    rows = reported_rows(problem, len(matrix))
+    features, q = x_features(problem)
+    # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
+    scale = np.exp(-_start_dispersion(problem, rows, law)) if law.name == problem.family.name else 1.0
+    ridge = None if problem.ridge is None else problem.ridge * scale
+    penalty = Penalty(problem.metric * scale, strength, ridge)
+    return Latent(
+        rows,
+        with_missing_row(matrix),
+        features,
+        q,
+        law=law,
+        predictors=features,
+        penalty=penalty,
+        common_dispersion=common_dispersion,
+    )
+
+
+def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Mixture:
+    """Maximise from several starts of B and keep the best; a large problem is solved on a sample first.
+
+    Raises
+    ------
+    ConvergenceError
+        If no start led to a maximum.
+    """
+    assert latent.law is not None
+    dispersion = np.full(latent.K, _start_dispersion(problem, latent.rows, latent.law))
+    propensity = fit_propensity(replace(latent, law=None, predictors=None, penalty=None), shares)
+    work = latent
+    if len(latent.rows) > 4 * SAMPLE_ROWS:
+        step = len(latent.rows) // SAMPLE_ROWS
+        work = latent.on(latent.rows.take(np.arange(0, len(latent.rows), step)))
+    best: tuple[float, Parameters] | None = None
+    for B in starts:
+        try:
+            found = work.maximise(Parameters(propensity.gamma, B, dispersion), tol=1e-4)
+        except ConvergenceError:
+            continue
+        value = work.value(found)
+        if best is None or value > best[0]:
+            best = value, found
+    if best is None:
+        raise ConvergenceError("The likelihood found no maximum from any start.")
+    return Mixture(latent, latent.maximise(best[1]))
+
+
+def likelihood_fit(problem: LinearProblem, mixture: Mixture, table: Array, strength: float) -> GroupFit:
+    """Turn a maximised likelihood into group prices with shares and influences.
+
+    The shares are the mean of q_k(x) over **all** rows, so that they are right also when reporting depends on x.
+    """
+    latent, at = mixture.latent, mixture.parameters
+    assert at.B is not None
+    features, q = x_features(problem)
+    K = latent.K
+    _, _, complete, missing = latent.expand(at)
+    size = len(complete)
+    W = problem.moments.total_weight
+
+    def sums(block: Block) -> tuple[Array, ...]:
+        U = features(block)
+        p = np.exp(log_softmax(U @ at.gamma.T))
+        w = np.ones(len(U)) if block.weight is None else block.weight
+        gradient = np.empty((K, K - 1, q))
+        for j in range(1, K):
+            for k in range(K):
+                gradient[k, j - 1] = (w * ((p[:, k] if j == k else 0.0) - p[:, k] * p[:, j])) @ U
+        return w @ p, gradient
+
+    totals, gradient = problem.rows.fold(sums)
+    shares = totals / W
+    share_gradient = np.zeros((K, size))
+    share_gradient[:, : (K - 1) * q] = gradient.reshape(K, -1) / W
+    no_report = len(latent.T) - 1
+
+    def scores(block: Block) -> Array:
+        return np.asarray(latent.scores(block, at) * (block.report != no_report)[:, None])
+
+    def share_scores(block: Block) -> Array:
+        return np.asarray(np.exp(log_softmax(features(block) @ at.gamma.T)) - shares)
+
+    influence = Influence(scores, complete - missing, (K - 1) * q, share_scores, share_gradient)
+    return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence, details=mixture)
+
+
+def naive_start(problem: LinearProblem, matrix: Array, groups: tuple[object, ...]) -> Array | None:
+    """Fit each report's own rows, pooled a little: a start that needs no inverse. None if it fails."""
+    reports, K = matrix.shape
+    closest = softmax(8 * matrix, axis=1)  # reports that a group rarely gives say little about it
+    table = np.hstack([closest.T, np.zeros((K, 1))])
+    try:
+        return problem.solve(table, 0.01 * problem.moments.total_weight, groups).B
+    except (RiskUnboundedError, ConvergenceError):
+        return None
+
+
+def _start_dispersion(problem: LinearProblem, rows: Rows, law: Law) -> float:
+    step = max(1, len(rows) // SAMPLE_ROWS)
+    eta = problem.moments.coordinates.matrix(rows.X[::step]) @ problem.unaware
+    w = np.ones(len(eta)) if rows.weight is None else rows.weight[::step]
+    return law.start(rows.y[::step], w, problem.family.link.mean_of(eta[:, 0]))

@@ -1,0 +1,138 @@
+"""Propensities P(D given x) and P(D given x, y), learned from the reports through the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.models._linear import LinearProblem
+from fairpremium.models._moments import find_redundant
+
+Array = npt.NDArray[np.float64]
+
+SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
+_ALL_PRODUCTS = 12  # up to so many features all their products are features of P(D given x, y)
+_KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
+
+
+def reported_rows(problem: LinearProblem, n_reports: int) -> Rows:
+    """Return the rows that reported."""
+    rows = problem.rows
+    missing = rows.report == n_reports
+    return rows.take(~missing) if missing.any() else rows
+
+
+def with_missing_row(matrix: Array) -> Array:
+    """Append a row of ones to T: a missing report says nothing about the group."""
+    return np.vstack([matrix, np.ones(matrix.shape[1])])
+
+
+def x_features(problem: LinearProblem) -> tuple[Callable[[Block], Array], int]:
+    """Return z, the standardised features, as features of P(D given x)."""
+    coordinates = problem.moments.coordinates
+    return (lambda block: coordinates.matrix(block.X)), problem.moments.q
+
+
+@dataclass(frozen=True)
+class OutcomeFeatures:
+    """Features of P(D given x, y): how the log-odds of two groups move with the outcome.
+
+    Around the unaware price, with score residual e and information h per row,
+
+        log p_k(y) - log p_l(y)  is about  e (d_k(x) - d_l(x)) - h (d_k(x)^2 - d_l(x)^2) / 2
+
+    for group effects d_k(x) on the linear predictor. With d linear in x the features are (1, z) times (1, e, h) and
+    the products of z; `spline` lets the effect of the outcome bend, for laws other than the family's.
+    """
+
+    problem: LinearProblem
+    spline: bool
+    center: Array
+    scale: Array
+    knots: Array
+
+    @classmethod
+    def learn(cls, problem: LinearProblem, rows: Rows, *, spline: bool) -> OutcomeFeatures:
+        """Fix the knots and the scale of each feature on a sample of the rows."""
+        step = max(1, len(rows) // SAMPLE_ROWS)
+        sample = rows.take(np.arange(0, len(rows), step)).block(0, len(rows))
+        draft = cls(problem, spline, np.zeros(0), np.ones(0), np.zeros(0))
+        residual = draft._residual(sample)[0]
+        spread = float(np.std(residual)) or 1.0
+        draft = replace(draft, knots=np.append(np.quantile(residual / spread, _KNOTS), spread))
+        raw = draft._raw(sample)
+        center, scale = raw.mean(axis=0), raw.std(axis=0)
+        constant = scale <= 1e-8 * (1 + np.abs(center))
+        standard = np.column_stack([np.ones(len(raw)), (raw - center) / np.where(constant, np.inf, scale)])
+        use = np.ones(raw.shape[1], dtype=bool)
+        use[find_redundant(standard.T @ standard) - 1] = False
+        return replace(draft, center=np.where(use, center, np.nan), scale=np.where(use, scale, np.nan))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, the intercept included."""
+        return 1 + int(np.isfinite(self.scale).sum())
+
+    def __call__(self, block: Block) -> Array:
+        """Compute the features of a block, standardised, with a leading one: shape (rows, n_features)."""
+        use = np.isfinite(self.scale)
+        raw = self._raw(block)[:, use]
+        return np.column_stack([np.ones(len(raw)), (raw - self.center[use]) / self.scale[use]])
+
+    def _residual(self, block: Block) -> tuple[Array, Array, Array]:
+        """Score residual e, information h, and z."""
+        family = self.problem.family
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        eta = (Z @ self.problem.unaware)[:, 0]
+        w = np.ones(len(Z)) if block.weight is None else block.weight
+        mu, slope = family.link.mean_of(eta), family.link.slope(eta)
+        variance = family.variance(mu)
+        return w * (block.y - mu) * slope / variance, w * slope**2 / variance, Z
+
+    def _raw(self, block: Block) -> Array:
+        e, h, Z = self._residual(block)
+        t = e / self.knots[-1]
+        q = Z.shape[1]
+        parts = [Z[:, 1:], t[:, None] * Z, t[:, None] ** 2, h[:, None] * Z]
+        if q - 1 <= _ALL_PRODUCTS:
+            i, j = np.triu_indices(q - 1)
+            parts.append(Z[:, 1 + i] * Z[:, 1 + j])
+        else:
+            parts.append(Z[:, 1:] ** 2)
+        if self.spline:
+            basis = natural_spline(t, self.knots[:-1])
+            parts += [basis, (basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1)]
+        return np.concatenate(parts, axis=1)
+
+
+def natural_spline(t: Array, knots: Array) -> Array:
+    """Compute the non-linear part of a natural cubic spline: shape (n, knots - 2)."""
+    last, before = knots[-1], knots[-2]
+
+    def d(k: float) -> Array:
+        return np.asarray((np.maximum(t - k, 0) ** 3 - np.maximum(t - last, 0) ** 3) / (last - k))
+
+    end = d(before)
+    return np.column_stack([d(k) - end for k in knots[:-2]])
+
+
+def fit_propensity(latent: Latent, shares: Array, start: Parameters | None = None) -> Parameters:
+    """Fit a propensity through the channel, from the shares or a nearby solution.
+
+    A large problem is solved on a sample first.
+    """
+    if start is None:
+        p = np.maximum(shares, 0.02)
+        gamma = np.zeros((latent.K - 1, latent.n_features))
+        gamma[:, 0] = np.log(p[1:] / p[0])
+        start = Parameters(gamma)
+        if len(latent.rows) > 4 * SAMPLE_ROWS:
+            step = len(latent.rows) // SAMPLE_ROWS
+            sample = latent.rows.take(np.arange(0, len(latent.rows), step))
+            start = latent.on(sample).maximise(start, tol=1e-4)
+    return latent.maximise(start)

@@ -1,0 +1,151 @@
+"""The law of one outcome given its mean, as the likelihood correction needs it: log-density and derivatives.
+
+A law has at most one parameter besides the mean, the log-dispersion lambda.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import digamma, gammaln, polygamma
+
+from fairpremium.families._domain import Array
+from fairpremium.families._family import Family, NegativeBinomial, Normal, Poisson
+
+__all__ = ["DispersionLaw", "Law", "LawTerms", "NegativeBinomialLaw", "law_of", "other_laws"]
+
+_STEP = 1e-3  # of lambda, for central differences of the part of a density that does not depend on the mean
+
+
+class LawTerms(NamedTuple):
+    """Log-density and its derivatives in the linear predictor eta and the log-dispersion lambda."""
+
+    log_density: Array
+    d_eta: Array
+    d_eta_eta: Array
+    d_lambda: Array
+    d_lambda_lambda: Array
+    d_eta_lambda: Array
+
+
+class Law(ABC):
+    """Distribution of y given the linear predictor, the volume and the log-dispersion."""
+
+    name: str
+    has_dispersion: bool
+
+    @abstractmethod
+    def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
+        """Compute log p(y) and derivatives.
+
+        Parameters
+        ----------
+        y, weight : arrays of shape (n, 1)
+        eta : array of shape (n, K)
+        log_dispersion : array of shape (K,)
+            Ignored by laws without dispersion.
+        """
+
+    @abstractmethod
+    def start(self, y: Array, weight: Array, mu: Array) -> float:
+        """Guess the log-dispersion from means that ignore the groups, all of shape (n,)."""
+
+
+class DispersionLaw(Law):
+    """Exponential dispersion model: log p = -(w / phi) loss(y, eta) + c(y, w, phi), phi = exp(lambda)."""
+
+    def __init__(self, family: Family):
+        self.family = family
+        self.name = family.name
+        self.has_dispersion = family.has_dispersion
+
+    def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
+        """Compute log p(y) and derivatives."""
+        loss, slope, curvature = self.family.loss_terms(y, eta)
+        if not self.has_dispersion:
+            zero = np.zeros_like(loss)
+            return LawTerms(-weight * loss, -weight * slope, -weight * curvature, zero, zero, zero)
+        precision = weight * np.exp(-log_dispersion)  # (n, K)
+        c, dc, ddc = self._normalizer(y, weight, log_dispersion)
+        scaled = precision * loss
+        return LawTerms(
+            c - scaled, -precision * slope, -precision * curvature, scaled + dc, ddc - scaled, precision * slope
+        )
+
+    def _normalizer(self, y: Array, weight: Array, log_dispersion: Array) -> tuple[Array, Array, Array]:
+        """Compute c(y, w, phi) and its first two derivatives in lambda."""
+        if isinstance(self.family, Normal):
+            c = -0.5 * (y**2 * weight * np.exp(-log_dispersion) + log_dispersion - np.log(weight))
+            half = 0.5 * y**2 * weight * np.exp(-log_dispersion)
+            return c, half - 0.5, -half
+        values = np.unique(log_dispersion)
+        if len(values) == 1:  # one dispersion for all groups: compute once
+            one = [self._c(y, weight, float(values[0]) + step) for step in (-_STEP, 0.0, _STEP)]
+        else:
+            one = [
+                np.column_stack([self._c(y, weight, float(v) + step) for v in log_dispersion])
+                for step in (-_STEP, 0.0, _STEP)
+            ]
+        low, mid, high = one
+        return mid, (high - low) / (2 * _STEP), (high - 2 * mid + low) / _STEP**2
+
+    def _c(self, y: Array, weight: Array, log_dispersion: float) -> Array:
+        """Compute c(y, w, phi) from the log-likelihood at any mean; y itself is the most accurate one."""
+        phi = float(np.exp(log_dispersion))
+        mu = np.where(y > 0, y, 1.0)
+        loss = self.family.loss_terms(y, self.family.link.predictor(mu))[0]
+        return np.asarray(self.family.log_likelihood(y, mu, phi, weight) + weight / phi * loss)
+
+    def start(self, y: Array, weight: Array, mu: Array) -> float:
+        """Take Pearson's estimate of the dispersion around means that ignore the groups."""
+        if not self.has_dispersion:
+            return 0.0
+        return float(np.log(np.mean(weight * (y - mu) ** 2 / self.family.variance(mu))))
+
+
+class NegativeBinomialLaw(Law):
+    """Counts w y with mean w mu and variance w mu + alpha (w mu)^2, alpha = exp(lambda)."""
+
+    name = "negative_binomial"
+    has_dispersion = True
+
+    def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
+        """Compute log p(y) and derivatives."""
+        N = weight * y
+        with np.errstate(over="ignore"):
+            m = weight * np.exp(eta)
+        alpha = np.exp(log_dispersion)
+        r = 1 / alpha
+        am = alpha * m
+        log_density = gammaln(N + r) - gammaln(r) - gammaln(N + 1) - r * np.log1p(am) + N * (np.log(am) - np.log1p(am))
+        d_eta = (N - m) / (1 + am)
+        d_r = digamma(N + r) - digamma(r) - np.log1p(am) + 1 - (r + N) / (r + m)
+        d_rr = polygamma(1, N + r) - polygamma(1, r) + 1 / r - 1 / (r + m) - (m - N) / (r + m) ** 2
+        return LawTerms(
+            log_density,
+            d_eta,
+            -m * (1 + alpha * N) / (1 + am) ** 2,
+            -r * d_r,
+            r * d_r + r**2 * d_rr,
+            -d_eta * am / (1 + am),
+        )
+
+    def start(self, y: Array, weight: Array, mu: Array) -> float:
+        """Match the variance of the counts."""
+        m = weight * mu
+        excess = np.sum((weight * y - m) ** 2 - m) / np.sum(m**2)
+        return float(np.log(max(excess, 1e-2)))
+
+
+def law_of(family: Family) -> Law:
+    """Return the law that a family assumes."""
+    if isinstance(family, NegativeBinomial):
+        return NegativeBinomialLaw()
+    return DispersionLaw(family)
+
+
+def other_laws(family: Family) -> list[Law]:
+    """Return further laws worth trying for outcomes of this family: overdispersed counts for Poisson."""
+    return [NegativeBinomialLaw()] if type(family) is Poisson else []

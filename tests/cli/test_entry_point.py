@@ -1,0 +1,79 @@
+"""The installed command itself: exit codes, the two output streams, missing dependencies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairpremium
+
+COMMAND = Path(sys.executable).parent / "fairpremium"
+
+
+def run(*words, code=0):
+    result = subprocess.run([str(COMMAND), *words], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_version():
+    assert run("--version").stdout == f"fairpremium {fairpremium.__version__}\n"
+
+
+def test_json_alone_on_stdout():
+    result = run("plan", "--groups", "F,M", "--epsilon", "1", "--rows", "1000", "--json")
+    assert [row["group"] for row in json.loads(result.stdout)["groups"]] == ["F", "M"]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "--groups", "4"],
+        ["plan", "--groups", "F,M", "--keep", "much"],
+        ["price", "nothing.json", "nothing.csv", "-o", "x.csv"],
+        ["prise"],
+        ["fit"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_mistake_is_one_line_on_stderr(words):
+    result = run(*words, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_dependencies_it_says_how_to_get_them(missing):
+    code = (
+        "import importlib.util as u, sys; found = u.find_spec\n"
+        f"u.find_spec = lambda name, *rest: None if name == {missing!r} else found(name, *rest)\n"
+        "from fairpremium.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == 'The command line needs typer and rich: pip install "fairpremium[cli]"\n'
+
+
+def test_importing_fairpremium_and_its_cli_package_loads_no_extra():
+    # rich is not in the list: scikit-learn imports it by itself where it is installed.
+    code = "import sys, fairpremium.cli, fairpremium.audit\n"
+    code += "print(*{'typer', 'altair', 'jinja2'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_a_bug_shows_its_traceback(call, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("fairpremium.cli._plan.pricing.plan", broken)
+    with pytest.raises(KeyError, match="a bug"):
+        call("plan", "--groups", "2", "--epsilon", "1")

@@ -1,0 +1,74 @@
+"""Every command explains itself: help with an example that parses, a place in the guide, names as in Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from fairpremium import DiscriminationFreePricer, LinearModel
+from fairpremium.cli._app import app
+from fairpremium.pricing import plan
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "cli.md"
+COMMANDS = typer.main.get_command(app).commands
+
+
+def options(command):
+    return {name for parameter in COMMANDS[command].params for name in parameter.opts}
+
+
+def example(command):
+    found = re.search(r"Example: fairpremium (.*)", COMMANDS[command].help)
+    assert found, f"{command} has no example"
+    return shlex.split(found[1])
+
+
+def test_the_commands_are_known():
+    assert list(COMMANDS) == ["privatize", "fit", "price", "plan", "demo"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_parses(command, call):
+    text = " ".join(call(command, "--help").stdout.split())
+    assert f"Example: fairpremium {command}" in text
+    call(*example(command), "--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_json_and_every_option_a_sentence(command):
+    assert "--json" in options(command)
+    silent = [p.name for p in COMMANDS[command].params if not getattr(p, "help", None)]
+    assert silent == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_guide_shows_every_command_and_every_option(command):
+    text = GUIDE.read_text(encoding="utf-8")
+    assert f"fairpremium {command}" in text
+    absent = [o for o in options(command) if o.startswith("--") and o not in text and o != "--help"]
+    assert not absent, f"docs/guide/cli.md says nothing about {absent} of {command}"
+
+
+def python_names(function):
+    return {f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
+
+
+def test_options_have_the_names_of_the_python_parameters():
+    pricer = python_names(DiscriminationFreePricer.__init__) - {"--self", "--model"}
+    assert pricer <= options("fit")
+    assert "--ridge" in python_names(LinearModel.__init__) & options("fit")
+    assert python_names(plan) <= options("plan")
+
+
+@pytest.mark.parametrize("command", ["privatize", "demo"])
+def test_there_is_no_way_to_seed_what_draws_reports(command):
+    assert not {o for o in options(command) if re.search(r"seed|rng|random|state", o)}
+
+
+def test_without_a_command_the_help_is_shown(call):
+    assert "Start with: fairpremium demo" in call().stdout

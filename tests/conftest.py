@@ -1,0 +1,80 @@
+"""What all tests share: one BLAS thread per process, real data, the size of studies, the list of skips."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The folder that holds pyproject.toml."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the real portfolios: FAIRPREMIUM_DATA, or ../shared/data beside the project."""
+    folder = Path(os.environ.get("FAIRPREMIUM_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(
+            f"no real portfolios in {folder}: put car_insurance_claim.csv and ausprivauto0405.csv "
+            "into a folder and name it in FAIRPREMIUM_DATA"
+        )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def repetitions() -> Callable[[int, int], int]:
+    """``repetitions(short, full)``: how often a study repeats; `make study` takes the full number."""
+    full_size = os.environ.get("FAIRPREMIUM_STUDY") == "full"
+
+    def choose(short: int, full: int) -> int:
+        return full if full_size else short
+
+    return choose
+
+
+def _skips(config: pytest.Config) -> list[tuple[str, str]]:
+    """Every skipped test or module with its reason, in order, once."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return []
+    found = {}
+    for report in reporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        found[report.nodeid] = reason.removeprefix("Skipped: ")
+    return list(found.items())
+
+
+def _skips_are_failures() -> bool:
+    return os.environ.get("FAIRPREMIUM_NO_SKIPS", "") not in ("", "0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Turn success into failure when something was skipped and FAIRPREMIUM_NO_SKIPS is set."""
+    if exitstatus == pytest.ExitCode.OK and _skips_are_failures() and _skips(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last, after the counts, what was skipped and how to get it."""
+    skips = _skips(config)
+    if not skips:
+        return
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    verdict = ", and FAIRPREMIUM_NO_SKIPS makes that a failure" if _skips_are_failures() else ""
+    reporter.write_line("")
+    reporter.write_sep("!", f"{len(skips)} NOT RUN{verdict}", red=True, bold=True)
+    for name, reason in skips:
+        reporter.write_line(f"  {name}\n      {reason}")
+    reporter.write_line("`make test` installs missing Python packages, and as root missing system programs too.")

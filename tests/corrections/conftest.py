@@ -1,0 +1,59 @@
+"""Small portfolios behind randomized response, drawn without the package's own channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fairpremium.blocks import Rows
+from fairpremium.corrections import GroupFit, fit_inverse, pad_missing
+from fairpremium.families import Family
+from fairpremium.models import LinearModel, prepare
+
+# False-alarm probability of each statistical comparison when the claim is true.
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture
+def sigmas() -> Callable[[int], float]:
+    """sigmas(m): how many standard errors m two-sided comparisons may miss by, false alarm 1e-6 in all."""
+    return lambda m=1: float(norm.isf(FALSE_ALARM / (2 * m)))
+
+
+@pytest.fixture
+def randomized_response() -> Callable[[int, float], np.ndarray]:
+    """T with T[s, d] = P(S = s given D = d)."""
+
+    def matrix(K: int, keep: float) -> np.ndarray:
+        T = np.full((K, K), (1 - keep) / (K - 1))
+        np.fill_diagonal(T, keep)
+        return T
+
+    return matrix
+
+
+@pytest.fixture
+def report() -> Callable[..., np.ndarray]:
+    """report(D, T, rng): draw S."""
+
+    def draw(D: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return (rng.random(len(D))[:, None] > np.cumsum(T, axis=0)[:-1].T[D]).sum(axis=1)
+
+    return draw
+
+
+@pytest.fixture
+def fit() -> Callable[..., GroupFit]:
+    """fit(rows, T, family, pooling): the inverse correction; the number of parts is read from the rows."""
+
+    def fit(rows: Rows, T: np.ndarray, family: Family, pooling: float | None = 0.0, **settings: float) -> GroupFit:
+        parts = 1 if rows.part is None else int(rows.part.max()) + 1
+        names = [f"x{j}" for j in range(rows.n_features)]
+        problem = prepare(rows, len(T) + 1, parts, family, LinearModel(**settings), names)
+        table = pad_missing(np.linalg.inv(T))
+        return fit_inverse(problem, table, tuple(range(len(T))), pooling, np.random.default_rng(0))
+
+    return fit

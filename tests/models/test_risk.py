@@ -1,0 +1,108 @@
+"""The signed risk against loops, differences, and its second implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
+from fairpremium.models._moments import compute_moments
+from fairpremium.models._risk import GlmRisk, SquaredRisk, make_risk
+
+FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.3), Bernoulli()]
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)
+
+
+@every_family
+@pytest.mark.parametrize("parts", [1, 3])
+def test_expansion_equals_a_loop_over_rows_groups_and_parts(draw: Callable, family: Family, parts: int) -> None:
+    drawn = draw(family, 0, n=120, K=3, parts=parts, keep=0.6)
+    rows, a = drawn.rows, drawn.signed
+    assert (a < 0).any()
+    moments = compute_moments(rows, 4, parts)
+    Z = moments.coordinates.matrix(rows.X)
+    B = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
+    value, gradient, hessian = np.zeros((parts, 3)), np.zeros((parts, 3, 3)), np.zeros((parts, 3, 3, 3))
+    for i in range(len(rows)):
+        f = 0 if rows.part is None else rows.part[i]
+        for k in range(3):
+            terms = family.loss_terms(rows.y[i : i + 1], Z[i : i + 1] @ B[:, k])
+            loss, slope, curvature = (float(t[0]) for t in terms)
+            value[f, k] += a[i, k] * loss
+            gradient[f, :, k] += a[i, k] * slope * Z[i]
+            hessian[f, k] += a[i, k] * curvature * np.outer(Z[i], Z[i])
+    expansion = GlmRisk(rows, moments, drawn.table, family).expand(B)
+    np.testing.assert_allclose(expansion.value, value, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(expansion.gradient, gradient, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(expansion.hessian, hessian, rtol=1e-9, atol=1e-9)
+    total = expansion.total()
+    np.testing.assert_allclose(total.value[0], value.sum(axis=0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(total.hessian[0], hessian.sum(axis=0), rtol=1e-9, atol=1e-9)
+    if parts == 3:
+        some = expansion.select(np.array([True, False, True]))
+        np.testing.assert_allclose(some.gradient[0], gradient[0] + gradient[2], rtol=1e-9, atol=1e-9)
+
+
+@every_family
+def test_gradient_and_hessian_match_differences(draw: Callable, family: Family) -> None:
+    drawn = draw(family, 2, n=400, K=2, keep=0.6, parts=2)
+    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3, 2), drawn.table, family)
+    B = 0.3 * np.random.default_rng(1).normal(size=(3, 2))
+    at, h = risk.expand(B), 1e-5
+    for j in range(3):
+        for k in range(2):
+            up, down = B.copy(), B.copy()
+            up[j, k] += h
+            down[j, k] -= h
+            plus, minus = risk.expand(up), risk.expand(down)
+            by_value = (plus.value - minus.value) / (2 * h)
+            np.testing.assert_allclose(by_value[:, k], at.gradient[:, j, k], rtol=1e-6, atol=1e-5)
+            np.testing.assert_allclose(by_value[:, 1 - k], 0, atol=1e-6)  # groups do not share coefficients
+            by_gradient = (plus.gradient - minus.gradient) / (2 * h)
+            np.testing.assert_allclose(by_gradient[:, :, k], at.hessian[:, k, :, j], rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_squared_risk_equals_the_general_one(draw: Callable, parts: int) -> None:
+    drawn = draw(Normal(), 3, n=1500, K=3, keep=0.6, parts=parts)
+    moments = compute_moments(drawn.rows, 4, parts)
+    squared, general = SquaredRisk(moments, drawn.table), GlmRisk(drawn.rows, moments, drawn.table, Normal())
+    rng = np.random.default_rng(0)
+    points = [rng.normal(size=(3, 3)) for _ in range(3)]
+    a, b = [squared.expand(B) for B in points], [general.expand(B) for B in points]
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x.gradient, y.gradient, rtol=1e-9, atol=1e-8)
+        np.testing.assert_allclose(x.hessian, y.hessian, rtol=1e-9, atol=1e-8)
+        constant = a[0].value - b[0].value  # depends on y alone
+        np.testing.assert_allclose(x.value - y.value, constant, rtol=1e-9, atol=1e-7)
+    many = rng.normal(size=(parts, 5, 3, 3))
+    np.testing.assert_allclose(squared.deviance(many), general.deviance(many), rtol=1e-9, atol=1e-7)
+
+
+@every_family
+def test_deviance_equals_a_loop(draw: Callable, family: Family) -> None:
+    drawn = draw(family, 4, n=150, K=2, keep=0.7, parts=3)
+    rows, a = drawn.rows, drawn.signed
+    moments = compute_moments(rows, 3, 3)
+    B = 0.3 * np.random.default_rng(0).normal(size=(3, 4, 3, 2))
+    Z = moments.coordinates.matrix(rows.X)
+    expected = np.zeros((3, 4))
+    for i in range(len(rows)):
+        f = rows.part[i]
+        for c in range(4):
+            mu = family.link.mean_of(Z[i] @ B[f, c])
+            expected[f, c] += a[i] @ family.unit_deviance(np.full(2, rows.y[i]), mu)
+    result = make_risk(rows, moments, drawn.table, family).deviance(B)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+
+
+@every_family
+def test_without_the_hessian_the_rest_is_the_same(draw: Callable, family: Family) -> None:
+    drawn = draw(family, 5, n=3000, parts=2)
+    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3, 2), drawn.table, family)
+    B = np.full((3, 2), 0.1)
+    full, lean = risk.expand(B), risk.expand(B, hessian=False)
+    np.testing.assert_array_equal(full.value, lean.value)
+    np.testing.assert_array_equal(full.gradient, lean.gradient)

@@ -1,0 +1,128 @@
+"""The documentation runs: Python blocks are executed, command lines parsed, pages and navigation agree."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
+)
+STOPS = {"|", ">", ">>", "&", "&&", ";"}
+SHELLS = {"bash", "sh", "shell", "console"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, languages: set[str]) -> list[tuple[int, str]]:
+    """The fenced blocks of a page in one of the languages, as (first line, code)."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        if match["language"] in languages:
+            indent = len(match["indent"])
+            body = "\n".join(line[indent:] for line in match["body"].splitlines()) + "\n"
+            found.append((text.count("\n", 0, match.start("body")) + 1, body))
+    return found
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The `fairpremium ...` commands of a page's shell blocks, without pipes and redirections."""
+    found = []
+    for _, body in blocks(page, SHELLS):
+        for line in body.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] == ["fairpremium"]:
+                end = next((i for i, word in enumerate(words) if word in STOPS), len(words))
+                found.append(words[1:end])
+    return found
+
+
+def run_blocks(page: Path) -> None:
+    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, body in blocks(page, {"python", "py"}):
+        if ">>>" in body:
+            test = doctest.DocTestParser().get_doctest(body, namespace, name_of(page), str(page), line)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+            assert runner.run(test, clear_globs=False).failed == 0, f"{name_of(page)}:{line}"
+            namespace = test.globs
+        else:
+            exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, {"python", "py"})], ids=name_of)
+def test_the_python_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_blocks(page)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if command_lines(p)], ids=name_of)
+def test_the_commands_and_their_options_exist(page):
+    # --help is looked at before anything else runs, but only after command and option names have been parsed.
+    for words in command_lines(page):
+        call = [sys.executable, "-c", "from fairpremium.cli import main; main()", *words, "--help"]
+        result = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+        assert result.returncode == 0, f"fairpremium {shlex.join(words)}\n{result.stderr}"
+
+
+def test_broken_examples_are_noticed(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    page.write_text("```python\nx = 1\n```\n\n1. a\n\n    ```python\n    assert x == 1\n    ```\n", encoding="utf-8")
+    run_blocks(page)
+    page.write_text("```python\nx = 1\n```\n```python\nassert x == 2\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError):
+        run_blocks(page)
+    page.write_text("```python\n>>> 1 + 1\n3\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md:2"):
+        run_blocks(page)
+    page.write_text("```bash\n$ fairpremium fit a \\\n    --keep 0.8 > x  # why\nls\n```\n", encoding="utf-8")
+    assert command_lines(page) == [["fit", "a", "--keep", "0.8"]]
+
+
+def nav_pages(entry: object) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    values = entry.values() if isinstance(entry, dict) else entry
+    return [page for value in values for page in nav_pages(value)]
+
+
+def test_every_page_is_in_the_navigation_and_the_other_way_round():
+    listed = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    present = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    assert sorted(listed) == sorted(present)
+
+
+def test_every_room_has_a_reference_page():
+    package = ROOT / "src" / "fairpremium"
+    rooms = {p.parent.name for p in package.glob("*/__init__.py")} - {"cli"}  # the guide has the commands
+    described = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "reference").glob("*.md"))
+    missing = rooms - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
+    assert not missing, f"no page in docs/reference describes {sorted(missing)}"
+
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)|<img[^>]*src=\"([^\"]+)\"")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_files_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [a or b for a, b in LINK.findall(text)]
+    missing = [t for t in targets if not re.match(r"[a-z]+:", t) and not (page.parent / t).exists()]
+    assert not missing, f"{name_of(page)} links to {missing}"

@@ -1,0 +1,148 @@
+"""What importing costs, who may import whom, and that packages export what they say."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fairpremium"
+
+HEAVY = (
+    "torch", "lightgbm", "dask", "distributed", "duckdb", "pyspark", "fastapi", "uvicorn", "httpx", "psycopg",
+    "sqlalchemy", "cryptography", "plotly", "altair", "vl_convert", "typer", "rich", "polars", "matplotlib",
+)  # fmt: skip
+
+# Which rooms a room may enter: the table of docs/design.md with everything below spelled out.
+LAYERS: dict[str, set[str]] = {}
+LAYERS["privacy"] = set()
+LAYERS["families"] = set()
+LAYERS["blocks"] = set()
+LAYERS["portfolios"] = set()
+LAYERS["models"] = {"families", "blocks"}
+LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
+LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
+LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
+LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
+LAYERS["parties"] = {"audit"} | LAYERS["audit"]
+LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
+LAYERS["cli"] = {"paper"} | LAYERS["paper"]
+LAYERS["__main__"] = {"cli"}
+
+FOUNDATION = {"errors"}  # free to all; so is a private module beside it (`_name.py`)
+MAY_USE_THE_FRONT_DOOR = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
+FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = ("fairpremium", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, name: str, source: str | None = None) -> Iterator[tuple[int, str, str | None]]:
+    """Every import of a file, at any depth, as (line, module, imported name)."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source or path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            for alias in node.names:
+                yield node.lineno, base, alias.name
+
+
+def wrong_arrows(path: Path, name: str, source: str | None = None) -> list[str]:
+    """The imports of one module that do not point downwards."""
+    room = name.split(".")[1] if "." in name else ""
+    if not room:
+        return []  # the package's own __init__ is the front door
+    allowed = LAYERS.get(room, set()) | FOUNDATION | {room}
+    wrong = []
+    for line, module, imported in imports_of(path, name, source):
+        parts = module.split(".")
+        if parts[0] != "fairpremium":
+            continue
+        target = parts[1] if len(parts) > 1 else (imported or "")
+        if target in allowed or (target.startswith("_") and not target.startswith("__")):
+            continue
+        if target == "__version__" or (target not in LAYERS and room in MAY_USE_THE_FRONT_DOOR):
+            continue
+        wrong.append(f"{name}:{line} ({room}) imports fairpremium.{target}")
+    return wrong
+
+
+def optional_modules_loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_loads_no_optional_dependency():
+    # scikit-learn 1.9 loads rich, where it is installed, for its own progress bars; that is not ours to mend.
+    loaded = optional_modules_loaded_by("import fairpremium")
+    assert loaded <= optional_modules_loaded_by("import sklearn.preprocessing") & {"rich"}
+
+
+def test_every_room_is_in_the_table_of_layers():
+    rooms = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    unknown = {room for room in rooms if not room.startswith("_")} - set(LAYERS) - FOUNDATION
+    assert not unknown, f"say in LAYERS what {sorted(unknown)} may import"
+
+
+def test_layers_import_downwards_only():
+    wrong = [arrow for path in SOURCES for arrow in wrong_arrows(path, module_name(path))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "is_wrong"),
+    [
+        ("fairpremium.models._x", "from fairpremium.corrections import score", True),
+        ("fairpremium.models._x", "def f():\n    from ..pricing import _price", True),
+        ("fairpremium.models._x", "from .. import pricing", True),
+        ("fairpremium.models._x", "import fairpremium.noise.anchor", True),
+        ("fairpremium.models._x", "from fairpremium import DiscriminationFreePricer", True),
+        ("fairpremium.privacy._x", "from fairpremium.families import Poisson", True),
+        ("fairpremium._x", "from fairpremium.pricing import a", True),
+        ("fairpremium.models._x", "from ..families import Poisson", False),
+        ("fairpremium.models._x", "from . import _net\nimport numpy", False),
+        ("fairpremium.pricing._x", "from fairpremium import __version__", False),
+        ("fairpremium.cli", "from fairpremium import DiscriminationFreePricer", False),
+    ],
+)
+def test_the_layer_check_sees_a_wrong_arrow(name, source, is_wrong):
+    assert bool(wrong_arrows(Path("_x.py"), name, source)) is is_wrong
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.name == "__init__.py"], ids=module_name)
+def test_every_package_lists_what_it_exports(path):
+    package = importlib.import_module(module_name(path))
+    assert isinstance(getattr(package, "__all__", None), list), f"{package.__name__} has no __all__"
+    assert len(set(package.__all__)) == len(package.__all__)
+    missing = [name for name in package.__all__ if not hasattr(package, name)]
+    assert not missing, f"{package.__name__}.__all__ names {missing}, which do not exist"
+
+
+def test_the_source_never_unpickles():
+    found = []
+    for path in SOURCES:
+        for line, module, _ in imports_of(path, module_name(path)):
+            if module.split(".")[0] in FORBIDDEN:
+                found.append(f"{path.relative_to(PACKAGE)}:{line} imports {module}")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in {"read_pickle", "to_pickle"}:
+                found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} uses {node.attr}")
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+                found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} sets allow_pickle")
+    assert not found, "\n".join(found)
