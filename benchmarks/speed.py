@@ -143,9 +143,8 @@ def quote_seconds(fitted, row) -> float:
 
 
 def show(result: dict) -> None:
-    print(
-        f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}, medians of {result['repeats']}"
-    )
+    size = f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}"
+    print(f"{size}, medians of {result['repeats']}")
     for title in ("squared_loss_seconds", "poisson_seconds"):
         print(f"\n{title}")
         for name, seconds in result[title].items():

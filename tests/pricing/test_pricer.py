@@ -585,7 +585,7 @@ class TestBadInput:
     def test_too_little_information(self):
         data = simulate(3, n=60, keep=0.4)
         pricer = DiscriminationFreePricer(channel=data["channel"], pooling=0)
-        with pytest.raises(RiskUnboundedError, match="effective rows.*What helps: more data") as caught:
+        with pytest.raises(RiskUnboundedError, match=r"effective rows.*What helps: more data") as caught:
             pricer.fit(data["X"], data["y"], sensitive=data["S"])
         assert caught.value.group in data["groups"]
         assert 0 <= caught.value.effective_rows < 60

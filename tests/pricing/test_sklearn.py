@@ -74,7 +74,8 @@ def test_scikit_learn_array_api_check():
     program = (
         f"import runpy; module = runpy.run_path({__file__!r})\n"
         "from sklearn.utils.estimator_checks import check_array_api_input\n"
-        "check_array_api_input('Pricer', module['PricerWithGroups'](pooling=0), 'numpy', expect_only_array_outputs=False)"
+        "pricer = module['PricerWithGroups'](pooling=0)\n"
+        "check_array_api_input('Pricer', pricer, 'numpy', expect_only_array_outputs=False)"
     )
     env = {**os.environ, "SCIPY_ARRAY_API": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
