@@ -162,7 +162,7 @@ def test_a_sample_judges_the_strengths_of_a_large_portfolio(
     problem = problem_of(portfolio(Poisson(), 5000, T, report, parts=5), 2, Poisson())
     monkeypatch.setattr(_pooling, "MAX_ROWS", 2500)
     judged = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
-    assert judged[-1].strength == pytest.approx(10 * problem.moments.total_weight)
+    assert judged[-1].strength == pytest.approx(1e6 * problem.moments.total_weight)
     assert all(np.isfinite(j.risk) for j in judged)
     # the risk is a mean: on half of the rows it estimates the same number
     monkeypatch.setattr(_pooling, "MAX_ROWS", 10**9)
@@ -180,3 +180,21 @@ def test_fit_inverse_says_which_group_has_no_minimum(randomized_response: Callab
         fit_inverse(problem, pad_missing(np.linalg.inv(T)), ("F", "M"), 0.0, rng)
     assert caught.value.group in ("F", "M")
     assert caught.value.effective_rows < 24
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_some_strength_on_the_grid_always_has_a_minimum(seed: int, randomized_response: Callable) -> None:
+    """Endless pooling is the unaware fit, which exists: however large the noise, `pooling="auto"` must find a price.
+
+    The joint Hessian is definite once strength > W |T^-1|^2 or so, far beyond 10 W when the noise is large.
+    """
+    rng = np.random.default_rng(seed)
+    n, T = 100, randomized_response(2, 0.55)
+    X, D = rng.normal(size=(n, 2)), rng.integers(2, size=n)
+    y = rng.normal(size=n) + D
+    s = np.where(rng.random(n) < 0.55, D, 1 - D)
+    table = pad_missing(np.linalg.inv(T))
+    problem = problem_of(Rows(X, y, None, s, np.arange(n) % 5), 2, Normal())
+    pooled = problem.solve(table, 1e5 * n, (0, 1))
+    assert np.isfinite(pooled.B).all()
+    assert np.isfinite(fit_inverse(problem, table, (0, 1), None, rng).coefficients).all()

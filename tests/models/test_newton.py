@@ -176,3 +176,20 @@ def test_the_returned_hessian_belongs_to_the_minimum(draw: Callable, family: Fam
             returned = minimum.hessian[k * q : (k + 1) * q, k * q : (k + 1) * q]
             ratio = eigvalsh(returned, at[k])  # all one if they agree
             np.testing.assert_allclose(ratio, 1, atol=0.02)
+
+
+def test_the_returned_hessian_belongs_to_the_minimum_when_groups_hardly_differ() -> None:
+    """The solver then stops after steps with the Hessian of its start; the variance inherits twice its error."""
+    table = np.hstack([np.linalg.inv([[0.85, 0.15], [0.15, 0.85]]), np.zeros((2, 1))])
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        n = 5000
+        X, D = rng.normal(size=(n, 2)), rng.integers(2, size=n)
+        y = rng.poisson(np.exp(-1 + 0.05 * D + 0.3 * X[:, 0])).astype(float)
+        report = np.where(rng.random(n) < 0.85, D, 1 - D)
+        problem = problem_of(Rows(X, y, None, report), 3, Poisson())
+        minimum = problem.solve(table, 0.0, (0, 1))
+        at = problem.risk(table).expand(minimum.B).hessian[0]
+        for k in range(2):
+            returned = minimum.hessian[3 * k : 3 * k + 3, 3 * k : 3 * k + 3]
+            np.testing.assert_allclose(eigvalsh(returned, at[k]), 1, atol=0.02)

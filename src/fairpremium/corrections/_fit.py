@@ -75,8 +75,8 @@ def report_shares(problem: LinearProblem, table: Array) -> tuple[Array, RowFunct
     -------
     shares : array of shape (K,)
     share_scores : callable
-        z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x) and c solves
-        (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when every row reported (r = 1).
+        z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x), r = 1 if
+        the row reported, and c solves (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when all did.
     """
     moments = problem.moments
     q = moments.q

@@ -66,6 +66,8 @@ class Latent:
         Pooling and ridge of B.
     common_dispersion : bool
         Whether all groups share one dispersion.
+    offset : callable, optional
+        From a block to known log-odds of the groups against the first, shape (rows, K - 1), added to u'gamma.
     """
 
     rows: Rows
@@ -77,9 +79,10 @@ class Latent:
     predictors: Features | None = None
     penalty: Penalty | None = None
     common_dispersion: bool = True
+    offset: Features | None = None
 
     @property
-    def K(self) -> int:
+    def n_groups(self) -> int:
         """Number of groups."""
         return int(self.T.shape[1])
 
@@ -88,15 +91,20 @@ class Latent:
         """Number of free dispersion parameters."""
         if self.law is None or not self.law.has_dispersion:
             return 0
-        return 1 if self.common_dispersion else self.K
+        return 1 if self.common_dispersion else self.n_groups
 
     def on(self, rows: Rows) -> Latent:
         """Return the same likelihood of other rows."""
         return replace(self, rows=rows)
 
-    def groups_first(self, block: Block, at: Parameters) -> tuple[Array, Array, Array]:
+    def log_propensity(self, block: Block, U: Array, at: Parameters) -> Array:
+        """Compute log q_k for the rows of a block with features U: shape (rows, K)."""
+        logits = U @ at.gamma.T
+        return log_softmax(logits if self.offset is None else logits + self.offset(block))
+
+    def log_terms(self, block: Block, at: Parameters) -> tuple[Array, Array, Array]:
         """Compute log q_k(u), log T[s, k] and log p_k(y) for the rows of a block: each (rows, K)."""
-        log_q = log_softmax(self.features(block) @ at.gamma.T)
+        log_q = self.log_propensity(block, self.features(block), at)
         with np.errstate(divide="ignore"):
             log_t = np.log(self.T)[block.report]
         if self.law is None:
@@ -121,7 +129,7 @@ class Latent:
 
     def unpack(self, flat: Array) -> Parameters:
         """Undo `pack`."""
-        m, K = self.n_features, self.K
+        m, K = self.n_features, self.n_groups
         gamma = flat[: (K - 1) * m].reshape(K - 1, m)
         if self.law is None:
             return Parameters(gamma)
@@ -153,7 +161,7 @@ class Latent:
         """Compute the penalised log-likelihood."""
 
         def sums(block: Block) -> tuple[Array, ...]:
-            return (np.array(logsumexp(np.add.reduce(self.groups_first(block, at)), axis=1).sum()),)
+            return (np.array(logsumexp(np.add.reduce(self.log_terms(block, at)), axis=1).sum()),)
 
         size = len(self.pack(at))
         return float(self.rows.fold(sums, block_rows=8192)[0]) - self._penalty(at, size)[0]
@@ -164,12 +172,12 @@ class Latent:
 
     def responsibilities(self, block: Block, at: Parameters) -> Array:
         """Compute P(D = k given x, y, s) for the rows of a block: shape (rows, K)."""
-        joint = np.add.reduce(self.groups_first(block, at))
+        joint = np.add.reduce(self.log_terms(block, at))
         return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
 
     def report_log_loss(self, block: Block, at: Parameters) -> Array:
         """Compute -log P(s given x, y) for the rows of a block."""
-        log_q, log_t, log_p = self.groups_first(block, at)
+        log_q, log_t, log_p = self.log_terms(block, at)
         return np.asarray(logsumexp(log_q + log_p, axis=1) - logsumexp(log_q + log_t + log_p, axis=1))
 
     def maximise(self, start: Parameters, *, max_iter: int = 200, tol: float = 1e-6) -> Parameters:
@@ -204,7 +212,7 @@ class Latent:
 
     def _row_terms(self, block: Block, at: Parameters) -> _RowTerms:
         U = self.features(block)
-        log_q = log_softmax(U @ at.gamma.T)
+        log_q = self.log_propensity(block, U, at)
         with np.errstate(divide="ignore"):
             joint = log_q + np.log(self.T)[block.report]
         Z = terms = None
@@ -230,7 +238,7 @@ class Latent:
 
     def _information(self, row: _RowTerms) -> tuple[Array, Array]:
         """Information of the complete data and of what is missing, summed over the rows of a block."""
-        n, K = row.r.shape
+        K = self.n_groups
         m, U, q, r = self.n_features, row.U, row.q, row.r
         g = (K - 1) * m
         size_z = 0 if row.Z is None else K * row.Z.shape[1]
@@ -280,7 +288,7 @@ class Latent:
 
     def _penalty(self, at: Parameters, size: int) -> tuple[float, Array, Array]:
         """Value, gradient and Hessian of the penalties; gamma's is symmetric over groups, the base included."""
-        m, K = self.n_features, self.K
+        m, K = self.n_features, self.n_groups
         gradient, hessian = np.zeros(size), np.zeros((size, size))
         slopes = np.array(at.gamma)
         slopes[:, 0] = 0.0

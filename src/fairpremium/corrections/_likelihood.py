@@ -88,7 +88,7 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
         If no start led to a maximum.
     """
     assert latent.law is not None
-    dispersion = np.full(latent.K, _start_dispersion(problem, latent.rows, latent.law))
+    dispersion = np.full(latent.n_groups, _start_dispersion(problem, latent.rows, latent.law))
     propensity = fit_propensity(replace(latent, law=None, predictors=None, penalty=None), shares)
     work = latent
     if len(latent.rows) > 4 * SAMPLE_ROWS:
@@ -116,7 +116,7 @@ def likelihood_fit(problem: LinearProblem, mixture: Mixture, table: Array, stren
     latent, at = mixture.latent, mixture.parameters
     assert at.B is not None
     features, q = x_features(problem)
-    K = latent.K
+    K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     size = len(complete)
     W = problem.moments.total_weight
@@ -149,7 +149,7 @@ def likelihood_fit(problem: LinearProblem, mixture: Mixture, table: Array, stren
 
 def naive_start(problem: LinearProblem, matrix: Array, groups: tuple[object, ...]) -> Array | None:
     """Fit each report's own rows, pooled a little: a start that needs no inverse. None if it fails."""
-    reports, K = matrix.shape
+    K = matrix.shape[1]
     closest = softmax(8 * matrix, axis=1)  # reports that a group rarely gives say little about it
     table = np.hstack([closest.T, np.zeros((K, 1))])
     try:

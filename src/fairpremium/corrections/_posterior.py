@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fairpremium.blocks import Block
 from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.corrections._latent import Latent, Parameters, log_softmax
+from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.models._linear import LinearProblem
@@ -69,7 +69,7 @@ def posterior_fit(
     weighted fits: leaving them out makes intervals far too short.
     """
     latent, at = classifier.latent, classifier.parameters
-    K, q = latent.K, problem.moments.q
+    K, q = latent.n_groups, problem.moments.q
     no_report = len(latent.T) - 1
 
     def weights(block: Block) -> Array:
@@ -109,7 +109,7 @@ def posterior_fit(
     def sums(block: Block) -> tuple[Array, ...]:
         r, Z, slope = pieces(block)
         U = latent.features(block)
-        p = np.exp(log_softmax(U @ at.gamma.T))
+        p = np.exp(latent.log_propensity(block, U, at))
         w = np.ones(len(U)) if block.weight is None else block.weight
         m = U.shape[1]
         cross = np.empty((K, q, K - 1, m))
@@ -133,7 +133,7 @@ def posterior_fit(
     shares = totals / W
 
     def share_scores(block: Block) -> Array:
-        return np.asarray(np.exp(log_softmax(latent.features(block) @ at.gamma.T)) - shares)
+        return np.asarray(np.exp(latent.log_propensity(block, latent.features(block), at)) - shares)
 
     influence = Influence(scores, bread, g, share_scores, gradient)
     return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged, classifier)

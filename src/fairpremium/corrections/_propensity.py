@@ -128,7 +128,7 @@ def fit_propensity(latent: Latent, shares: Array, start: Parameters | None = Non
     """
     if start is None:
         p = np.maximum(shares, 0.02)
-        gamma = np.zeros((latent.K - 1, latent.n_features))
+        gamma = np.zeros((latent.n_groups - 1, latent.n_features))
         gamma[:, 0] = np.log(p[1:] / p[0])
         start = Parameters(gamma)
         if len(latent.rows) > 4 * SAMPLE_ROWS:

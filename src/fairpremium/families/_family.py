@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import gammaln, log_expit, log_wright_bessel, xlogy
+from scipy.special import gammaln, log_expit, logsumexp, xlogy
 
 from fairpremium.families._domain import (
     NON_NEGATIVE,
@@ -237,20 +237,20 @@ class Tweedie(_PowerFamily):
         With phi = dispersion / weight and alpha = (2 - p) / (p - 1) the law has an atom
         exp(-mu^(2-p) / (phi (2-p))) at zero and, for y > 0, the density
 
-            W(alpha, 0; z) / y * exp((y mu^(1-p) / (1-p) - mu^(2-p) / (2-p)) / phi),
+            1 / y * sum_j z^j / (j! Gamma(alpha j)) * exp((y mu^(1-p) / (1-p) - mu^(2-p) / (2-p)) / phi),
             z = y^alpha / ((p-1)^alpha (2-p) phi^(1+alpha)),
 
-        where W is Wright's generalized Bessel function (Dunn and Smyth, 2005, equation 3).
+        where j counts the claims (Dunn and Smyth, 2005, equation 3). The terms are summed in logarithms around the
+        largest one, j = y^(2-p) / (phi (2-p)).
         """
         p = self.power
         phi = dispersion / np.asarray(weight, dtype=float)
-        alpha = (2 - p) / (p - 1)
+        y, mu, phi = np.broadcast_arrays(np.asarray(y, dtype=float), mu, phi)
         exponent = (y * mu ** (1 - p) / (1 - p) - mu ** (2 - p) / (2 - p)) / phi
         positive = y > 0
-        log_y = np.log(np.where(positive, y, 1.0))
-        log_z = alpha * log_y - alpha * np.log(p - 1) - np.log(2 - p) - (1 + alpha) * np.log(phi)
-        series = log_wright_bessel(alpha, 0.0, np.exp(log_z))
-        return np.asarray(np.where(positive, series - log_y + exponent, exponent))
+        result = np.array(exponent)
+        result[positive] += _log_tweedie_series(y[positive], phi[positive], p) - np.log(y[positive])
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data; `get_family` reads it back."""
@@ -285,6 +285,25 @@ class Bernoulli(Family):
         if dispersion != 1.0:
             raise ValueError(f"Got dispersion={dispersion}, but the bernoulli family has dispersion 1.")
         return np.asarray(-0.5 * np.asarray(weight, dtype=float) * self.unit_deviance(y, mu))
+
+
+def _log_tweedie_series(y: Array, phi: Array, p: float) -> Array:
+    """Compute log sum_j z^j / (j! Gamma(alpha j)) for y > 0, one-dimensional arrays."""
+    if not len(y):
+        return np.empty(0)
+    alpha = (2 - p) / (p - 1)
+    log_z = alpha * np.log(y) - alpha * np.log(p - 1) - np.log(2 - p) - (1 + alpha) * np.log(phi)
+    peak = np.maximum(1.0, y ** (2 - p) / (phi * (2 - p)))
+    # around the peak the terms fall like a normal density with variance peak / (1 + alpha)
+    width = np.ceil(11 * np.sqrt(peak / (1 + alpha)) + 20)
+    first = np.maximum(1.0, np.floor(peak - width))
+    result = np.empty(len(y))
+    order = np.argsort(width)
+    for rows in np.array_split(order, max(1, len(y) // 256)):  # rows with windows of like width together
+        j = first[rows, None] + np.arange(2 * int(width[rows].max()) + 1)
+        terms = j * log_z[rows, None] - gammaln(j + 1) - gammaln(alpha * j)
+        result[rows] = logsumexp(terms, axis=1)
+    return result
 
 
 _FAMILIES: dict[str, type[Family]] = {f.name: f for f in (Normal, Poisson, NegativeBinomial, Gamma, Tweedie, Bernoulli)}

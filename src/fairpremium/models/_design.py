@@ -69,6 +69,8 @@ class Design:
 
     @classmethod
     def _of_frame(cls, frame: nw.DataFrame[Any]) -> Design:
+        if not len(frame):
+            raise ValueError("Got X with 0 sample(s), but expected at least one row.")
         if not frame.columns:
             raise ValueError("Got X with no columns, but expected at least one feature.")
         return cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
@@ -159,7 +161,11 @@ def as_frame(X: Any, name: str = "X") -> nw.DataFrame[Any] | None:
 
 def as_matrix(X: Any, name: str = "X") -> Array:
     """Check a two-dimensional numeric array and return it as floats, without a copy where possible."""
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "US":
+    if (
+        isinstance(X, np.ndarray)
+        and X.ndim == 2
+        and (X.dtype.kind in "US" or (X.dtype.kind == "O" and any(isinstance(v, str) for v in X.flat)))
+    ):
         raise ValueError(
             f"Got {name} as an array of text; pass a data frame, whose text columns are encoded, or numbers."
         )

@@ -145,8 +145,27 @@ def prepare(
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
     ridge = 0.0 if null.ridge is None else null.ridge
     null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)
-    unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
+    try:
+        unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
+    except (RiskUnboundedError, ConvergenceError) as error:
+        raise ConvergenceError(
+            f"The price that ignores the groups was not found. {error} A feature whose rows have no loss at all"
+            f"{_without_losses(moments, family, features)} has no finite coefficient: merge such a level with another, "
+            "or use a ridge (model=LinearModel(ridge=...))."
+        ) from error
     return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
+
+
+def _without_losses(moments: Moments, family: Family, features: Sequence[str]) -> str:
+    """Name the features whose rows have no loss at all, as far as the moments show them."""
+    if family.link.name != "log":
+        return ""
+    q, c = moments.q, moments.coordinates
+    cross = moments.by_report.sum(axis=0)[:, q] + moments.y_center * moments.by_report.sum(axis=0)[:, 0]
+    raw = cross[1:q] * c.spread[c.kept] + c.center[c.kept] * cross[0]  # sum of w x y, and that of w y is cross[0]
+    scale = (np.abs(c.center[c.kept]) + c.spread[c.kept]) * cross[0]
+    names = [features[c.kept[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]
+    return f" (here {names})" if names else ""
 
 
 def _null_model(moments: Moments, family: Family) -> Array:

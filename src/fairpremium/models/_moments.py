@@ -140,11 +140,12 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1, *, collinear: bo
     coordinates, y_center = _scale(rows)
     q = 1 + rows.n_features
     n_segments = n_parts * n_codes
+    sort_type = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
 
     def sums(block: Block) -> tuple[Array, Array, Array, Array]:
         segment = block.report if block.part is None else block.part.astype(np.int64) * n_codes + block.report
         counts = np.bincount(segment, minlength=n_segments)
-        order = np.argsort(segment.astype(np.uint16), kind="stable")
+        order = np.argsort(segment.astype(sort_type), kind="stable")
         V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by segment
         V[:, 0] = 1.0
         np.subtract(np.take(block.X, order, axis=0), coordinates.center, out=V[:, 1:q])

@@ -22,6 +22,7 @@ Array = npt.NDArray[np.float64]
 
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
+_NEAR = 1e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
 _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
 
 
@@ -77,7 +78,7 @@ def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
 
 def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> float:
     """Compute the smallest eigenvalue of the joint Hessian relative to the portfolio's curvature."""
-    return float(eigvalsh(_whiten(joint, metric), subset_by_index=[0, 0])[0]) / total_weight
+    return float(eigvalsh(_whiten(joint, _root(metric)), subset_by_index=[0, 0])[0]) / total_weight
 
 
 def is_definite(joint: Array, metric: Array, total_weight: float) -> bool:
@@ -138,20 +139,22 @@ def minimise(
         gradient = expansion.gradient.sum(axis=0) + penalty.gradient(B)
         step, definite = _step(joint, gradient, penalty.metric, total)
         if quadratic and not definite:
-            raise _unbounded(risk, expansion, penalty, groups)
+            raise _unbounded(risk, start, penalty, groups)
         length = _rms(step, risk)
         if length <= tol * (1.0 + _rms(B, risk)):
-            if not quadratic and _rms(B - joint_at, risk) > 0.05:
+            if not quadratic and _rms(B - joint_at, risk) > _NEAR:
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
             if not is_definite(joint, penalty.metric, total):
-                raise _unbounded(risk, expansion, penalty, groups)
+                raise _unbounded(risk, start, penalty, groups)
             return Minimum(B + step, joint, expansion)
         if not quadratic:
             step *= damping * min(1.0, _MAX_STEP / length)
-        # one Hessian serves several steps while each is at most a tenth of the one before
-        refresh = not quadratic and (not definite or length > 0.1 * last)
         candidate = B + step
+        # one Hessian serves several steps while each is at most a tenth of the one before; the last one is computed
+        # next to the minimum, where it is needed
+        arriving = length <= 10 * _NEAR < 10 * _rms(candidate - joint_at, risk)
+        refresh = not quadratic and (not definite or length > 0.1 * last or arriving)
         trial = risk.expand(candidate, hessian=refresh)
         trial_value = float(trial.value.sum()) + penalty.value(candidate)
         rounding = 1e-12 * max(abs(value), abs(trial_value))
@@ -170,22 +173,25 @@ def minimise(
         else:
             expansion = Expansion(trial.value, trial.gradient, expansion.hessian)
         if not quadratic and _rms(B - start, risk) > _FAR_AWAY:
-            raise _unbounded(risk, expansion, penalty, groups)
+            raise _unbounded(risk, start, penalty, groups)
     raise ConvergenceError(
         f"The solver did not converge in {max_iter} passes. Scale extreme features down, or add pooling or ridge."
     )
 
 
-def _whiten(joint: Array, metric: Array) -> Array:
-    """Turn to coordinates in which the portfolio's curvature is the identity, group by group."""
-    q = len(metric)
-    K = len(joint) // q
-    L = cholesky(metric, lower=True)
-    left = solve_triangular(L, joint.reshape(K, q, K * q).transpose(1, 0, 2).reshape(q, -1), lower=True)
-    left = left.reshape(q, K, K * q).transpose(1, 0, 2).reshape(K * q, K * q)
-    right = solve_triangular(L, left.T.reshape(K, q, K * q).transpose(1, 0, 2).reshape(q, -1), lower=True)
-    white = right.reshape(q, K, K * q).transpose(1, 0, 2).reshape(K * q, K * q)
+def _whiten(joint: Array, root: Array) -> Array:
+    """Turn to coordinates in which the portfolio's curvature is the identity, group by group.
+
+    `root` is the inverse of the lower Cholesky factor of the metric.
+    """
+    q = len(root)
+    blocks = joint.reshape(len(joint) // q, q, len(joint) // q, q)
+    white = np.einsum("ai,kilj,bj->kalb", root, blocks, root, optimize=True).reshape(joint.shape)
     return np.asarray((white + white.T) / 2)
+
+
+def _root(metric: Array) -> Array:
+    return np.asarray(solve_triangular(cholesky(metric, lower=True), np.eye(len(metric)), lower=True))
 
 
 def _step(joint: Array, gradient: Array, metric: Array, total: float) -> tuple[Array, bool]:
@@ -195,12 +201,12 @@ def _step(joint: Array, gradient: Array, metric: Array, total: float) -> tuple[A
     try:
         step, definite = -cho_solve(cho_factor(joint), g), True
     except LinAlgError:
-        K = shape[0]
-        values, vectors = eigh(_whiten(joint, metric))
-        L = np.kron(np.eye(K), cholesky(metric, lower=True))
-        white = solve_triangular(L, g, lower=True)
+        root = _root(metric)
+        values, vectors = eigh(_whiten(joint, root))
+        white = (gradient.T @ root.T).ravel()
         bent = np.maximum(np.abs(values), 1e-3 * total)
-        step, definite = -solve_triangular(L.T, vectors @ ((vectors.T @ white) / bent), lower=False), False
+        step = -((vectors @ ((vectors.T @ white) / bent)).reshape(shape) @ root).ravel()
+        definite = False
     return step.reshape(shape).T, definite
 
 
@@ -210,11 +216,9 @@ def _rms(B: Array, risk: SignedRisk) -> float:
     return float(np.sqrt(np.maximum(np.einsum("ik,ij,jk->k", B, gram, B), 0).max()))
 
 
-def _unbounded(
-    risk: SignedRisk, expansion: Expansion, penalty: Penalty, groups: tuple[object, ...]
-) -> RiskUnboundedError:
-    """Name the group whose own Hessian is least definite."""
-    blocks = expansion.hessian.sum(axis=0)
+def _unbounded(risk: SignedRisk, start: Array, penalty: Penalty, groups: tuple[object, ...]) -> RiskUnboundedError:
+    """Name the group whose own Hessian at the start is least definite."""
+    blocks = risk.expand(start).hessian.sum(axis=0)
     total = risk.moments.total_weight
     curvature = [smallest_curvature(block, penalty.metric, total) for block in blocks]
     k = int(np.argmin(curvature))
@@ -222,7 +226,7 @@ def _unbounded(
     return RiskUnboundedError(
         f"The corrected risk of group {groups[k]!r} has no minimum: after undoing the noise the group is worth "
         f"{rows:,.0f} effective rows, too few for {risk.q} coefficients (smallest relative curvature "
-        f"{curvature[k]:.2g}). What helps: more data, a less noisy channel, fewer features, pooling > 0, or a ridge "
+        f"{curvature[k]:.2g}). What helps: more data, a less noisy channel, fewer features, more pooling, or a ridge "
         "(model=LinearModel(ridge=...)).",
         group=groups[k],
         effective_rows=rows,

@@ -1,0 +1,164 @@
+"""Correction by the optimally weighted score: the moments of the inverse correction, with their best weights.
+
+The inverse correction rests on  M_k = T^-1[k, s] (y - f_k(x)),  whose mean given x is zero for every k if every f_k
+is right. Solving
+
+    sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k,
+    Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)),  C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
+
+weights them by the inverse of their covariance Omega. A wrong propensity q or variance V costs efficiency, not
+consistency; a wrong f_k does harm to the other groups too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block
+from fairpremium.corrections._fit import GroupFit, Influence, report_shares
+from fairpremium.corrections._latent import Latent, log_softmax
+from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
+from fairpremium.errors import ConvergenceError
+from fairpremium.models._linear import LinearProblem
+from fairpremium.models._newton import Penalty
+
+Array = npt.NDArray[np.float64]
+
+_ROUNDS = 2  # how often the weights are computed anew from the solution
+_PASSES = 30
+
+
+def fit_score(
+    problem: LinearProblem, matrix: Array, table: Array, groups: tuple[object, ...], start: GroupFit
+) -> GroupFit:
+    """Fit all groups with the score correction.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    matrix : array of shape (reports, K)
+        T.
+    table : array of shape (K, codes)
+        The inverse channel with a zero column for missing reports.
+    groups : tuple
+        Labels, for messages.
+    start : GroupFit
+        A consistent fit, which gives the first weights, and the pooling strength.
+
+    Raises
+    ------
+    ConvergenceError
+        If the equations have no solution near the start.
+    """
+    features, q = x_features(problem)
+    rows = reported_rows(problem, len(matrix))
+    shares, share_scores = report_shares(problem, table)
+    gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
+    phi = _dispersion(problem, table, start.B)
+    ridge = None if problem.ridge is None else problem.ridge / phi
+    penalty = Penalty(problem.metric / phi, start.strength, ridge)
+    B = start.B
+    for _ in range(_ROUNDS):
+        instruments = _Instruments(problem, matrix, table, gamma, B, phi)
+        B, bread = _solve(problem, instruments, penalty, B, groups)
+
+    def scores(block: Block) -> Array:
+        return instruments.scores(block, B)
+
+    influence = Influence(scores, bread, 0, share_scores, np.zeros((len(table), B.size)))
+    return GroupFit(problem, "score", table, B, shares, start.strength, influence, start.judged)
+
+
+class _Instruments:
+    """The weights G(x) = diag(q_k f_k') Omega^-1 at a fixed solution, and the equations they give."""
+
+    def __init__(self, problem: LinearProblem, matrix: Array, table: Array, gamma: Array, at: Array, phi: float):
+        self.problem, self.gamma, self.at, self.phi = problem, gamma, at, phi
+        inverse = table[:, :-1]
+        self.C = np.einsum("sj,ds,es->jde", matrix, inverse, inverse)
+        self.row_table = np.ascontiguousarray(table.T)
+
+    def _weights(self, Z: Array) -> Array:
+        """G for each row: shape (rows, K, K)."""
+        family = self.problem.family
+        eta = Z @ self.at
+        f = family.link.mean_of(eta)
+        q = np.exp(log_softmax(Z @ self.gamma.T))
+        gap = f[:, :, None] - f[:, None, :]  # (rows, j, d)
+        spread = self.phi * family.variance(f)
+        Omega = np.einsum("ij,jde->ide", q * spread, self.C)
+        Omega += np.einsum("ij,jde,ijd,ije->ide", q, self.C, gap, gap)
+        K = len(self.C)
+        inverse = np.linalg.solve(Omega, np.broadcast_to(np.eye(K), Omega.shape))
+        return np.asarray((q * family.link.slope(eta))[:, :, None] * inverse)
+
+    def scores(self, block: Block, B: Array) -> Array:
+        """The equations' terms, row by row: shape (rows, K q)."""
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        w = np.ones(len(Z)) if block.weight is None else block.weight
+        moments = self.row_table[block.report] * (block.y[:, None] - self.problem.family.link.mean_of(Z @ B))
+        weighted = np.einsum("ikl,il->ik", self._weights(Z), moments) * w[:, None]
+        return np.asarray((weighted[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+
+    def expand(self, B: Array) -> tuple[Array, Array]:
+        """The summed equations and minus their derivative: (K q,) and (K q, K q)."""
+        q, K = B.shape
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            Z = self.problem.moments.coordinates.matrix(block.X)
+            w = np.ones(len(Z)) if block.weight is None else block.weight
+            link = self.problem.family.link
+            eta = Z @ B
+            inverse = self.row_table[block.report]
+            G = self._weights(Z) * w[:, None, None]
+            value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
+            slope = inverse * link.slope(eta)
+            minus = np.empty((K, q, K, q))
+            for k in range(K):
+                for j in range(K):
+                    minus[k, :, j] = (Z * (G[:, k, j] * slope[:, j])[:, None]).T @ Z
+            return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
+
+        value, minus = self.problem.rows.fold(sums, block_rows=2048)
+        return value, minus
+
+
+def _solve(
+    problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array, groups: tuple[object, ...]
+) -> tuple[Array, Array]:
+    """Solve the equations by Newton's method; returns the solution and minus the derivative there."""
+    gram = problem.moments.gram / problem.moments.total_weight
+    size = None
+    for _ in range(_PASSES):
+        value, minus = instruments.expand(B)
+        bread = minus + penalty.hessian(len(groups))
+        step = np.linalg.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
+        length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, gram, step).max()))
+        size = size or 1.0 + float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))
+        if not np.isfinite(length) or length > 100 * size:
+            break
+        B = B + step
+        if length <= 1e-7 * size:
+            return B, bread
+    raise ConvergenceError("The score equations have no solution near the inverse correction's.")
+
+
+def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
+    """Pearson's dispersion of the group prices, corrected for the noise of the reports; at least a tenth of the
+    unaware price's, because a corrected variance can come out negative."""
+    family, coordinates = problem.family, problem.moments.coordinates
+    row_table = np.ascontiguousarray(table.T)
+
+    def sums(block: Block) -> tuple[Array, ...]:
+        Z = coordinates.matrix(block.X)
+        w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
+        f, mu = family.link.mean_of(Z @ B), family.link.mean_of(Z @ problem.unaware)
+        a = row_table[block.report]
+        y = block.y[:, None]
+        own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
+        unaware = (w * (y - mu) ** 2 / family.variance(mu)).sum()
+        return np.array([own, a.sum(), unaware, len(Z)]), np.zeros(1)
+
+    own, reported, unaware, n = problem.rows.fold(sums)[0]
+    return float(max(own / reported, 0.1 * unaware / n))
