@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +54,6 @@ class GroupFit:
     strength: float
     influence: Influence
     judged: list[Judged] = field(default_factory=list)
-    details: Any = None  # what the correction learned besides (propensity, dispersion)
 
     @property
     def coefficients(self) -> Array:

@@ -8,7 +8,7 @@ hold and can be worse than no correction when they do not; the referees decide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +30,6 @@ from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import Penalty
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A maximised likelihood."""
-
-    latent: Latent
-    parameters: Parameters
 
 
 def mixture_likelihood(
@@ -79,7 +71,7 @@ def mixture_likelihood(
     )
 
 
-def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Mixture:
+def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Parameters:
     """Maximise from several starts of B and keep the best; a large problem is solved on a sample first.
 
     Raises
@@ -105,15 +97,14 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
             best = value, found
     if best is None:
         raise ConvergenceError("The likelihood found no maximum from any start.")
-    return Mixture(latent, latent.maximise(best[1]))
+    return latent.maximise(best[1])
 
 
-def likelihood_fit(problem: LinearProblem, mixture: Mixture, table: Array, strength: float) -> GroupFit:
+def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table: Array, strength: float) -> GroupFit:
     """Turn a maximised likelihood into group prices with shares and influences.
 
     The shares are the mean of q_k(x) over **all** rows, so that they are right also when reporting depends on x.
     """
-    latent, at = mixture.latent, mixture.parameters
     assert at.B is not None
     features, q = x_features(problem)
     K = latent.n_groups
@@ -144,7 +135,7 @@ def likelihood_fit(problem: LinearProblem, mixture: Mixture, table: Array, stren
         return np.asarray(np.exp(log_softmax(features(block) @ at.gamma.T)) - shares)
 
     influence = Influence(scores, complete - missing, (K - 1) * q, share_scores, share_gradient)
-    return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence, details=mixture)
+    return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence)
 
 
 def naive_start(problem: LinearProblem, matrix: Array, groups: tuple[object, ...]) -> Array | None:

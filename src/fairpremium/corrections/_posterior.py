@@ -8,30 +8,21 @@ classifier is trained through the channel by the log-loss of the reports, which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence
+from fairpremium.corrections._fit import GroupFit, Influence, RowFunction
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import minimise
+from fairpremium.models._newton import Minimum, minimise
 from fairpremium.models._risk import GlmRisk
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """A fitted P(D given x, y)."""
-
-    latent: Latent
-    parameters: Parameters
-    name: str
 
 
 def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool, ridge: float) -> Latent:
@@ -41,9 +32,36 @@ def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool
     return Latent(rows, with_missing_row(matrix), features, features.n_features, ridge)
 
 
+def posterior_weights(latent: Latent, at: Parameters) -> RowFunction:
+    """Return the function from a block to P(D = k given x, y, s), zero for rows that did not report."""
+    no_report = len(latent.T) - 1
+
+    def weights(block: Block) -> Array:
+        return np.asarray(latent.responsibilities(block, at) * (block.report != no_report)[:, None])
+
+    return weights
+
+
+def posterior_prices(
+    problem: LinearProblem, shares: Array, table: Array, groups: tuple[object, ...], strength: float
+) -> Minimum:
+    """Fit all groups with given row weights of shape (n, K) and a pooling strength."""
+    rows = replace(problem.rows, share=shares, part=None)
+    moments = replace(problem.moments, second=problem.moments.by_report[None])
+    return minimise(
+        GlmRisk(rows, moments, table, problem.family),
+        problem.penalty(strength),
+        problem.start(len(table)),
+        groups,
+        max_iter=problem.model.max_iter,
+        tol=problem.model.tol,
+    )
+
+
 def posterior_fit(
     problem: LinearProblem,
-    classifier: Classifier,
+    latent: Latent,
+    at: Parameters,
     table: Array,
     groups: tuple[object, ...],
     pooling: float | None,
@@ -54,7 +72,8 @@ def posterior_fit(
     Parameters
     ----------
     problem : LinearProblem
-    classifier : Classifier
+    latent, at : Latent, Parameters
+        The classifier.
     table : array of shape (K, codes)
         The inverse channel with a zero column, which judges the pooling strengths.
     groups : tuple
@@ -68,28 +87,15 @@ def posterior_fit(
     The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the
     weighted fits: leaving them out makes intervals far too short.
     """
-    latent, at = classifier.latent, classifier.parameters
     K, q = latent.n_groups, problem.moments.q
     no_report = len(latent.T) - 1
-
-    def weights(block: Block) -> Array:
-        return np.asarray(latent.responsibilities(block, at) * (block.report != no_report)[:, None])
-
+    weights = posterior_weights(latent, at)
     shares_of_rows = problem.rows.map(weights)
     judged: list[Judged] = []
     if pooling is None:
         judged = judge_strengths(problem, table, groups, rng, shares_of_rows)
         pooling = choose_strength(judged)
-    rows = replace(problem.rows, share=shares_of_rows, part=None)
-    moments = replace(problem.moments, second=problem.moments.by_report[None])
-    minimum = minimise(
-        GlmRisk(rows, moments, table, problem.family),
-        problem.penalty(pooling),
-        problem.start(K),
-        groups,
-        max_iter=problem.model.max_iter,
-        tol=problem.model.tol,
-    )
+    minimum = posterior_prices(problem, shares_of_rows, table, groups, pooling)
     B = minimum.B
     coordinates, family = problem.moments.coordinates, problem.family
     g = at.gamma.size
@@ -136,4 +142,4 @@ def posterior_fit(
         return np.asarray(np.exp(latent.log_propensity(block, latent.features(block), at)) - shares)
 
     influence = Influence(scores, bread, g, share_scores, gradient)
-    return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged, classifier)
+    return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged)

@@ -16,7 +16,7 @@ from fairpremium.models._moments import find_redundant
 Array = npt.NDArray[np.float64]
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
-_ALL_PRODUCTS = 12  # up to so many features all their products are features of P(D given x, y)
+_ALL_PRODUCTS = 6  # up to so many features all their products are features of P(D given x, y)
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 
 
@@ -47,21 +47,22 @@ class OutcomeFeatures:
         log p_k(y) - log p_l(y)  is about  e (d_k(x) - d_l(x)) - h (d_k(x)^2 - d_l(x)^2) / 2
 
     for group effects d_k(x) on the linear predictor. With d linear in x the features are (1, z) times (1, e, h) and
-    the products of z; `spline` lets the effect of the outcome bend, for laws other than the family's.
+    the products of z (if `products`); `spline` lets the effect of the outcome bend, for laws other than the family's.
     """
 
     problem: LinearProblem
     spline: bool
+    products: bool
     center: Array
     scale: Array
     knots: Array
 
     @classmethod
-    def learn(cls, problem: LinearProblem, rows: Rows, *, spline: bool) -> OutcomeFeatures:
+    def learn(cls, problem: LinearProblem, rows: Rows, *, spline: bool, products: bool = True) -> OutcomeFeatures:
         """Fix the knots and the scale of each feature on a sample of the rows."""
         step = max(1, len(rows) // SAMPLE_ROWS)
         sample = rows.take(np.arange(0, len(rows), step)).block(0, len(rows))
-        draft = cls(problem, spline, np.zeros(0), np.ones(0), np.zeros(0))
+        draft = cls(problem, spline, products, np.zeros(0), np.ones(0), np.zeros(0))
         residual = draft._residual(sample)[0]
         spread = float(np.std(residual)) or 1.0
         draft = replace(draft, knots=np.append(np.quantile(residual / spread, _KNOTS), spread))
@@ -99,7 +100,9 @@ class OutcomeFeatures:
         t = e / self.knots[-1]
         q = Z.shape[1]
         parts = [Z[:, 1:], t[:, None] * Z, t[:, None] ** 2, h[:, None] * Z]
-        if q - 1 <= _ALL_PRODUCTS:
+        if not self.products:
+            pass
+        elif q - 1 <= _ALL_PRODUCTS:
             i, j = np.triu_indices(q - 1)
             parts.append(Z[:, 1 + i] * Z[:, 1 + j])
         else:

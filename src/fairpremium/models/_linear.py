@@ -101,6 +101,11 @@ class LinearProblem:
         index = np.sort(rng.choice(len(self.rows), size, replace=False))
         return replace(self, rows=self.rows.take(index))
 
+    def on(self, rows: Rows) -> LinearProblem:
+        """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
+        n_codes = self.moments.second.shape[1]
+        return replace(self, rows=rows, moments=compute_moments(rows, n_codes, like=self.moments))
+
     def solve(self, table: Array, strength: float, groups: tuple[object, ...]) -> Minimum:
         """Minimise the risk of the groups, pooled with a strength.
 
@@ -117,7 +122,12 @@ class LinearProblem:
 
 
 def prepare(
-    rows: Rows, n_codes: int, n_parts: int, family: Family, model: LinearModel, features: Sequence[str]
+    rows: Rows,
+    n_codes: int,
+    n_parts: int,
+    family: Family,
+    model: LinearModel,
+    features: Sequence[str],
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 

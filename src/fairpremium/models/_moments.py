@@ -37,6 +37,10 @@ class Coordinates:
     spread: Array  # (features,)
     kept: npt.NDArray[np.intp]  # positions of the features in use
 
+    def all_features(self) -> Coordinates:
+        """Return the same scale with every feature in use."""
+        return Coordinates(self.center, self.spread, np.arange(len(self.center)))
+
     def centered(self, X: npt.NDArray[Any]) -> Array:
         """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
 
@@ -123,7 +127,14 @@ class Moments:
         )
 
 
-def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1, *, collinear: bool = False) -> Moments:
+def compute_moments(
+    rows: Rows,
+    n_codes: int,
+    n_parts: int = 1,
+    *,
+    collinear: bool = False,
+    like: Moments | None = None,
+) -> Moments:
     """Collect the moments of the rows in one pass.
 
     Parameters
@@ -136,8 +147,10 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1, *, collinear: bo
     collinear : bool
         Whether features that are linear combinations of others may stay, which a ridge can handle. Constant
         ones go in any case.
+    like : Moments, optional
+        Moments whose coordinates (scale and features in use) are to be taken over.
     """
-    coordinates, y_center = _scale(rows)
+    coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
     n_segments = n_parts * n_codes
     sort_type = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
@@ -178,7 +191,10 @@ def compute_moments(rows: Rows, n_codes: int, n_parts: int = 1, *, collinear: bo
         squares.reshape(shape),
         counts.reshape(shape),
     )
-    redundant = find_redundant(moments.gram, collinear=collinear)
+    if like is not None:
+        redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.kept)
+    else:
+        redundant = find_redundant(moments.gram, collinear=collinear)
     return moments.without(redundant) if len(redundant) else moments
 
 

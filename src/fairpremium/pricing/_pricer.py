@@ -19,6 +19,9 @@ from fairpremium.corrections import (
     GroupFit,
     Statistics,
     corrected_risk,
+    Noise,
+    Verdict,
+    fit_correction,
     fit_inverse,
     pad_missing,
     portfolio_means,
@@ -35,7 +38,7 @@ from fairpremium.privacy import Channel, RandomizedResponse
 
 Array = npt.NDArray[np.float64]
 
-_CORRECTIONS = ("auto", "inverse")
+_CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
 
 
 class Interval(NamedTuple):
@@ -184,7 +187,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
         rows = Rows(matrix, outcome, weight, report, part)
         problem = prepare(rows, inverse.shape[1] + 1, n_parts, family, model, design.features)
-        fit = fit_inverse(problem, pad_missing(inverse), groups, pooling, rng)
+        table = pad_missing(inverse)
+        matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
+        correction = "inverse" if channel is None else self.correction
+        fit, verdicts = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng)
         statistics = _statistics(fit, self.intervals, need_means=self.reference == "balanced")
         if self.intervals and noise is not None:
             statistics = _add_channel_error(statistics, fit, noise, groups, self.reference == "balanced")
@@ -199,9 +205,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.groups_ = groups
         self.channel_ = channel
         self.noise_ = noise
-        self.correction_ = "none" if channel is None else "inverse"
+        self.correction_ = "none" if channel is None else fit.correction
         self.pooling_ = fit.strength
-        self.candidates_ = _candidates(fit, self.correction_)
+        self.candidates_ = _candidates(verdicts, self.correction_)
         self.group_distribution_ = fit.shares
         self.reference_distribution_ = reference
         self.n_rows_ = n
@@ -446,34 +452,20 @@ def _premium_covariance(reference: Any, weights: Array, statistics: Statistics) 
     return np.asarray(L @ statistics.covariance @ L.T)
 
 
-def _candidates(fit: GroupFit, correction: str) -> pd.DataFrame:
-    columns = [
-        "model",
-        "correction",
-        "pooling",
-        "corrected_risk",
-        "corrected_risk_se",
-        "difference",
-        "difference_se",
-    ]
-    if not fit.judged:
-        rows = [("linear", correction, fit.strength, *[np.nan] * 4, True, "given")]
-    else:
-        rows = [
-            (
-                "linear",
-                correction,
-                j.strength,
-                j.risk,
-                j.standard_error,
-                j.difference,
-                j.difference_error,
-                j.strength == fit.strength,
-                "smallest corrected risk" if j.strength == fit.strength else j.problem or "larger corrected risk",
-            )
-            for j in fit.judged
-        ]
-    table = pd.DataFrame(rows, columns=[*columns, "chosen", "reason"])
-    table.insert(7, "report_log_loss", np.nan)
-    table.insert(8, "report_log_loss_se", np.nan)
-    return table
+def _candidates(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "model": "linear",
+            "correction": [
+                correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
+            ],
+            "detail": [v.detail for v in verdicts],
+            "pooling": [v.pooling for v in verdicts],
+            "corrected_risk": [v.risk for v in verdicts],
+            "corrected_risk_se": [v.risk_error for v in verdicts],
+            "report_log_loss": [v.report_loss for v in verdicts],
+            "report_log_loss_se": [v.report_loss_error for v in verdicts],
+            "chosen": [v.chosen for v in verdicts],
+            "reason": [v.reason for v in verdicts],
+        }
+    )

@@ -1,0 +1,334 @@
+"""The choice of a correction by two referees that see held-out rows and reports alone.
+
+**Report log-loss** judges whatever claims to know P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that the
+claim did not see. **Corrected risk** judges group prices, however they were fitted. Both are cross-validated over
+shared parts, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
+the most efficient candidate that neither referee rejects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.corrections._candidates import (
+    Candidate,
+    Claim,
+    InverseCandidate,
+    LikelihoodCandidate,
+    Noise,
+    PosteriorCandidate,
+    ScoreCandidate,
+    TiltedCandidate,
+    start_fit,
+)
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._latent import Latent
+from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
+from fairpremium.errors import ConvergenceError, FairPremiumError
+from fairpremium.families import Family, law_of, other_laws
+from fairpremium.models._linear import LinearProblem
+
+Array = npt.NDArray[np.float64]
+
+JUDGE_ROWS = 30_000  # rows that the referees look at
+PARTS = 5
+_LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
+_POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predict the reports
+_RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the inverse correction's
+_FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the referees say of one candidate."""
+
+    correction: str
+    detail: str
+    pooling: float
+    chosen: bool
+    reason: str
+    risk: float = np.nan
+    risk_error: float = np.nan
+    report_loss: float = np.nan
+    report_loss_error: float = np.nan
+
+
+def candidates_for(correction: str, family: Family) -> list[Candidate]:
+    """Return the candidates of one correction, or of all for "auto"; a tilted one follows its base."""
+    likelihoods = [LikelihoodCandidate(law) for law in (law_of(family), *other_laws(family))]
+    classifiers: list[Candidate] = [
+        PosteriorCandidate(spline=spline, ridge=ridge) for spline in (False, True) for ridge in (0.1, 10.0)
+    ]
+    if correction == "likelihood":
+        return [likelihoods[0]]
+    if correction == "posterior":
+        return classifiers
+    if correction == "score":
+        return [ScoreCandidate()]
+    tilted = [TiltedCandidate(base=candidate.name) for candidate in likelihoods]
+    return [*likelihoods, *classifiers, *tilted, ScoreCandidate(), InverseCandidate()]
+
+
+def fit_correction(
+    problem: LinearProblem, noise: Noise, correction: str, pooling: float | None, rng: np.random.Generator
+) -> tuple[GroupFit, list[Verdict]]:
+    """Fit with one correction, or with the one that the referees prefer.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+        With its rows divided into parts if `pooling` is None.
+    noise : Noise
+    correction : str
+        "auto", "inverse", "score", "posterior" or "likelihood".
+    pooling : float or None
+        Pooling strength; None chooses.
+    rng : Generator
+
+    Returns
+    -------
+    fit : GroupFit
+    verdicts : list of Verdict
+        One per candidate; the pooling strengths of the inverse correction if nothing else was compared.
+    """
+    start = start_fit(problem, noise, pooling, rng)
+    if correction == "inverse":
+        return start, _strength_verdicts(start, pooling)
+    candidates = candidates_for(correction, problem.family)
+    if len(candidates) == 1:
+        only = candidates[0]
+        fit = only.fit(problem, start, noise, pooling, only.claim(problem, start, noise, {}), rng)
+        return fit, [Verdict(fit.correction, only.detail, fit.strength, True, "given")]
+    sample, sample_start = _sample(problem, noise, start, rng)
+    board = _Board(sample, noise, candidates, sample_start, rng)
+    order, reasons = board.choose()
+    for name in order:
+        chosen = next(c for c in candidates if c.name == name)
+        try:
+            claim = board.claims.get(name) if sample is problem else _claim_on(chosen, problem, start, noise)
+            fit = chosen.fit(problem, start, noise, pooling, claim, rng)
+        except _FAILURES as error:
+            reasons[name] = f"could not be fitted: {error}"
+            continue
+        return fit, board.verdicts(name, fit.strength, reasons)
+    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
+
+
+def _sample(
+    problem: LinearProblem, noise: Noise, start: GroupFit, rng: np.random.Generator
+) -> tuple[LinearProblem, GroupFit]:
+    """Restrict a large portfolio to the rows that the referees look at."""
+    n = len(problem.rows)
+    if n <= JUDGE_ROWS:
+        return problem, start
+    index = np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
+    sample = problem.on(replace(problem.rows.take(index), part=None))
+    return sample, start
+
+
+def _claim_on(candidate: Candidate, problem: LinearProblem, start: GroupFit, noise: Noise) -> Claim | None:
+    """Learn a claim on all rows; a tilted one needs its base's first."""
+    claims: dict[str, Claim] = {}
+    if isinstance(candidate, TiltedCandidate):
+        base = next(c for c in candidates_for("auto", problem.family) if c.name == candidate.base)
+        found = base.claim(problem, start, noise, {})
+        assert found is not None
+        claims[base.name] = found
+    return candidate.claim(problem, start, noise, claims)
+
+
+class _Board:
+    """Held-out judgements of all candidates on the same rows.
+
+    Scales of features are those of all rows; every coefficient is learned on the training rows alone.
+    """
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        noise: Noise,
+        candidates: list[Candidate],
+        start: GroupFit,
+        rng: np.random.Generator,
+    ):
+        self.candidates, self.problem, self.noise, self.start = candidates, problem, noise, start
+        self.trouble: dict[str, str] = {}
+        self.claims: dict[str, Claim] = {}
+        for candidate in candidates:
+            try:
+                claim = candidate.claim(problem, start, noise, self.claims)
+            except (*_FAILURES, KeyError) as error:
+                self.trouble[candidate.name] = f"could not be fitted: {error}"
+                continue
+            if claim is not None:
+                self.claims[candidate.name] = claim
+        rows = replace(reported_rows(problem, len(noise.matrix)), part=None, share=None)
+        self.part = rng.permutation(np.arange(len(rows)) % PARTS)
+        self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+        self.rows = rows
+        self.train = [problem.on(rows.take(self.part != f)) for f in range(PARTS)]
+        self.part_claims: list[dict[str, Claim]] = [{} for _ in range(PARTS)]
+        self.report: dict[str, Array] = {}
+        self.risk: dict[str, Array] = {}
+        for candidate in candidates:
+            if candidate.name in self.claims and candidate.name not in self.trouble:
+                self._judge_claim(candidate)
+        self._judge_x_alone()
+
+    def _judge_claim(self, candidate: Candidate) -> None:
+        name = candidate.name
+        losses = np.empty(len(self.part))
+        for f, train in enumerate(self.train):
+            try:
+                claim = candidate.relearn(self.claims[name], train, self.part_claims[f])
+            except (*_FAILURES, KeyError) as error:
+                self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
+                return
+            self.part_claims[f][name] = claim
+            held = self.rows.take(self.part == f)
+            losses[self.part == f] = claim.latent.report_log_loss(held.block(0, len(held)), claim.parameters)
+        self.report[name] = losses
+
+    def _judge_x_alone(self) -> None:
+        """What the features alone say about the reports."""
+        features, q = x_features(self.problem)
+        latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
+        near = fit_propensity(latent, self.start.shares)
+        losses = np.empty(len(self.part))
+        for f, train in enumerate(self.train):
+            held = self.rows.take(self.part == f)
+            at = latent.on(train.rows).maximise(near)
+            losses[self.part == f] = latent.report_log_loss(held.block(0, len(held)), at)
+        self.report["x alone"] = losses
+
+    def _judge_prices(self, candidate: Candidate) -> bool:
+        """Record the corrected risk of a candidate's prices; False if they cannot be fitted."""
+        name, family = candidate.name, self.problem.family
+        losses = np.empty(len(self.part))
+        strength = 0.0 if candidate.correction in ("likelihood", "score") else self.start.strength
+        for f, train in enumerate(self.train):
+            held = self.rows.take(self.part == f)
+            try:
+                B = candidate.prices(train, self.start, self.noise, strength, self.part_claims[f].get(name))
+            except _FAILURES as error:
+                self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
+                return False
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                mu = family.link.mean_of(self.problem.moments.coordinates.matrix(held.X) @ B)
+                deviance = family.unit_deviance(held.y[:, None], mu)
+            losses[self.part == f] = np.einsum("ik,ik->i", self.noise.table.T[held.report], deviance)
+        self.risk[name] = losses
+        return True
+
+    # -- judgements --------------------------------------------------------------------------------------------
+
+    def _of(self, correction: str) -> list[Candidate]:
+        return [c for c in self.candidates if c.correction == correction and c.name not in self.trouble]
+
+    def report_gap(self, a: str, b: str) -> float:
+        """How many standard errors the report log-loss of a exceeds that of b."""
+        return _z(self.report[a] - self.report[b], np.ones(len(self.part)))
+
+    def risk_gap(self, a: str, b: str) -> float:
+        """How many standard errors the corrected risk of a exceeds that of b."""
+        return _z(self.risk[a] - self.risk[b], self.weight)
+
+    def _mean_loss(self, candidate: Candidate) -> float:
+        return float(np.mean(self.report[candidate.name]))
+
+    def choose(self) -> tuple[list[str], dict[str, str]]:
+        """Apply the rule; returns the acceptable candidates, best first, and a reason for each candidate.
+
+        1. A likelihood is taken unless the best classifier of (x, y) predicts held-out reports better by more than
+           one standard error, or its corrected risk is clearly above the inverse correction's.
+        2. Otherwise the best classifier's posterior weights, if the outcome helps to predict the reports at all and
+           the corrected risk does not object.
+        3. Otherwise the score correction, unless its corrected risk is above the inverse correction's.
+        4. Otherwise the inverse correction.
+        """
+        reasons: dict[str, str] = {}
+        order: list[str] = []
+        inverse = [c.name for c in self._of("inverse") if self._judge_prices(c)]
+        classifiers = sorted(self._of("posterior"), key=self._mean_loss)
+        best = classifiers[0] if classifiers else None
+        for candidate in classifiers[1:]:
+            reasons[candidate.name] = f"report log-loss above {classifiers[0].name}"
+        for candidate in sorted(self._of("likelihood"), key=self._mean_loss):
+            gap = self.report_gap(candidate.name, best.name) if best is not None else 0.0
+            if gap > _LIKELIHOOD_MARGIN:
+                reasons[candidate.name] = (
+                    f"report log-loss {gap:.1f} standard errors above a classifier's: its law of y or P(D given x) is wrong"
+                )
+            elif self._objection(candidate, inverse, 3 * _RISK_MARGIN, reasons):
+                order.append(candidate.name)
+        if best is not None:
+            gain = self.report_gap("x alone", best.name)
+            if inverse and gain < _POSTERIOR_GAIN:
+                reasons[best.name] = f"the outcome hardly helps to predict the reports ({gain:.1f} standard errors)"
+            elif self._objection(best, inverse, _RISK_MARGIN, reasons):
+                order.append(best.name)
+        for candidate in self._of("score"):
+            if self._objection(candidate, inverse, _RISK_MARGIN, reasons):
+                order.append(candidate.name)
+        order += inverse
+        if not order:
+            order = [c.name for c in classifiers]
+        for name in order[1:]:
+            reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
+        return order, reasons
+
+    def _objection(self, candidate: Candidate, inverse: list[str], margin: float, reasons: dict[str, str]) -> bool:
+        """Tell whether the corrected risk lets a candidate pass."""
+        if not self._judge_prices(candidate):
+            return False
+        if not inverse:
+            return True
+        gap = self.risk_gap(candidate.name, inverse[0])
+        if gap > margin:
+            reasons[candidate.name] = f"corrected risk {gap:.1f} standard errors above the inverse correction's"
+            return False
+        return True
+
+    def verdicts(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[Verdict]:
+        """Tell the story of every candidate."""
+        reasons = {**reasons, **self.trouble}
+        reasons[chosen] = "the most efficient candidate that no referee rejects"
+        rows = []
+        for candidate in self.candidates:
+            name = candidate.name
+            own = self.start.strength if candidate.correction in ("inverse", "posterior") else 0.0
+            risk = _mean(self.risk[name], self.weight) if name in self.risk else (np.nan, np.nan)
+            loss = _mean(self.report[name], np.ones(len(self.part))) if name in self.report else (np.nan, np.nan)
+            pooling = strength if name == chosen else own
+            rows.append(
+                Verdict(candidate.correction, candidate.detail, pooling, name == chosen, reasons[name], *risk, *loss)
+            )
+        return rows
+
+
+def _strength_verdicts(fit: GroupFit, pooling: float | None) -> list[Verdict]:
+    """Tell how the inverse correction's pooling strength was chosen."""
+    if pooling is not None:
+        return [Verdict("inverse", "", fit.strength, True, "given")]
+    rows = []
+    for j in fit.judged:
+        chosen = j.strength == fit.strength
+        reason = "smallest corrected risk" if chosen else j.problem or "larger corrected risk"
+        rows.append(Verdict("inverse", "", j.strength, chosen, reason, j.risk, j.standard_error))
+    return rows
+
+
+def _mean(values: Array, weight: Array) -> tuple[float, float]:
+    total = weight.sum()
+    mean = float(weight @ values / total)
+    return mean, float(np.sqrt(np.sum((weight * (values - mean)) ** 2)) / total)
+
+
+def _z(difference: Array, weight: Array) -> float:
+    if not np.isfinite(difference).all():
+        return np.inf
+    mean, error = _mean(difference, weight)
+    return mean / error if error > 0 else 0.0

@@ -1,0 +1,208 @@
+"""The likelihood of reports and outcomes as a function of keep: everything else maximised out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import brentq
+
+from fairpremium.blocks import Block
+from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._propensity import with_missing_row
+from fairpremium.errors import ConvergenceError
+
+Array = npt.NDArray[np.float64]
+
+GRID = (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0)  # values of lambda that the search visits
+SEARCH_TOL = 1e-4
+LIMIT_TOL = 1e-4  # of lambda, where an interval ends
+_STEP = 1e-4  # of logit(lambda), for central differences
+_MAX_NEWTON = 30
+
+
+class Point(NamedTuple):
+    """A maximum over everything but lambda."""
+
+    strength: float  # lambda
+    parameters: Parameters
+    value: float
+
+
+def strength_to_keep(strength: float, n_groups: int) -> float:
+    """Return pi = (1 + (K - 1) lambda) / K: lambda = 0 is pure noise, lambda = 1 the truth."""
+    return (1 + (n_groups - 1) * strength) / n_groups
+
+
+def keep_to_strength(keep: float, n_groups: int) -> float:
+    """Return lambda = (K pi - 1) / (K - 1)."""
+    return (n_groups * keep - 1) / (n_groups - 1)
+
+
+def channel_matrix(strength: float, n_groups: int) -> Array:
+    """Return T = lambda I + (1 - lambda) 11'/K."""
+    return strength * np.eye(n_groups) + (1 - strength) / n_groups
+
+
+@dataclass
+class Profile:
+    """The profile log-likelihood of lambda, with every maximum found so far as a start for the next.
+
+    Parameters
+    ----------
+    latent : Latent
+        The likelihood; its channel is replaced.
+
+    Notes
+    -----
+    A mixture likelihood has several maxima. The search climbs from several starts at several lambda, carries
+    each maximum to the neighbouring lambda in both directions, and keeps the highest at each. Values at one
+    lambda never go down.
+    """
+
+    latent: Latent
+
+    def __post_init__(self) -> None:
+        self.points: dict[float, Point] = {}
+
+    def at(self, strength: float) -> Latent:
+        """Return the likelihood at a given lambda."""
+        return replace(self.latent, T=with_missing_row(channel_matrix(strength, self.latent.n_groups)))
+
+    def climb(self, strength: float, start: Parameters, tol: float = SEARCH_TOL) -> Point | None:
+        """Maximise at lambda from a start, and remember the result if it is the highest there."""
+        latent = self.at(strength)
+        try:
+            found = latent.maximise(start, tol=tol)
+        except ConvergenceError:
+            return self.points.get(strength)
+        point = Point(strength, found, latent.value(found))
+        best = self.points.get(strength)
+        if best is None or point.value > best.value:
+            self.points[strength] = point
+        return self.points[strength]
+
+    def search(self, starts: dict[float, list[Parameters]]) -> Point:
+        """Visit the grid: climb from the starts, then carry maxima upwards and downwards.
+
+        Raises
+        ------
+        ConvergenceError
+            If no start led to a maximum.
+        """
+        for strength, at in starts.items():
+            for start in at:
+                self.climb(strength, start)
+        if not self.points:
+            raise ConvergenceError("The likelihood of the noise found no maximum from any start.")
+        for order in (GRID, GRID[::-1]):
+            for before, strength in zip(order[:-1], order[1:], strict=True):
+                if before in self.points:
+                    self.climb(strength, self.points[before].parameters)
+        return self.best
+
+    @property
+    def best(self) -> Point:
+        """The highest point found so far."""
+        return max(self.points.values(), key=lambda point: point.value)
+
+    def value(self, strength: float) -> float:
+        """Compute the profile at lambda, from the nearest maxima on both sides."""
+        if strength not in self.points:
+            below = [s for s in self.points if s < strength]
+            above = [s for s in self.points if s > strength]
+            for near in ([max(below)] if below else []) + ([min(above)] if above else []):
+                self.climb(strength, self.points[near].parameters)
+        return self.points[strength].value if strength in self.points else -math.inf
+
+    def derivatives(self, point: Point) -> tuple[float, float, Array]:
+        """Compute slope and curvature of the profile in tau = logit(lambda), and d parameters / d tau.
+
+        With the gradient g in the other parameters and their observed information J, and the slope u of the
+        log-likelihood in tau at fixed parameters (the envelope theorem makes it that of the profile),
+
+            curvature = du/dtau + (dg/dtau)' J^-1 (dg/dtau).
+        """
+        tau = logit(point.strength)
+        low, high = (self._score(expit(tau + step), point.parameters) for step in (-_STEP, _STEP))
+        slope = (low[1] + high[1]) / 2
+        d_gradient = (high[0] - low[0]) / (2 * _STEP)
+        _, _, complete, missing = self.at(point.strength).expand(point.parameters)
+        tangent = np.asarray(cho_solve(cho_factor(complete - missing), d_gradient))
+        return slope, (high[1] - low[1]) / (2 * _STEP) + float(d_gradient @ tangent), tangent
+
+    def _score(self, strength: float, at: Parameters) -> tuple[Array, float]:
+        """Gradient in the other parameters without penalties, and in tau."""
+        latent, K = self.at(strength), self.latent.n_groups
+        # d log T / d tau, with d lambda / d tau = lambda (1 - lambda)
+        d_log_T = strength * (1 - strength) * (np.eye(K) - 1 / K) / channel_matrix(strength, K)
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            r = latent.responsibilities(block, at)
+            return latent.scores(block, at).sum(axis=0), np.array(np.sum(r * d_log_T[block.report]))
+
+        gradient, slope = latent.rows.fold(sums, block_rows=2048)
+        return gradient, float(slope)
+
+    def maximise(self) -> Point:
+        """Climb in lambda from the best point by Newton's method; the end lambda = 1 is a possible answer."""
+        point = self.best
+        for _ in range(_MAX_NEWTON):
+            if not 0 < point.strength < 1:
+                return point
+            try:
+                slope, curvature, tangent = self.derivatives(point)
+            except LinAlgError:
+                return point
+            tau = logit(point.strength)
+            step = -slope / curvature if curvature < 0 else math.copysign(0.5, slope)
+            step = max(-1.0, min(1.0, step))
+            if abs(slope * step) < 1e-7:
+                return point
+            latent, flat = self.at(point.strength), self.latent.pack(point.parameters)
+            for _halving in range(12):
+                strength = expit(tau + step)
+                found = self.climb(strength, latent.unpack(flat + step * tangent), tol=1e-5)
+                if found is not None and found.value > point.value:
+                    point = found
+                    break
+                step /= 2
+            else:
+                return point
+            if point.strength > 1 - 1e-5:
+                return self.best
+        return self.best
+
+    def limit(self, best: Point, end: float, drop: float) -> float:
+        """Find lambda between the maximum and an end where the profile has dropped; the end if it has not."""
+
+        def excess(strength: float) -> float:
+            fall = max(2 * (best.value - self.value(strength)), 0.0)
+            return min(math.sqrt(fall), 1e3) - math.sqrt(2 * drop)
+
+        if best.strength == end or excess(end) <= 0:
+            return end
+        # the first grid point beyond which the profile stays below the cut
+        inner, outer = best.strength, end
+        for strength in sorted((s for s in self.points if min(inner, end) < s < max(inner, end)), reverse=end < inner):
+            if excess(strength) <= 0:
+                inner, outer = strength, end
+            elif outer == end:
+                outer = strength
+        if inner == best.strength and best.strength == outer:
+            return end
+        return float(brentq(excess, inner, outer, xtol=LIMIT_TOL))
+
+
+def logit(p: float) -> float:
+    """Return log(p / (1 - p))."""
+    return math.log(p) - math.log1p(-p)
+
+
+def expit(t: float) -> float:
+    """Return 1 / (1 + exp(-t))."""
+    return 1 / (1 + math.exp(-t))
