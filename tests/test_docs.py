@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import fairpremium
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -139,6 +141,12 @@ def test_every_room_has_a_reference_page():
     described = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "reference").glob("*.md"))
     missing = rooms - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
     assert not missing, f"no page in docs/reference describes {sorted(missing)}"
+
+
+def test_the_reference_lists_what_can_be_imported():
+    page = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    table = page.split("| module |")[0]
+    assert set(re.findall(r"`(\w+)`(?=[,| ].*\|.*\|)", table)) - {"fairpremium"} == set(fairpremium.__all__)
 
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)|<img[^>]*src=\"([^\"]+)\"")
