@@ -25,11 +25,12 @@ _CAVEAT = (
     "The unaware price is a linear formula as well. Its truth has a product of age and smoking, which the "
     "formula misses: that gap is not noise."
 )
+_MISS = f"A {100 * _LEVEL:g} % interval misses the truth in one case of {1 / (1 - _LEVEL):.0f} on average."
 _NOTES = (
     "A simulated portfolio in which women cost more than men and most smokers are women. The insurer sees age, "
     "smoking and losses; of sex only a noisy report leaves the policyholder.",
     f"The portfolio is the same in every run (seed {_SEED}). The noise of the reports comes from the operating "
-    "system, as in production, so that the estimates differ a little from run to run.",
+    f"system, as in production, so that the estimates differ a little from run to run. {_MISS}",
     _CAVEAT,
 )
 
@@ -123,7 +124,7 @@ def _render(result: dict[str, Any]) -> None:
     console.print(
         f"Smoking costs 100. Smokers pay {unaware:.0f} more than others at the unaware price, because most of them are "
         f"women, and {free:.0f} more at the discrimination-free price. {_CAVEAT} The noise of the reports comes from "
-        "the operating system, so that the estimates differ a little from run to run.\n"
+        f"the operating system, so that the estimates differ a little from run to run. {_MISS}\n"
     )
     where = Path(files["report.html"]).parent
     lines = [
