@@ -33,7 +33,7 @@ def rows():
 )
 def test_round_trip_is_exact(rows, settings, tmp_path):
     X, y, S = rows
-    pricer = DiscriminationFreePricer(**settings, random_state=0).fit(X, y, sensitive=S)
+    pricer = DiscriminationFreePricer(**settings, correction="inverse", random_state=0).fit(X, y, sensitive=S)
     path = tmp_path / "model.json"
     pricer.save(path)
     loaded = DiscriminationFreePricer.load(path)
@@ -57,7 +57,9 @@ def test_groups_of_two_attributes(tmp_path):
     channel = Channel.product(RandomizedResponse(["F", "M"], keep=0.9), RandomizedResponse([1, 2], keep=0.9))
     X = rng.normal(size=(2000, 1))
     S = pd.DataFrame({"sex": rng.choice(["F", "M"], 2000), "area": rng.choice([1, 2], 2000)})
-    pricer = DiscriminationFreePricer(channel=channel, random_state=0).fit(X, rng.normal(size=2000), sensitive=S)
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, random_state=0).fit(
+        X, rng.normal(size=2000), sensitive=S
+    )
     pricer.save(tmp_path / "m.json")
     loaded = DiscriminationFreePricer.load(tmp_path / "m.json")
     assert loaded.groups_ == channel.groups
@@ -67,9 +69,9 @@ def test_groups_of_two_attributes(tmp_path):
 @pytest.fixture
 def document(rows, tmp_path):
     X, y, S = rows
-    DiscriminationFreePricer(pooling=0, channel=RandomizedResponse([1, 2], keep=0.9)).fit(X, y, sensitive=S).save(
-        tmp_path / "m.json"
-    )
+    DiscriminationFreePricer(correction="inverse", pooling=0, channel=RandomizedResponse([1, 2], keep=0.9)).fit(
+        X, y, sensitive=S
+    ).save(tmp_path / "m.json")
     return json.loads((tmp_path / "m.json").read_text())
 
 

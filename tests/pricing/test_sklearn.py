@@ -91,7 +91,9 @@ def portfolio():
 
 def test_clone_and_params(portfolio):
     _, channel, _ = portfolio
-    pricer = DiscriminationFreePricer(channel=channel, model=LinearModel(ridge=2.0), reference={"F": 0.5, "M": 0.5})
+    pricer = DiscriminationFreePricer(
+        correction="inverse", channel=channel, model=LinearModel(ridge=2.0), reference={"F": 0.5, "M": 0.5}
+    )
     copy = clone(pricer)
     assert copy.get_params()["model__ridge"] == 2.0
     assert copy.channel == channel
@@ -103,7 +105,7 @@ def test_sensitive_is_routed_through_pipeline_and_searches(portfolio):
     p, channel, reports = portfolio
     with config_context(enable_metadata_routing=True):
         pricer = (
-            DiscriminationFreePricer(channel=channel, pooling=0, intervals=False)
+            DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
             .set_fit_request(sensitive=True, sample_weight=False)
             .set_score_request(sensitive=True, sample_weight=False)
         )
@@ -125,7 +127,7 @@ def test_sensitive_is_routed_through_pipeline_and_searches(portfolio):
 
 def test_score_is_minus_the_corrected_risk(portfolio):
     p, channel, reports = portfolio
-    pricer = DiscriminationFreePricer(channel=channel, pooling=0).fit(p.X, p.y, sensitive=reports)
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0).fit(p.X, p.y, sensitive=reports)
     mu = pricer.predict_best_estimate(p.X)
     slow = 0.0
     for i in range(len(p.y)):

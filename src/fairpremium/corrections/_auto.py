@@ -58,7 +58,8 @@ class Verdict:
 
 def candidates_for(correction: str, family: Family) -> list[Candidate]:
     """Return the candidates of one correction, or of all for "auto"; a tilted one follows its base."""
-    likelihoods = [LikelihoodCandidate(law) for law in (law_of(family), *other_laws(family))]
+    law = law_of(family)
+    likelihoods = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
     classifiers: list[Candidate] = [
         PosteriorCandidate(spline=spline, ridge=ridge) for spline in (False, True) for ridge in (0.1, 10.0)
     ]
@@ -68,6 +69,8 @@ def candidates_for(correction: str, family: Family) -> list[Candidate]:
         return classifiers
     if correction == "score":
         return [ScoreCandidate()]
+    if law.has_dispersion:
+        likelihoods.append(LikelihoodCandidate(law, common_dispersion=False))
     tilted = [TiltedCandidate(base=candidate.name) for candidate in likelihoods]
     return [*likelihoods, *classifiers, *tilted, ScoreCandidate(), InverseCandidate()]
 
@@ -245,7 +248,7 @@ class _Board:
         1. A likelihood is taken unless the best classifier of (x, y) predicts held-out reports better by more than
            one standard error, or its corrected risk is clearly above the inverse correction's.
         2. Otherwise the best classifier's posterior weights, if the outcome helps to predict the reports at all and
-           the corrected risk does not object.
+           its corrected risk is not above that of the score and inverse corrections.
         3. Otherwise the score correction, unless its corrected risk is above the inverse correction's.
         4. Otherwise the inverse correction.
         """
@@ -262,34 +265,31 @@ class _Board:
                 reasons[candidate.name] = (
                     f"report log-loss {gap:.1f} standard errors above a classifier's: its law of y or P(D given x) is wrong"
                 )
-            elif self._objection(candidate, inverse, 3 * _RISK_MARGIN, reasons):
+            elif self._passes(candidate, inverse, 3 * _RISK_MARGIN, reasons):
                 order.append(candidate.name)
+        moments = [c.name for c in self._of("score") if self._passes(c, inverse, _RISK_MARGIN, reasons)] + inverse
         if best is not None:
             gain = self.report_gap("x alone", best.name)
             if inverse and gain < _POSTERIOR_GAIN:
                 reasons[best.name] = f"the outcome hardly helps to predict the reports ({gain:.1f} standard errors)"
-            elif self._objection(best, inverse, _RISK_MARGIN, reasons):
+            elif self._passes(best, moments, 0.0, reasons):
                 order.append(best.name)
-        for candidate in self._of("score"):
-            if self._objection(candidate, inverse, _RISK_MARGIN, reasons):
-                order.append(candidate.name)
-        order += inverse
+        order += moments
         if not order:
             order = [c.name for c in classifiers]
         for name in order[1:]:
             reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
         return order, reasons
 
-    def _objection(self, candidate: Candidate, inverse: list[str], margin: float, reasons: dict[str, str]) -> bool:
-        """Tell whether the corrected risk lets a candidate pass."""
+    def _passes(self, candidate: Candidate, others: list[str], margin: float, reasons: dict[str, str]) -> bool:
+        """Tell whether the corrected risk, paired with that of others, lets a candidate pass."""
         if not self._judge_prices(candidate):
             return False
-        if not inverse:
-            return True
-        gap = self.risk_gap(candidate.name, inverse[0])
-        if gap > margin:
-            reasons[candidate.name] = f"corrected risk {gap:.1f} standard errors above the inverse correction's"
-            return False
+        for other in others:
+            gap = self.risk_gap(candidate.name, other)
+            if gap > margin:
+                reasons[candidate.name] = f"corrected risk {gap:.1f} standard errors above that of {other}"
+                return False
         return True
 
     def verdicts(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[Verdict]:

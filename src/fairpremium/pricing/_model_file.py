@@ -138,7 +138,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
 
 def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(records)
-    numeric = [c for c in table.columns if c not in ("model", "correction", "chosen", "reason")]
+    numeric = [c for c in table.columns if c not in ("model", "correction", "detail", "chosen", "reason")]
     return table.astype(dict.fromkeys(numeric, float))
 
 

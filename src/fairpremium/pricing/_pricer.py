@@ -22,7 +22,6 @@ from fairpremium.corrections import (
     Noise,
     Verdict,
     fit_correction,
-    fit_inverse,
     pad_missing,
     portfolio_means,
     sandwich,
@@ -69,8 +68,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     channel : None, Channel or noise estimator
         What `sensitive` holds. None: the true attribute D (Algorithm MPTP). A `Channel`: reports S that went
         through it (Algorithm MPTP-LDP). A noise estimator: reports whose noise is estimated first.
-    correction : {"auto", "inverse"}
-        How the noise of the reports is undone. "inverse" is the paper's unbiased risk; "auto" chooses.
+    correction : {"auto", "inverse", "score", "posterior", "likelihood"}
+        How the noise of the reports is undone. "inverse" is the paper's unbiased risk; "score" gives its moments their
+        best weights; "posterior" learns P(D given x, y) from the reports; "likelihood" uses the law of the outcome
+        too. "auto" takes the most efficient one that neither of two referees rejects; see `candidates_`.
     pooling : "auto" or float >= 0
         Strength with which the groups' coefficients are pulled together, in rows: with strength 100 it is as if
         100 rows said that the groups do not differ. 0 is the paper; "auto" chooses by the cross-validated
@@ -102,7 +103,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     pooling_ : float
         The pooling strength that was used.
     candidates_ : pandas.DataFrame
-        What was compared: model, correction, pooling, risks with standard errors, the choice and its reason.
+        What was compared: model, correction, detail, pooling, corrected risk and report log-loss on held-out rows
+        with standard errors, the choice and the reason.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     n_rows_, n_missing_reports_ : int
@@ -417,8 +419,9 @@ def _add_channel_error(
     delta = min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2)
 
     def stacked(pi: float) -> Array:
-        table = pad_missing(RandomizedResponse(groups, keep=pi).inverse)
-        near = fit_inverse(fit.problem, table, groups, fit.strength, np.random.default_rng(0))
+        channel = RandomizedResponse(groups, keep=pi)
+        at_pi = Noise(channel.matrix, pad_missing(channel.inverse), groups)
+        near, _ = fit_correction(fit.problem, at_pi, fit.correction, fit.strength, np.random.default_rng(0))
         H = portfolio_means(near)[0]
         return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
 
