@@ -1,7 +1,14 @@
 """Discrimination-free insurance pricing when the sensitive attribute is never seen."""
 
 from fairpremium.models import LinearModel
-from fairpremium.noise import AnchorNoise, MarginNoise, RetestNoise, ValidationNoise
+from fairpremium.noise import (
+    AnchorNoise,
+    LikelihoodNoise,
+    MarginNoise,
+    RetestNoise,
+    ValidationNoise,
+    check_declared_channel,
+)
 from fairpremium.pricing import DiscriminationFreePricer, excess_risk_bound, plan, required_rows
 from fairpremium.privacy import Channel, RandomizedResponse, project_to_simplex
 
@@ -11,11 +18,13 @@ __all__ = [
     "AnchorNoise",
     "Channel",
     "DiscriminationFreePricer",
+    "LikelihoodNoise",
     "LinearModel",
     "MarginNoise",
     "RandomizedResponse",
     "RetestNoise",
     "ValidationNoise",
+    "check_declared_channel",
     "excess_risk_bound",
     "plan",
     "project_to_simplex",

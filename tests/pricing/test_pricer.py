@@ -613,3 +613,55 @@ def test_tweedie_power_is_a_family_object():
     data = simulate(2, "tweedie", n=3000)
     pricer = Pricer(family=Tweedie(power=1.7), channel=data["channel"], pooling=0)
     assert pricer.fit(data["X"], data["y"], sensitive=data["S"])._prices.family == Tweedie(1.7)
+
+
+class TestClusters:
+    @staticmethod
+    def policies(rng, persons=400, years=5):
+        """Several years of one person share features, the report, and a personal effect."""
+        channel = RandomizedResponse(["F", "M"], keep=0.8)
+        d = rng.choice(["F", "M"], persons, p=[0.4, 0.6])
+        x = rng.normal(size=persons)
+        mean = np.where(d == "F", 1 + x, -x) + rng.normal(size=persons)
+        who = np.repeat(np.arange(persons), years)
+        y = mean[who] + 0.5 * rng.normal(size=len(who))
+        return x[who, None], y, channel.privatize(d, rng=rng)[who], who, channel
+
+    def test_clustered_rows_equal_the_slow_sum_over_persons(self):
+        X, y, S, who, channel = self.policies(np.random.default_rng(0))
+        shuffle = np.random.default_rng(1).permutation(len(y))
+        a = Pricer(channel=channel, pooling=0).fit(X, y, sensitive=S, cluster=who)
+        b = Pricer(channel=channel, pooling=0).fit(
+            X[shuffle], y[shuffle], sensitive=S[shuffle], cluster=[f"p{i}" for i in who[shuffle]]
+        )
+        np.testing.assert_allclose(a._prices.covariance, b._prices.covariance, rtol=1e-7, atol=1e-12)
+        # a slow twin for the first coefficients: totals per person of T^-1 (y - f) z
+        Z = np.column_stack([np.ones(len(y)), X])
+        k = 0
+        a_k = channel.inverse[k, channel.encode(S)]
+        psi = (a_k * (y - Z @ a._prices.coefficients[:, k]))[:, None] * Z
+        totals = np.array([psi[who == i].sum(axis=0) for i in range(400)])
+        bread = np.linalg.inv((Z * a_k[:, None]).T @ Z)
+        np.testing.assert_allclose(a._prices.covariance[:2, :2], bread @ totals.T @ totals @ bread.T, rtol=1e-7)
+
+    @pytest.mark.study
+    def test_coverage_needs_the_clusters(self, repetitions):
+        repeats = repetitions(150, 1000)
+        hits = np.zeros(2)
+        truth = 0.4 * (1 + 0.5) - 0.6 * 0.5
+        for seed in range(repeats):
+            X, y, S, who, channel = self.policies(np.random.default_rng([7, seed]))
+            for i, cluster in enumerate((None, who)):
+                pricer = Pricer(channel=channel, pooling=0, reference={"F": 0.4, "M": 0.6})
+                lower, upper = pricer.fit(X, y, sensitive=S, cluster=cluster).predict_interval([[0.5]])
+                hits[i] += lower[0] <= truth <= upper[0]
+        low, high = binom.ppf([1e-4, 1 - 1e-4], repeats, 0.95) / repeats
+        assert low - 0.01 <= hits[1] / repeats <= high + 0.01
+        assert hits[0] / repeats < low - 0.01  # what ignoring the persons would claim
+
+    def test_bad_clusters(self):
+        X, y, S, who, channel = self.policies(np.random.default_rng(0))
+        with pytest.raises(ValueError, match="cluster with 3 rows"):
+            Pricer(channel=channel).fit(X, y, sensitive=S, cluster=[1, 2, 3])
+        with pytest.raises(ValueError, match="1 missing"):
+            Pricer(channel=channel).fit(X, y, sensitive=S, cluster=[None, *who[1:]])

@@ -51,6 +51,8 @@ class Rows:
         Cross-validation part of each row.
     share : array of shape (n, K), optional
         Weight of each row for each group, where a correction gives one row by row.
+    cluster : integer array of shape (n,), optional
+        Codes of the persons, if one person has several rows.
     """
 
     X: npt.NDArray[Any]
@@ -59,6 +61,7 @@ class Rows:
     report: Codes
     part: Codes | None = None
     share: Array | None = None
+    cluster: Codes | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -89,7 +92,15 @@ class Rows:
             self.report[index],
             None if self.part is None else self.part[index],
             None if self.share is None else self.share[index],
+            None if self.cluster is None else self.cluster[index],
         )
+
+    def draw_parts(self, n_parts: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+        """Divide the rows at random into parts of equal size, all rows of a person into the same."""
+        if self.cluster is None:
+            return rng.permutation(np.arange(len(self), dtype=np.uint32) % n_parts).astype(np.uint8)
+        persons, code = np.unique(self.cluster, return_inverse=True)
+        return rng.permutation(np.arange(len(persons)) % n_parts).astype(np.uint8)[code]
 
     def with_parts(self, part: Codes | None) -> Rows:
         """Return the same rows with other cross-validation parts."""

@@ -169,7 +169,7 @@ class _Board:
             if claim is not None:
                 self.claims[candidate.name] = claim
         rows = replace(reported_rows(problem, len(noise.matrix)), part=None, share=None)
-        self.part = rng.permutation(np.arange(len(rows)) % PARTS)
+        self.part = rows.draw_parts(PARTS, rng)
         self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self.rows = rows
         self.train = [problem.on(rows.take(self.part != f)) for f in range(PARTS)]

@@ -7,12 +7,13 @@ covariance of all of them together is  L (sum_i u_i u_i') L'  for a fixed matrix
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block
+from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._fit import GroupFit
 
 Array = npt.NDArray[np.float64]
@@ -72,7 +73,8 @@ def sandwich(fit: GroupFit) -> Statistics:
     - mean group prices: w_i / W (f_k(x_i) - H_k) + (dH_k / db_k)' (influence of b_k);
     - mean loss: w_i / W (y_i - mean).
 
-    Pooling and ridge enter the bread. The covariance tells how far the estimate scatters, not how far a penalty
+    If one person has several rows, they share one report and are not independent: contributions are then summed per
+    person before they are squared. Pooling and ridge enter the bread. The covariance tells how far the estimate scatters, not how far a penalty
     moves it.
     """
     problem, influence = fit.problem, fit.influence
@@ -81,14 +83,13 @@ def sandwich(fit: GroupFit) -> Statistics:
     coordinates, link = problem.moments.coordinates, problem.family.link
     H, dH, mean_loss = portfolio_means(fit)
 
-    def sums(block: Block) -> tuple[Array, ...]:
+    def contributions(block: Block) -> Array:
         w = np.ones(len(block.y)) if block.weight is None else block.weight
         price = link.mean_of(coordinates.matrix(block.X) @ fit.B) - H
         means = np.column_stack([influence.share_scores(block), price, block.y - mean_loss]) * (w / W)[:, None]
-        U = np.concatenate([influence.scores(block), means], axis=1)
-        return (U.T @ U,)
+        return np.concatenate([influence.scores(block), means], axis=1)
 
-    (meat,) = problem.rows.fold(sums, block_rows=2048)
+    meat = _sum_of_squares(problem.rows, contributions)
     size = len(influence.bread)
     theta = np.linalg.inv(influence.bread)
     select = np.zeros((K * q, size))
@@ -104,3 +105,25 @@ def sandwich(fit: GroupFit) -> Statistics:
     L[p + K : p + 2 * K, :size] = means_of @ select @ theta
     L[p:, size:] = np.eye(2 * K + 1)
     return Statistics(fit.coefficients, fit.shares, H, mean_loss, L @ meat @ L.T)
+
+
+def _sum_of_squares(rows: Rows, contributions: Callable[[Block], Array]) -> Array:
+    """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
+    if rows.cluster is None:
+
+        def sums(block: Block) -> tuple[Array, ...]:
+            U = contributions(block)
+            return (U.T @ U,)
+
+        return rows.fold(sums, block_rows=2048)[0]
+    order = np.argsort(rows.cluster, kind="stable")
+    ordered = rows.cluster[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where each person's rows begin
+    total: Array | float = 0.0
+    for persons in np.array_split(first, max(1, len(first) // 2048)):
+        last = first[np.searchsorted(first, persons[-1], side="right") :]
+        stop = last[0] if len(last) else len(order)
+        block = rows.take(order[persons[0] : stop])
+        per_person = np.add.reduceat(contributions(block.block(0, len(block))), persons - persons[0], axis=0)
+        total = total + per_person.T @ per_person
+    return np.asarray(total)

@@ -1,4 +1,4 @@
-"""Estimators of an unknown channel, best source first: retest, validation, a known margin, anchors.
+"""Estimators of an unknown channel, best source first: retest, validation, a known margin, likelihood, anchors.
 
 Each is fitted like a scikit-learn estimator, ``fit(X, y, sensitive=S)``, takes its own sample (if it has one)
 in the constructor, and says in ``message_`` what the estimate rests on.
@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from fairpremium.noise._anchor import AnchorNoise
 from fairpremium.noise._base import NoiseEstimator
+from fairpremium.noise._declared import DeclaredChannelCheck, check_declared_channel
+from fairpremium.noise._likelihood import LikelihoodNoise
 from fairpremium.noise._margin import MarginNoise
 from fairpremium.noise._retest import RetestNoise
 from fairpremium.noise._validation import ValidationNoise
 
-__all__ = ["AnchorNoise", "MarginNoise", "NoiseEstimator", "RetestNoise", "ValidationNoise"]
+__all__ = [
+    "AnchorNoise",
+    "DeclaredChannelCheck",
+    "LikelihoodNoise",
+    "MarginNoise",
+    "NoiseEstimator",
+    "RetestNoise",
+    "ValidationNoise",
+    "check_declared_channel",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,11 @@ from fairpremium.errors import ConvergenceError
 Array = npt.NDArray[np.float64]
 
 GRID = (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0)  # values of lambda that the search visits
-SEARCH_TOL = 1e-4
-LIMIT_TOL = 1e-4  # of lambda, where an interval ends
+_SEARCH_TOL, _TOL = 1e-3, 1e-5  # of the climbs that look around, and of those that count
+_ROUGH = 3.0  # a point of the search this far below a cut need not be climbed again
+_LIMIT_TOL = 1e-4  # of lambda, where an interval ends
 _STEP = 1e-4  # of logit(lambda), for central differences
-_MAX_NEWTON = 30
+_MAX_NEWTON, _MAX_PASSES = 30, 80
 
 
 class Point(NamedTuple):
@@ -68,17 +70,26 @@ class Profile:
 
     def __post_init__(self) -> None:
         self.points: dict[float, Point] = {}
+        self._final: set[float] = set()
 
     def at(self, strength: float) -> Latent:
         """Return the likelihood at a given lambda."""
         return replace(self.latent, T=with_missing_row(channel_matrix(strength, self.latent.n_groups)))
 
-    def climb(self, strength: float, start: Parameters, tol: float = SEARCH_TOL) -> Point | None:
-        """Maximise at lambda from a start, and remember the result if it is the highest there."""
+    def climb(self, strength: float, start: Parameters, tol: float = _TOL) -> Point | None:
+        """Maximise at lambda from a start, and remember the result if it is the highest there.
+
+        A climb on a plateau that does not end gets a wider tolerance: its gain is then below n tol^2.
+        """
         latent = self.at(strength)
-        try:
-            found = latent.maximise(start, tol=tol)
-        except ConvergenceError:
+        found = None
+        for wider in (1, 10, 1000):
+            try:
+                found = latent.maximise(start, tol=tol * wider, max_iter=_MAX_PASSES)
+                break
+            except ConvergenceError:
+                continue
+        if found is None:
             return self.points.get(strength)
         point = Point(strength, found, latent.value(found))
         best = self.points.get(strength)
@@ -96,13 +107,13 @@ class Profile:
         """
         for strength, at in starts.items():
             for start in at:
-                self.climb(strength, start)
+                self.climb(strength, start, _SEARCH_TOL)
         if not self.points:
             raise ConvergenceError("The likelihood of the noise found no maximum from any start.")
         for order in (GRID, GRID[::-1]):
-            for before, strength in zip(order[:-1], order[1:], strict=True):
+            for before, strength in pairwise(order):
                 if before in self.points:
-                    self.climb(strength, self.points[before].parameters)
+                    self.climb(strength, self.points[before].parameters, _SEARCH_TOL)
         return self.best
 
     @property
@@ -111,12 +122,13 @@ class Profile:
         return max(self.points.values(), key=lambda point: point.value)
 
     def value(self, strength: float) -> float:
-        """Compute the profile at lambda, from the nearest maxima on both sides."""
-        if strength not in self.points:
-            below = [s for s in self.points if s < strength]
-            above = [s for s in self.points if s > strength]
-            for near in ([max(below)] if below else []) + ([min(above)] if above else []):
-                self.climb(strength, self.points[near].parameters)
+        """Compute the profile at lambda, from the nearest maxima on both sides and the one found there."""
+        if strength not in self._final:
+            near = [max((s for s in self.points if s < strength), default=strength)]
+            near += [min((s for s in self.points if s > strength), default=strength), strength]
+            for start in [self.points[s].parameters for s in set(near) & self.points.keys()]:
+                self.climb(strength, start)
+            self._final.add(strength)
         return self.points[strength].value if strength in self.points else -math.inf
 
     def derivatives(self, point: Point) -> tuple[float, float, Array]:
@@ -166,7 +178,7 @@ class Profile:
             latent, flat = self.at(point.strength), self.latent.pack(point.parameters)
             for _halving in range(12):
                 strength = expit(tau + step)
-                found = self.climb(strength, latent.unpack(flat + step * tangent), tol=1e-5)
+                found = self.climb(strength, latent.unpack(flat + step * tangent))
                 if found is not None and found.value > point.value:
                     point = found
                     break
@@ -186,16 +198,14 @@ class Profile:
 
         if best.strength == end or excess(end) <= 0:
             return end
-        # the first grid point beyond which the profile stays below the cut
-        inner, outer = best.strength, end
-        for strength in sorted((s for s in self.points if min(inner, end) < s < max(inner, end)), reverse=end < inner):
-            if excess(strength) <= 0:
-                inner, outer = strength, end
-            elif outer == end:
-                outer = strength
-        if inner == best.strength and best.strength == outer:
-            return end
-        return float(brentq(excess, inner, outer, xtol=LIMIT_TOL))
+        # the outermost points found so far between which the profile crosses the cut
+        between = [s for s in self.points if min(best.strength, end) < s < max(best.strength, end)]
+        outer = end
+        for strength in sorted(between, key=lambda s: abs(s - end)):
+            if self.points[strength].value > best.value - drop - _ROUGH and excess(strength) <= 0:
+                return float(brentq(excess, strength, outer, xtol=_LIMIT_TOL))
+            outer = strength
+        return float(brentq(excess, best.strength, outer, xtol=_LIMIT_TOL))
 
 
 def logit(p: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.utils import column_or_1d
 
 from fairpremium.families import Family
@@ -43,6 +44,18 @@ def check_weight(sample_weight: Any, n: int) -> Array | None:
     if not weight.any():
         raise ValueError("Got sample_weight with every weight zero; expected some volume.")
     return weight
+
+
+def check_cluster(cluster: Any, n: int) -> npt.NDArray[np.integer[Any]] | None:
+    """Return codes of the persons, or None if every row is a person of its own."""
+    if cluster is None:
+        return None
+    codes, _ = pd.factorize(np.asarray(cluster))
+    if len(codes) != n:
+        raise ValueError(f"Got cluster with {len(codes)} rows, but X has {n}; expected the same number.")
+    if (codes < 0).any():
+        raise ValueError(f"Got cluster with {int(np.count_nonzero(codes < 0))} missing values; expected none.")
+    return np.asarray(codes)
 
 
 def check_level(level: Any) -> float:

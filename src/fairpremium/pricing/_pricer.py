@@ -30,7 +30,7 @@ from fairpremium.families import Family, get_family
 from fairpremium.models import Design, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._frames import frame_like
-from fairpremium.pricing._inputs import check_level, check_outcome, check_weight
+from fairpremium.pricing._inputs import check_cluster, check_level, check_outcome, check_weight
 from fairpremium.pricing._prices import LinearPrices
 from fairpremium.pricing._reference import balanced, check_reference, marginal, reference_jacobian
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -144,7 +144,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.unseen_levels = unseen_levels
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> DiscriminationFreePricer:
+    def fit(
+        self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None, cluster: Any = None
+    ) -> DiscriminationFreePricer:
         """Learn the prices.
 
         Parameters
@@ -158,6 +160,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             attributes a data frame with one column each, or tuples.
         sample_weight : array of shape (n,), optional
             Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
+        cluster : array of shape (n,), optional
+            Who a row belongs to, if one person has several rows: they share one report, so that standard errors add
+            up per person, and cross-validation keeps a person's rows together.
 
         Returns
         -------
@@ -185,9 +190,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         inverse = np.eye(len(groups)) if channel is None else channel.inverse
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         n_parts = 1 if pooling is not None else _n_parts(n)
-        part = rng.permutation(np.arange(n, dtype=np.uint32) % n_parts).astype(np.uint8) if n_parts > 1 else None
-
-        rows = Rows(matrix, outcome, weight, report, part)
+        rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
+        rows = rows.with_parts(rows.draw_parts(n_parts, rng) if n_parts > 1 else None)
         problem = prepare(rows, inverse.shape[1] + 1, n_parts, family, model, design.features)
         table = pad_missing(inverse)
         matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
