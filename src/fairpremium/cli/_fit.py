@@ -236,7 +236,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
         else {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
         "correction": pricer.correction_,
         "pooling": pricer.pooling_,
-        "pooling_chosen": pricer.pooling == "auto",
+        "reason": pricer.candidates_.loc[pricer.candidates_["chosen"], "reason"].iloc[0],
         "reference": {
             "name": pricer.reference if isinstance(pricer.reference, str) else "given",
             "weights": dict(zip(names, pricer.reference_distribution_.tolist(), strict=True)),
@@ -263,7 +263,7 @@ def _render(result: dict[str, Any]) -> None:
             else f"{channel_text(channel)} (from {result['channel_source']})",
             "Noise": result["noise"] and result["noise"]["message"],
             "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}"
-            + (" (chosen by the corrected risk)" if result["pooling_chosen"] else ""),
+            + ("" if result["reason"] == "given" else f" ({result['reason']})"),
             "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
             "Written": result["output"],
         }

@@ -56,12 +56,17 @@ class Verdict:
     report_loss_error: float = np.nan
 
 
-def candidates_for(correction: str, family: Family) -> list[Candidate]:
-    """Return the candidates of one correction, or of all for "auto"; a tilted one follows its base."""
+def candidates_for(correction: str, family: Family, q: int) -> list[Candidate]:
+    """Return the candidates of one correction, or of all for "auto"; the tilted one follows its base.
+
+    With many features (q > 7 coefficients) a classifier has many more, and one ridge has to do for each kind.
+    """
     law = law_of(family)
     likelihoods = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
     classifiers: list[Candidate] = [
-        PosteriorCandidate(spline=spline, ridge=ridge) for spline in (False, True) for ridge in (0.1, 10.0)
+        PosteriorCandidate(spline=spline, ridge=ridge)
+        for spline in (False, True)
+        for ridge in ((0.1, 10.0) if q <= 7 else (3.0,))
     ]
     if correction == "likelihood":
         return [likelihoods[0]]
@@ -71,8 +76,8 @@ def candidates_for(correction: str, family: Family) -> list[Candidate]:
         return [ScoreCandidate()]
     if law.has_dispersion:
         likelihoods.append(LikelihoodCandidate(law, common_dispersion=False))
-    tilted = [TiltedCandidate(base=candidate.name) for candidate in likelihoods]
-    return [*likelihoods, *classifiers, *tilted, ScoreCandidate(), InverseCandidate()]
+    tilted = TiltedCandidate(base=likelihoods[-1].name)
+    return [*likelihoods, *classifiers, tilted, ScoreCandidate(), InverseCandidate()]
 
 
 def fit_correction(
@@ -100,7 +105,7 @@ def fit_correction(
     start = start_fit(problem, noise, pooling, rng)
     if correction == "inverse":
         return start, _strength_verdicts(start, pooling)
-    candidates = candidates_for(correction, problem.family)
+    candidates = candidates_for(correction, problem.family, problem.moments.q)
     if len(candidates) == 1:
         only = candidates[0]
         fit = only.fit(problem, start, noise, pooling, only.claim(problem, start, noise, {}), rng)
@@ -136,7 +141,7 @@ def _claim_on(candidate: Candidate, problem: LinearProblem, start: GroupFit, noi
     """Learn a claim on all rows; a tilted one needs its base's first."""
     claims: dict[str, Claim] = {}
     if isinstance(candidate, TiltedCandidate):
-        base = next(c for c in candidates_for("auto", problem.family) if c.name == candidate.base)
+        base = next(c for c in candidates_for("auto", problem.family, problem.moments.q) if c.name == candidate.base)
         found = base.claim(problem, start, noise, {})
         assert found is not None
         claims[base.name] = found
@@ -259,7 +264,7 @@ class _Board:
         best = classifiers[0] if classifiers else None
         for candidate in classifiers[1:]:
             reasons[candidate.name] = f"report log-loss above {classifiers[0].name}"
-        for candidate in sorted(self._of("likelihood"), key=self._mean_loss):
+        for candidate in self._likelihoods():
             gap = self.report_gap(candidate.name, best.name) if best is not None else 0.0
             if gap > _LIKELIHOOD_MARGIN:
                 reasons[candidate.name] = (
@@ -280,6 +285,14 @@ class _Board:
         for name in order[1:]:
             reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
         return order, reasons
+
+    def _likelihoods(self) -> list[Candidate]:
+        """Likelihoods, the preferred one first: a simpler law unless another is clearly better."""
+        found = self._of("likelihood")
+        for candidate in found[1:]:
+            if self.report_gap(found[0].name, candidate.name) > _LIKELIHOOD_MARGIN:
+                found = [candidate, *(c for c in found if c is not candidate)]
+        return found
 
     def _passes(self, candidate: Candidate, others: list[str], margin: float, reasons: dict[str, str]) -> bool:
         """Tell whether the corrected risk, paired with that of others, lets a candidate pass."""

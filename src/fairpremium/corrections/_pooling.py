@@ -31,7 +31,8 @@ class Judged:
 
 def strengths(total_weight: float) -> Array:
     """Return the strengths to try: none, from a ten thousandth to ten times the portfolio's volume, and three so
-    large that the groups' prices are nearly one, which always has a minimum."""
+    large that the groups' prices are nearly one, which always has a minimum.
+    """
     return np.concatenate([[0.0], total_weight * np.logspace(-4, 1, 11), total_weight * np.array([1e2, 1e4, 1e6])])
 
 

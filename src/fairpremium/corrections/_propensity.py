@@ -16,7 +16,7 @@ from fairpremium.models._moments import find_redundant
 Array = npt.NDArray[np.float64]
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
-_ALL_PRODUCTS = 6  # up to so many features all their products are features of P(D given x, y)
+_ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 
 
@@ -109,7 +109,9 @@ class OutcomeFeatures:
             parts.append(Z[:, 1:] ** 2)
         if self.spline:
             basis = natural_spline(t, self.knots[:-1])
-            parts += [basis, (basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1)]
+            parts.append(basis)
+            if q - 1 <= _ALL_PRODUCTS:
+                parts.append((basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1))
         return np.concatenate(parts, axis=1)
 
 

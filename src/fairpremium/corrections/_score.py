@@ -146,7 +146,8 @@ def _solve(
 
 def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     """Pearson's dispersion of the group prices, corrected for the noise of the reports; at least a tenth of the
-    unaware price's, because a corrected variance can come out negative."""
+    unaware price's, because a corrected variance can come out negative.
+    """
     family, coordinates = problem.family, problem.moments.coordinates
     row_table = np.ascontiguousarray(table.T)
 

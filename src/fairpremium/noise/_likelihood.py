@@ -257,7 +257,7 @@ def fit_profile(problem: LinearProblem, groups: tuple[Any, ...], level: float, r
         strength_to_keep(best.strength, K),
         _standard_error(profile, best, K),
         (min(interval[0], strength_to_keep(best.strength, K)), interval[1]),
-        2 * (best.value - profile.value(1.0)),
+        max(2 * (best.value - profile.value(1.0)), 0.0),
         2 * (best.value - _independent_value(profile, best)),
         table,
     )

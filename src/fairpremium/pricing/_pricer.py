@@ -17,10 +17,10 @@ from fairpremium._labels import encode_labels, infer_labels
 from fairpremium.blocks import Rows
 from fairpremium.corrections import (
     GroupFit,
-    Statistics,
-    corrected_risk,
     Noise,
+    Statistics,
     Verdict,
+    corrected_risk,
     fit_correction,
     pad_missing,
     portfolio_means,
@@ -279,6 +279,38 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             prices.family, outcome, prices.best_estimate(matrix), report, pad_missing(inverse), weight
         )
         return -risk
+
+    def sensitivity(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any,
+        rows: Any,
+        sample_weight: Any = None,
+        keeps: Any = None,
+    ) -> pd.DataFrame:
+        """Refit with other values of keep and compute the premiums of some risks.
+
+        Parameters
+        ----------
+        X, y, sensitive, sample_weight
+            What `fit` was given.
+        rows : data frame or array
+            The risks to price: a table like X, or positions in X.
+        keeps : sequence of float, optional
+            The values of keep; by default a band around the one used, wider upwards, because a keep that is too high
+            is the error that no referee sees.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per risk and keep: ``row``, ``keep``, ``premium``, ``unaware``, ``used``;
+            `fairpremium.audit.plot_sensitivity` draws it.
+        """
+        from fairpremium.pricing._sensitivity import sensitivity_band
+
+        return sensitivity_band(self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, keeps=keeps)
 
     @property
     def coefficients_(self) -> pd.DataFrame:

@@ -1,0 +1,113 @@
+"""check_declared_channel: never rejects a true keep too often, rejects one that is too low."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+from sklearn.tree import DecisionTreeClassifier
+
+from fairpremium import RandomizedResponse, check_declared_channel
+from fairpremium.noise import AnchorNoise
+from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import Channel
+
+
+def reported(n, keep, seed):
+    p = zhang_liu_shi_2025(n=n, rng=seed, age_band=True)
+    S = RandomizedResponse(["F", "M"], keep=keep).privatize(p.sensitive, rng=np.random.default_rng([seed, 1]))
+    return p, S
+
+
+def declare(keep, groups=("F", "M")):
+    return RandomizedResponse(list(groups), keep=keep)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("keep", [0.9, 0.7])
+@pytest.mark.parametrize("classifier", [None, DecisionTreeClassifier(max_depth=4)], ids=["logistic", "tree"])
+def test_a_true_declaration_is_rarely_rejected(keep, classifier, repetitions):
+    level, repeats = 0.8, repetitions(12, 400)
+    rejected = 0
+    for seed in range(repeats):
+        p, S = reported(900, keep, seed)
+        check = check_declared_channel(
+            p.X, p.y, sensitive=S, channel=declare(keep), level=level, classifier=classifier, random_state=seed
+        )
+        rejected += check.rejected
+    assert rejected <= binom.isf(1e-6, repeats, 1 - level)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("truth, declared", [(0.9, 0.7), (0.8, 0.65), (0.7, 0.6)])
+def test_power_on_the_papers_portfolio(truth, declared, repetitions):
+    for seed in range(repetitions(3, 40)):
+        p, S = reported(5000, truth, seed)
+        check = check_declared_channel(p.X, p.y, sensitive=S, channel=declare(declared), random_state=0)
+        assert check.rejected
+        assert declared < check.lower_limit < truth + 0.02
+        assert "is rejected" in str(check)
+
+
+def test_the_outcome_says_more_than_the_features():
+    p, S = reported(4000, 0.9, 0)
+    with_y = check_declared_channel(p.X, p.y, sensitive=S, channel=declare(0.8), random_state=0)
+    without = check_declared_channel(p.X, None, sensitive=S, channel=declare(0.8), random_state=0)
+    assert with_y.rejected
+    assert not without.rejected  # at most .8 * .9 + .2 * .1 = .74 can be seen
+    assert without.lower_limit < 0.74 < with_y.lower_limit
+    assert "too high cannot be seen" in without.message
+
+
+def test_without_the_outcome_it_is_the_limit_of_the_anchor_method():
+    # One machinery: the same thirds and the same classifier give the same limit.
+    p, S = reported(1000, 0.8, 0)
+    rng, twin = np.random.default_rng(3), np.random.default_rng(3)
+    twin.permutation(1000)  # AnchorNoise draws its parts first
+    twin.integers(2**31)  # and the seed of the classifier of its one part
+    anchor = AnchorNoise(n_splits=1, random_state=rng).fit(p.X, None, sensitive=S)
+    check = check_declared_channel(p.X, None, sensitive=S, channel=declare(0.8), random_state=twin)
+    assert check.lower_limit == pytest.approx(anchor.interval_[0])
+
+
+def test_too_high_is_never_rejected():
+    p, S = reported(2000, 0.7, 0)
+    assert not check_declared_channel(p.X, p.y, sensitive=S, channel=declare(0.95), random_state=0).rejected
+
+
+def test_three_groups_and_missing_reports():
+    rng = np.random.default_rng(0)
+    n = 3000
+    d = rng.integers(0, 3, size=n)
+    y = 5.0 * d + rng.normal(size=n)
+    s = np.where(rng.random(n) < 0.85, d, (d + rng.integers(1, 3, size=n)) % 3)
+    S = np.array(["a", "b", "c"], dtype=object)[s]
+    S[:100] = None
+    X = pd.DataFrame({"x": rng.normal(size=n), "region": rng.choice(["north", "south"], size=n)})
+    low = check_declared_channel(X, y, sensitive=S, channel=declare(0.6, "abc"), random_state=0)
+    assert low.rejected
+    assert low.keep == pytest.approx(0.6)
+    assert low.level == 0.95
+    assert "100 reports were left out" in low.message
+    with pytest.raises(AttributeError):
+        low.rejected = False
+    assert not check_declared_channel(X, y, sensitive=S, channel=declare(0.9, "abc"), random_state=0).rejected
+
+
+@pytest.mark.parametrize(
+    "change, error, match",
+    [
+        ({"channel": Channel(np.array([[0.9, 0.2], [0.1, 0.8]]), groups=["F", "M"])}, TypeError, "RandomizedResponse"),
+        ({"level": 0}, ValueError, "level"),
+        ({"sensitive": ["F", "M"] * 99}, ValueError, "same rows"),
+        ({"sensitive": [None] * 150 + ["F", "M"] * 25}, ValueError, "at least 60"),
+        ({"y": np.zeros(199)}, ValueError, "shape"),
+        ({"y": np.full(200, np.inf)}, ValueError, "infinite"),
+    ],
+)
+def test_bad_arguments(change, error, match):
+    p, S = reported(200, 0.8, 0)
+    arguments = {"X": p.X, "y": p.y, "sensitive": S, "channel": declare(0.8)} | change
+    with pytest.raises(error, match=match):
+        check_declared_channel(arguments.pop("X"), arguments.pop("y"), **arguments)
