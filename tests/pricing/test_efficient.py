@@ -56,9 +56,12 @@ def fit(data: dict, correction: str, **settings: object) -> DiscriminationFreePr
 @pytest.mark.study
 @pytest.mark.parametrize("keep", [0.9, 0.7, 0.6])
 def test_the_paper_portfolio_is_priced_nearly_as_with_the_true_attribute(keep: float, repetitions: Callable) -> None:
-    """Error of mu(x, d), default settings: at most 1.35 times that of the fit that sees D, in the mean over seeds."""
-    ours, oracle = [], []
-    for seed in range(repetitions(2, 20)):
+    """Error of mu(x, d), default settings: at most 1.35 times that of the fit that sees D, in the mean over 20 seeds.
+
+    The ratio of one portfolio scatters by .26 around its mean, so that fewer seeds get four standard errors on top.
+    """
+    ours, oracle, R = [], [], repetitions(2, 20)
+    for seed in range(R):
         p = zhang_liu_shi_2025(n=5000, rng=[seed, 17], age_band=True)
         channel = RandomizedResponse(list(p.groups), keep=keep)
         S = channel.privatize(p.sensitive, rng=seed)
@@ -73,7 +76,8 @@ def test_the_paper_portfolio_is_priced_nearly_as_with_the_true_attribute(keep: f
         assert auto.correction_ == "likelihood"
         ours.append(error(auto))
         oracle.append(error(DiscriminationFreePricer(pooling=0).fit(p.X, p.y, sensitive=p.sensitive)))
-    assert np.mean(ours) <= 1.35 * np.mean(oracle), (ours, oracle)
+    slack = 0.0 if R >= 20 else 4 * 0.26 / np.sqrt(R)
+    assert np.mean(ours) <= (1.35 + slack) * np.mean(oracle), (ours, oracle)
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)

@@ -268,7 +268,8 @@ class _Board:
             gap = self.report_gap(candidate.name, best.name) if best is not None else 0.0
             if gap > _LIKELIHOOD_MARGIN:
                 reasons[candidate.name] = (
-                    f"report log-loss {gap:.1f} standard errors above a classifier's: its law of y or P(D given x) is wrong"
+                    f"report log-loss {gap:.1f} standard errors above a classifier's: "
+                    "its law of y or its P(D given x) is wrong"
                 )
             elif self._passes(candidate, inverse, 3 * _RISK_MARGIN, reasons):
                 order.append(candidate.name)

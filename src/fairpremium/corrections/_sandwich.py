@@ -74,8 +74,8 @@ def sandwich(fit: GroupFit) -> Statistics:
     - mean loss: w_i / W (y_i - mean).
 
     If one person has several rows, they share one report and are not independent: contributions are then summed per
-    person before they are squared. Pooling and ridge enter the bread. The covariance tells how far the estimate scatters, not how far a penalty
-    moves it.
+    person before they are squared. Pooling and ridge enter the bread. The covariance tells how far the estimate
+    scatters, not how far a penalty moves it.
     """
     problem, influence = fit.problem, fit.influence
     q, K = fit.B.shape

@@ -4,7 +4,8 @@ The inverse correction rests on  M_k = T^-1[k, s] (y - f_k(x)),  whose mean give
 is right. Solving
 
     sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k,
-    Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)),  C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
+    Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)),
+    C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
 
 weights them by the inverse of their covariance Omega. A wrong propensity q or variance V costs efficiency, not
 consistency; a wrong f_k does harm to the other groups too.
