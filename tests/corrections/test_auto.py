@@ -246,3 +246,39 @@ def test_pooling_is_chosen_for_every_correction(correction: str) -> None:
     y = X[:, 0] + rng.normal(size=n)
     pricer = fit(X, y, D, 7, correction=correction)
     assert pricer.pooling_ > 0
+
+
+@pytest.mark.parametrize("seed", [2, 9])
+def test_an_infinite_corrected_risk_is_not_a_numerical_warning(seed: int) -> None:
+    """A small binary portfolio: prices of a training part that are zero or one have no finite held-out deviance."""
+    rng = np.random.default_rng([3, seed])
+    X, D = rng.normal(size=(100, 2)), rng.integers(0, 2, 100)
+    y = (rng.random(100) < 0.4).astype(float)
+    pricer = fit(X, y, D, seed, family="bernoulli")
+    assert pricer.candidates_["chosen"].sum() == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_dispersion_that_runs_to_zero_does_not_take_forever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows, a dispersion per group: a group that fits its rows exactly has no maximum likelihood.
+
+    The Tweedie series has as many terms as sqrt(1 / dispersion); ten thousand and more for each row look like a hang.
+    """
+    import fairpremium.families._family as family_module
+
+    plain = family_module._log_tweedie_series
+
+    def bounded(y: np.ndarray, phi: np.ndarray, p: float) -> np.ndarray:
+        if len(y):
+            assert np.max(y ** (2 - p) / phi) < 1e6, f"dispersion {phi.min():.1e}"
+        return plain(y, phi, p)
+
+    monkeypatch.setattr(family_module, "_log_tweedie_series", bounded)
+    rng = np.random.default_rng([seed, 40])
+    n, K = 40, 4
+    X, D = rng.normal(size=(n, 4)), rng.integers(0, K, n)
+    y = np.where(rng.random(n) < 0.5, 0.0, rng.gamma(2, np.exp(0.3 * D + 0.3 * X[:, 0])))
+    channel = RandomizedResponse(list(range(K)), keep=0.65)
+    pricer = DiscriminationFreePricer(family="tweedie", channel=channel, random_state=0, intervals=False)
+    pricer.fit(X, y, sensitive=channel.privatize(D, rng=seed))
+    assert pricer.candidates_["chosen"].sum() == 1

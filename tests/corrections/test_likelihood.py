@@ -186,15 +186,15 @@ def test_equals_a_slow_twin_on_the_caller_scale(
     t = T[rows.report]
 
     def minus(theta: np.ndarray) -> float:
-        q = 1 / (1 + np.exp(-Z @ theta[:3]))
-        phi = float(np.exp(theta[9])) if family.has_dispersion else 1.0
+        q = 1 / (1 + np.exp(-Z @ theta[:3] - theta[9] * rows.weight))  # exposure may depend on the group
+        phi = float(np.exp(theta[10])) if family.has_dispersion else 1.0
         total = 0.0
         for k, share in enumerate([1 - q, q]):
             mu = family.link.mean_of(Z @ theta[3 + 3 * k : 6 + 3 * k])
             total = total + t[:, k] * share * np.exp(family.log_likelihood(rows.y, mu, phi, rows.weight))
         return -float(np.log(total).sum()) / 1500
 
-    start = np.concatenate([[-0.3, 0.5, 0.0], truth(2).T.ravel(), [-0.4] * family.has_dispersion])
+    start = np.concatenate([[-0.3, 0.5, 0.0], truth(2).T.ravel(), [0.0], [-0.4] * family.has_dispersion])
     twin = minimize(minus, start, method="BFGS", options={"gtol": 1e-6})
     fit = fit_with(rows, T, family)
     error = np.sqrt(np.diag(sandwich(fit).covariance))[:6]

@@ -1,6 +1,6 @@
 """Ways to learn group prices from privatized reports, and the judge that compares them."""
 
-from fairpremium.corrections._auto import Verdict, fit_correction
+from fairpremium.corrections._auto import Chosen, Verdict, fit_correction
 from fairpremium.corrections._candidates import Noise
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._inverse import fit_inverse, pad_missing
@@ -10,6 +10,7 @@ from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandw
 from fairpremium.corrections._shares import estimate_shares
 
 __all__ = [
+    "Chosen",
     "GroupFit",
     "Judged",
     "Noise",

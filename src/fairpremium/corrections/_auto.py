@@ -3,16 +3,20 @@
 **Report log-loss** judges whatever claims to know P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that the
 claim did not see. **Corrected risk** judges group prices, however they were fitted. Both are cross-validated over
 shared parts, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
-the most efficient candidate that neither referee rejects.
+the most efficient candidate that neither referee rejects and that agrees with the moment-based corrections within
+sampling error (see `_agreement`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
     Candidate,
     Claim,
@@ -27,7 +31,7 @@ from fairpremium.corrections._candidates import (
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
-from fairpremium.errors import ConvergenceError, FairPremiumError
+from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Family, law_of, other_laws
 from fairpremium.models._linear import LinearProblem
 
@@ -38,6 +42,7 @@ PARTS = 5
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predict the reports
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the inverse correction's
+_AGREEMENT = {"likelihood": 0.001, "posterior": 0.05}  # smallest p-value of agreement with the moment corrections
 _FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
 
 
@@ -74,15 +79,23 @@ def candidates_for(correction: str, family: Family, q: int) -> list[Candidate]:
         return classifiers
     if correction == "score":
         return [ScoreCandidate()]
-    if law.has_dispersion:
+    if law.name in ("normal", "gamma"):
         likelihoods.append(LikelihoodCandidate(law, common_dispersion=False))
     tilted = TiltedCandidate(base=likelihoods[-1].name)
     return [*likelihoods, *classifiers, tilted, ScoreCandidate(), InverseCandidate()]
 
 
+class Chosen(NamedTuple):
+    """A fit with the story of its choice, and the same candidate for another channel."""
+
+    fit: GroupFit
+    verdicts: list[Verdict]
+    refit: Callable[[Noise], GroupFit]
+
+
 def fit_correction(
     problem: LinearProblem, noise: Noise, correction: str, pooling: float | None, rng: np.random.Generator
-) -> tuple[GroupFit, list[Verdict]]:
+) -> Chosen:
     """Fit with one correction, or with the one that the referees prefer.
 
     Parameters
@@ -98,43 +111,66 @@ def fit_correction(
 
     Returns
     -------
-    fit : GroupFit
-    verdicts : list of Verdict
-        One per candidate; the pooling strengths of the inverse correction if nothing else was compared.
+    Chosen
+        One verdict per candidate; the pooling strengths of the inverse correction if nothing else was compared.
     """
-    start = start_fit(problem, noise, pooling, rng)
     if correction == "inverse":
-        return start, _strength_verdicts(start, pooling)
+        start = start_fit(problem, noise, pooling, rng)
+        return _chosen(InverseCandidate(), problem, start, _strength_verdicts(start, pooling))
+    start = _robust_start(problem, noise, pooling, rng)
     candidates = candidates_for(correction, problem.family, problem.moments.q)
     if len(candidates) == 1:
         only = candidates[0]
         fit = only.fit(problem, start, noise, pooling, only.claim(problem, start, noise, {}), rng)
-        return fit, [Verdict(fit.correction, only.detail, fit.strength, True, "given")]
-    sample, sample_start = _sample(problem, noise, start, rng)
-    board = _Board(sample, noise, candidates, sample_start, rng)
+        return _chosen(only, problem, fit, [Verdict(fit.correction, only.detail, fit.strength, True, "given")])
+    sample = _sample(problem, rng)
+    board = _Board(sample, noise, candidates, start, rng)
     order, reasons = board.choose()
     for name in order:
         chosen = next(c for c in candidates if c.name == name)
         try:
+            if not board.agrees(chosen, order, reasons):
+                continue
             claim = board.claims.get(name) if sample is problem else _claim_on(chosen, problem, start, noise)
             fit = chosen.fit(problem, start, noise, pooling, claim, rng)
         except _FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
-        return fit, board.verdicts(name, fit.strength, reasons)
+        return _chosen(chosen, problem, fit, board.verdicts(name, fit.strength, reasons))
     raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
 
 
-def _sample(
-    problem: LinearProblem, noise: Noise, start: GroupFit, rng: np.random.Generator
-) -> tuple[LinearProblem, GroupFit]:
+def _chosen(candidate: Candidate, problem: LinearProblem, fit: GroupFit, verdicts: list[Verdict]) -> Chosen:
+    def refit(noise: Noise) -> GroupFit:
+        rng = np.random.default_rng(0)
+        if isinstance(candidate, InverseCandidate):
+            return start_fit(problem, noise, fit.strength, rng)
+        start = _robust_start(problem, noise, fit.strength, rng)
+        return candidate.fit(problem, start, noise, fit.strength, _claim_on(candidate, problem, start, noise), rng)
+
+    return Chosen(fit, verdicts, refit)
+
+
+def _robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
+    """Fit the inverse correction with as little more pooling than asked for as gives a minimum."""
+    volume = problem.moments.total_weight
+    for more in (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3):
+        try:
+            strength = pooling if pooling is None or more == 0 else pooling + more * volume
+            return start_fit(problem, noise, strength, rng)
+        except RiskUnboundedError:
+            if pooling is None:
+                raise
+    return start_fit(problem, noise, 1e6 * volume, rng)
+
+
+def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
     """Restrict a large portfolio to the rows that the referees look at."""
     n = len(problem.rows)
     if n <= JUDGE_ROWS:
-        return problem, start
+        return problem
     index = np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
-    sample = problem.on(replace(problem.rows.take(index), part=None))
-    return sample, start
+    return problem.on(replace(problem.rows.take(index), part=None))
 
 
 def _claim_on(candidate: Candidate, problem: LinearProblem, start: GroupFit, noise: Noise) -> Claim | None:
@@ -204,12 +240,15 @@ class _Board:
         """What the features alone say about the reports."""
         features, q = x_features(self.problem)
         latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
-        near = fit_propensity(latent, self.start.shares)
         losses = np.empty(len(self.part))
-        for f, train in enumerate(self.train):
-            held = self.rows.take(self.part == f)
-            at = latent.on(train.rows).maximise(near)
-            losses[self.part == f] = latent.report_log_loss(held.block(0, len(held)), at)
+        try:
+            near = fit_propensity(latent, self.start.shares)
+            for f, train in enumerate(self.train):
+                held = self.rows.take(self.part == f)
+                at = latent.on(train.rows).maximise(near)
+                losses[self.part == f] = latent.report_log_loss(held.block(0, len(held)), at)
+        except _FAILURES:
+            return  # nothing to compare with: then the outcome is not known to be useless
         self.report["x alone"] = losses
 
     def _judge_prices(self, candidate: Candidate) -> bool:
@@ -275,7 +314,7 @@ class _Board:
                 order.append(candidate.name)
         moments = [c.name for c in self._of("score") if self._passes(c, inverse, _RISK_MARGIN, reasons)] + inverse
         if best is not None:
-            gain = self.report_gap("x alone", best.name)
+            gain = self.report_gap("x alone", best.name) if "x alone" in self.report else np.inf
             if inverse and gain < _POSTERIOR_GAIN:
                 reasons[best.name] = f"the outcome hardly helps to predict the reports ({gain:.1f} standard errors)"
             elif self._passes(best, moments, 0.0, reasons):
@@ -305,6 +344,25 @@ class _Board:
                 reasons[candidate.name] = f"corrected risk {gap:.1f} standard errors above that of {other}"
                 return False
         return True
+
+    def agrees(self, candidate: Candidate, order: list[str], reasons: dict[str, str]) -> bool:
+        """Tell whether a candidate's coefficients agree with those of the best moment-based correction."""
+        limit = _AGREEMENT.get(candidate.correction)
+        moment = next((c for c in self.candidates if c.correction in ("score", "inverse") and c.name in order), None)
+        if limit is None or moment is None:
+            return True
+        rng = np.random.default_rng(0)
+        fit = candidate.fit(self.problem, self.start, self.noise, 0.0, self.claims.get(candidate.name), rng)
+        try:
+            robust = start_fit(self.problem, self.noise, 0.0, rng)
+            if moment.correction == "score":
+                robust = moment.fit(self.problem, robust, self.noise, 0.0, None, rng)
+        except _FAILURES:
+            return True  # without pooling there is nothing to compare with
+        p = agreement(fit, robust)
+        if p < limit:
+            reasons[candidate.name] = f"disagrees with {moment.name} beyond sampling error (p = {p:.2g})"
+        return p >= limit
 
     def verdicts(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[Verdict]:
         """Tell the story of every candidate."""
@@ -336,6 +394,8 @@ def _strength_verdicts(fit: GroupFit, pooling: float | None) -> list[Verdict]:
 
 
 def _mean(values: Array, weight: Array) -> tuple[float, float]:
+    if not np.isfinite(values).all():
+        return np.inf, np.nan
     total = weight.sum()
     mean = float(weight @ values / total)
     return mean, float(np.sqrt(np.sum((weight * (values - mean)) ** 2)) / total)

@@ -22,6 +22,7 @@ from fairpremium.corrections._posterior import (
     posterior_weights,
 )
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, reported_rows
+from fairpremium.corrections._referee import corrected_risk
 from fairpremium.corrections._score import fit_score
 from fairpremium.families import Law
 from fairpremium.models._linear import LinearProblem
@@ -133,8 +134,27 @@ class ScoreCandidate(Candidate):
         claim: Claim | None,
         rng: np.random.Generator,
     ) -> GroupFit:
-        """Fit with influences."""
-        return self._fit(problem, start, noise, 0.0 if pooling is None else pooling)
+        """Fit with influences; without a strength, none or the inverse correction's, by the corrected risk."""
+        if pooling is None:
+            pooling = self._choose(problem, start, noise)
+        return self._fit(problem, start, noise, pooling)
+
+    def _choose(self, problem: LinearProblem, start: GroupFit, noise: Noise) -> float:
+        part = problem.rows.part
+        if part is None or start.strength == 0:
+            return 0.0
+        risk = {0.0: 0.0, start.strength: 0.0}
+        for f in range(int(part.max()) + 1):
+            held = problem.rows.take(part == f)
+            train = problem.on(problem.rows.with_parts(None).take(part != f))
+            for strength in risk:
+                mu = problem.family.link.mean_of(
+                    problem.moments.coordinates.matrix(held.X) @ self.prices(train, start, noise, strength, None)
+                )
+                volume = 1.0 if held.weight is None else held.weight.sum() / len(held)
+                mean, _ = corrected_risk(problem.family, held.y, mu, held.report, noise.table, held.weight)
+                risk[strength] += mean * volume * len(held)
+        return min(risk, key=lambda strength: risk[strength])
 
     def _fit(self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float) -> GroupFit:
         begin = replace(start, strength=strength, judged=[])

@@ -28,7 +28,8 @@ from fairpremium.models._newton import Penalty
 Array = npt.NDArray[np.float64]
 Features = Callable[[Block], Array]
 
-_MAX_CHANGE = 3.0  # largest change of a predictor's root mean square in one step, in units of the features' scale
+_MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
+_DISPERSION_ROWS = 5.0  # weight of the prior that keeps a group's dispersion near the start, in rows
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Latent:
         Pooling and ridge of B.
     common_dispersion : bool
         Whether all groups share one dispersion.
+    center_dispersion : float, optional
+        Where a weak prior holds the log-dispersions, so that a group of few rows cannot take its own to zero.
     offset : callable, optional
         From a block to known log-odds of the groups against the first, shape (rows, K - 1), added to u'gamma.
     """
@@ -79,6 +82,7 @@ class Latent:
     penalty: Penalty | None = None
     common_dispersion: bool = True
     offset: Features | None = None
+    center_dispersion: float | None = None
 
     @property
     def n_groups(self) -> int:
@@ -114,6 +118,25 @@ class Latent:
         terms = self.law.terms(block.y[:, None], w, self.predictors(block) @ at.B, _dispersion(at))
         return log_q, log_t, terms.log_density
 
+    def share_sums(self, block: Block, at: Parameters) -> tuple[Array, Array]:
+        """Sum w r_k over a block, and its derivative in the parameters: (K,) and (K, parameters).
+
+        r_k = P(D = k given x, y, s) moves by r_k (c_k - sum_l r_l c_l) with the complete-data scores c.
+        """
+        row = self._row_terms(block, at)
+        w = _weights(block)
+        r, K = row.r, self.n_groups
+        own = np.eye(K)[None] - r[:, None, :]  # (rows, k, j): 1{j = k} - r_j
+        move = w[:, :, None] * r[:, :, None] * own  # (rows, k, j)
+        parts = [np.einsum("ikj,im->kjm", move[:, :, 1:], row.U).reshape(K, -1)]
+        if row.terms is not None:
+            assert row.Z is not None
+            parts.append(np.einsum("ikj,ij,iq->kjq", move, row.terms.d_eta, row.Z, optimize=True).reshape(K, -1))
+            if self.n_dispersions:
+                by_group = np.einsum("ikj,ij->kj", move, row.terms.d_lambda)
+                parts.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
+        return (w * r).sum(axis=0), np.concatenate(parts, axis=1)
+
     # -- packing -----------------------------------------------------------------------------------------------
 
     def pack(self, at: Parameters) -> Array:
@@ -148,9 +171,10 @@ class Latent:
         size = len(self.pack(at))
 
         def sums(block: Block) -> tuple[Array, ...]:
-            row = self._row_terms(block, at)
-            complete, missing = self._information(row)
-            return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
+                row = self._row_terms(block, at)
+                complete, missing = self._information(row)
+                return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
 
         value, gradient, complete, missing = self.rows.fold(sums, block_rows=2048)
         p_value, p_gradient, p_hessian = self._penalty(at, size)
@@ -189,23 +213,35 @@ class Latent:
         """
         at, flat = start, self.pack(start)
         value, gradient, complete, missing = self.expand(at)
+        if not _finite(value, gradient, complete, missing):
+            raise ConvergenceError("The likelihood of the reports is not finite at its start.")
         for _ in range(max_iter):
             step = _ascent(gradient, complete, missing)
             gain = float(gradient @ step)
             if gain <= 2 * tol**2 * len(self.rows):
                 return at
-            step *= min(1.0, _MAX_CHANGE / float(np.abs(step).max()))
+            step *= min(1.0, _MAX_CHANGE / float(np.abs(step / self._units(at, len(flat))).max()))
             for _halving in range(30):
                 trial = self.unpack(flat + step)
                 new = self.expand(trial)
-                if np.isfinite(new[0]) and new[0] >= value - 1e-10 * abs(value):
+                if _finite(*new) and new[0] >= value - 1e-10 * abs(value):
                     break
                 step /= 2
             else:
-                return at  # rounding forbids to go higher
+                if gain <= 1e-6 * len(self.rows):
+                    return at  # rounding forbids to go higher
+                break
             flat, at = flat + step, trial
             value, gradient, complete, missing = new
         raise ConvergenceError(f"The likelihood of the reports did not converge in {max_iter} passes.")
+
+    def _units(self, at: Parameters, size: int) -> Array:
+        """Natural scale of each parameter: the coefficients B of a normal law are in units of the outcome."""
+        units = np.ones(size)
+        if self.law is not None and at.B is not None:
+            first = at.gamma.size
+            units[first : first + at.B.size] = self.law.unit(_dispersion(at))
+        return units
 
     # -- pieces ------------------------------------------------------------------------------------------------
 
@@ -302,6 +338,12 @@ class Latent:
             value += self.penalty.value(at.B)
             gradient[cut] = self.penalty.gradient(at.B).T.ravel()
             hessian[cut, cut] = self.penalty.hessian(K)
+        d = self.n_dispersions
+        if d and self.center_dispersion is not None:
+            gap = _dispersion(at)[:d] - self.center_dispersion
+            value += 0.5 * _DISPERSION_ROWS * float(gap @ gap)
+            gradient[-d:] = _DISPERSION_ROWS * gap
+            hessian[-d:, -d:] += _DISPERSION_ROWS * np.eye(d)
         return value, gradient, hessian
 
 
@@ -336,6 +378,10 @@ def _ascent(gradient: Array, complete: Array, missing: Array) -> Array:
             continue
     # a dispersion far from its estimate can be concave the wrong way: follow the gradient
     return np.asarray(gradient / np.maximum(np.abs(np.diag(complete)), 1.0))
+
+
+def _finite(*values: Array | float) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in values)
 
 
 def _weights(block: Block) -> Array:

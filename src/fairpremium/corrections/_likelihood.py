@@ -16,12 +16,13 @@ from scipy.special import softmax
 
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.corrections._latent import Latent, Parameters, log_softmax
+from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
     fit_propensity,
     reported_rows,
     with_missing_row,
+    volume_features,
     x_features,
 )
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
@@ -54,20 +55,22 @@ def mixture_likelihood(
         Whether all groups share one dispersion.
     """
     rows = reported_rows(problem, len(matrix))
-    features, q = x_features(problem)
+    features, n_features = volume_features(problem)
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
-    scale = np.exp(-_start_dispersion(problem, rows, law)) if law.name == problem.family.name else 1.0
+    dispersion = _start_dispersion(problem, rows, law)
+    scale = np.exp(-dispersion) if law.name == problem.family.name else 1.0
     ridge = None if problem.ridge is None else problem.ridge * scale
     penalty = Penalty(problem.metric * scale, strength, ridge)
     return Latent(
         rows,
         with_missing_row(matrix),
         features,
-        q,
+        n_features,
         law=law,
-        predictors=features,
+        predictors=x_features(problem)[0],
         penalty=penalty,
         common_dispersion=common_dispersion,
+        center_dispersion=None if common_dispersion else dispersion,
     )
 
 
@@ -103,38 +106,25 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
 def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table: Array, strength: float) -> GroupFit:
     """Turn a maximised likelihood into group prices with shares and influences.
 
-    The shares are the mean of q_k(x) over **all** rows, so that they are right also when reporting depends on x.
+    The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
+    report), so that they are right also when reporting depends on x, or exposure on the group.
     """
     assert at.B is not None
-    features, q = x_features(problem)
     K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
-    size = len(complete)
     W = problem.moments.total_weight
-
-    def sums(block: Block) -> tuple[Array, ...]:
-        U = features(block)
-        p = np.exp(log_softmax(U @ at.gamma.T))
-        w = np.ones(len(U)) if block.weight is None else block.weight
-        gradient = np.empty((K, K - 1, q))
-        for j in range(1, K):
-            for k in range(K):
-                gradient[k, j - 1] = (w * ((p[:, k] if j == k else 0.0) - p[:, k] * p[:, j])) @ U
-        return w @ p, gradient
-
-    totals, gradient = problem.rows.fold(sums)
-    shares = totals / W
-    share_gradient = np.zeros((K, size))
-    share_gradient[:, : (K - 1) * q] = gradient.reshape(K, -1) / W
     no_report = len(latent.T) - 1
+    totals, gradient = problem.rows.fold(lambda block: latent.share_sums(block, at), block_rows=2048)
+    shares = totals / W
 
     def scores(block: Block) -> Array:
         return np.asarray(latent.scores(block, at) * (block.report != no_report)[:, None])
 
     def share_scores(block: Block) -> Array:
-        return np.asarray(np.exp(log_softmax(features(block) @ at.gamma.T)) - shares)
+        return latent.responsibilities(block, at) - shares
 
-    influence = Influence(scores, complete - missing, (K - 1) * q, share_scores, share_gradient)
+    share_gradient = gradient / W
+    influence = Influence(scores, complete - missing, (K - 1) * latent.n_features, share_scores, share_gradient)
     return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence)
 
 

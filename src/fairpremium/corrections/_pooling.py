@@ -115,6 +115,7 @@ def _reported_volume(problem: LinearProblem, table: Array, n_parts: int) -> Arra
 def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) -> list[Judged]:
     n_parts = len(volume)
     usable = np.array([not t for t in trouble]) & np.isfinite(deviance).all(axis=0)
+    deviance = np.where(usable, deviance, np.nan)
     mean = deviance.sum(axis=0) / volume.sum()
     per_part = deviance / volume.mean()  # their mean over parts is `mean`
     best = int(np.argmin(np.where(usable, mean, np.inf))) if usable.any() else None

@@ -38,6 +38,21 @@ def x_features(problem: LinearProblem) -> tuple[Callable[[Block], Array], int]:
     return (lambda block: coordinates.matrix(block.X)), problem.moments.q
 
 
+def volume_features(problem: LinearProblem) -> tuple[Callable[[Block], Array], int]:
+    """Return z and, if rows have volumes, the volume: exposure may depend on the group given x."""
+    features, q = x_features(problem)
+    weight = problem.rows.weight
+    if weight is None or np.ptp(weight) == 0:
+        return features, q
+    center, spread = float(weight.mean()), float(weight.std())
+
+    def with_volume(block: Block) -> Array:
+        assert block.weight is not None
+        return np.column_stack([features(block), (block.weight - center) / spread])
+
+    return with_volume, q + 1
+
+
 @dataclass(frozen=True)
 class OutcomeFeatures:
     """Features of P(D given x, y): how the log-odds of two groups move with the outcome.

@@ -296,6 +296,12 @@ def _log_tweedie_series(y: Array, phi: Array, p: float) -> Array:
     peak = np.maximum(1.0, y ** (2 - p) / (phi * (2 - p)))
     # around the peak the terms fall like a normal density with variance peak / (1 + alpha)
     width = np.ceil(11 * np.sqrt(peak / (1 + alpha)) + 20)
+    if (far := width > 2000).any():  # so many claims in one row that the saddlepoint is exact to six digits
+        result = np.empty(len(y))
+        result[~far] = _log_tweedie_series(y[~far], phi[~far], p)
+        saturated = y[far] ** (2 - p) * (1 / (1 - p) - 1 / (2 - p)) / phi[far]
+        result[far] = np.log(y[far]) - 0.5 * np.log(2 * np.pi * phi[far] * y[far] ** p) - saturated
+        return result
     first = np.maximum(1.0, np.floor(peak - width))
     result = np.empty(len(y))
     order = np.argsort(width)

@@ -48,6 +48,10 @@ class Law(ABC):
             Ignored by laws without dispersion.
         """
 
+    def unit(self, log_dispersion: Array) -> float:
+        """Scale of the linear predictor: one on a log or logit scale, a standard deviation on the outcome's."""
+        return 1.0
+
     @abstractmethod
     def start(self, y: Array, weight: Array, mu: Array) -> float:
         """Guess the log-dispersion from means that ignore the groups, all of shape (n,)."""
@@ -73,6 +77,10 @@ class DispersionLaw(Law):
         return LawTerms(
             c - scaled, -precision * slope, -precision * curvature, scaled + dc, ddc - scaled, precision * slope
         )
+
+    def unit(self, log_dispersion: Array) -> float:
+        """Scale of the linear predictor."""
+        return float(np.exp(0.5 * np.max(log_dispersion))) if self.family.link.name == "identity" else 1.0
 
     def _normalizer(self, y: Array, weight: Array, log_dispersion: Array) -> tuple[Array, Array, Array]:
         """Compute c(y, w, phi) and its first two derivatives in lambda."""

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fairpremium._labels import encode_labels, infer_labels
 from fairpremium.blocks import Rows
 from fairpremium.corrections import (
+    Chosen,
     GroupFit,
     Noise,
     Statistics,
@@ -196,10 +197,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         table = pad_missing(inverse)
         matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
         correction = "inverse" if channel is None else self.correction
-        fit, verdicts = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng)
+        chosen = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng)
+        fit = chosen.fit
         statistics = _statistics(fit, self.intervals, need_means=self.reference == "balanced")
         if self.intervals and noise is not None:
-            statistics = _add_channel_error(statistics, fit, noise, groups, self.reference == "balanced")
+            statistics = _add_channel_error(statistics, chosen, noise, groups)
         reference = _resolve_reference(self.reference, fixed_reference, statistics, groups)
         covariance = _premium_covariance(self.reference, reference, statistics)
 
@@ -213,7 +215,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.noise_ = noise
         self.correction_ = "none" if channel is None else fit.correction
         self.pooling_ = fit.strength
-        self.candidates_ = _candidates(verdicts, self.correction_)
+        self.candidates_ = _candidates(chosen.verdicts, self.correction_)
         self.group_distribution_ = fit.shares
         self.reference_distribution_ = reference
         self.n_rows_ = n
@@ -442,7 +444,7 @@ def _statistics(fit: GroupFit, intervals: bool, *, need_means: bool) -> Statisti
 
 
 def _add_channel_error(
-    statistics: Statistics, fit: GroupFit, noise: NoiseEstimator, groups: tuple[Any, ...], need_means: bool
+    statistics: Statistics, chosen: Chosen, noise: NoiseEstimator, groups: tuple[Any, ...]
 ) -> Statistics:
     """Add the uncertainty of an estimated keep, by the delta method with a central difference.
 
@@ -457,7 +459,7 @@ def _add_channel_error(
     def stacked(pi: float) -> Array:
         channel = RandomizedResponse(groups, keep=pi)
         at_pi = Noise(channel.matrix, pad_missing(channel.inverse), groups)
-        near, _ = fit_correction(fit.problem, at_pi, fit.correction, fit.strength, np.random.default_rng(0))
+        near = chosen.refit(at_pi)
         H = portfolio_means(near)[0]
         return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
 

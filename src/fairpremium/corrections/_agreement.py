@@ -1,0 +1,41 @@
+"""A third look: do an efficient fit and a robust one agree?
+
+If both are consistent their difference is only noise, whose covariance the rows' influences give (Hausman, 1978, in the
+robust form that needs neither fit to be efficient).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2
+
+from fairpremium.blocks import Block
+from fairpremium.corrections._fit import GroupFit
+
+Array = npt.NDArray[np.float64]
+
+
+def agreement(fit: GroupFit, robust: GroupFit) -> float:
+    """Compute the p-value of the hypothesis that two fits of the same rows estimate the same coefficients.
+
+    Parameters
+    ----------
+    fit, robust : GroupFit
+        Fits of the same problem, without pooling.
+
+    Returns
+    -------
+    float
+    """
+    size = fit.B.size
+    maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]
+
+    def sums(block: Block) -> tuple[Array, ...]:
+        difference = fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T
+        return (difference.T @ difference,)
+
+    (covariance,) = fit.problem.rows.fold(sums, block_rows=2048)
+    gap = (fit.B - robust.B).T.ravel()
+    statistic = float(gap @ np.linalg.lstsq(covariance, gap, rcond=1e-10)[0])
+    return float(chi2.sf(statistic, size))
