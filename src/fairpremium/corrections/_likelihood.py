@@ -21,8 +21,8 @@ from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
     fit_propensity,
     reported_rows,
-    with_missing_row,
     volume_features,
+    with_missing_row,
     x_features,
 )
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
