@@ -447,3 +447,21 @@ def test_speed():
     ):
         assert encode_labels(values, labels).tolist() == codes.tolist()
         assert best_of(lambda v=values, names=labels: encode_labels(v, names)) < 5 * 0.006
+
+
+def test_a_long_column_of_few_objects_is_encoded_by_reference():
+    """The fast way and the general way agree, also with missing values, equal but distinct objects, and late surprises."""
+    labels = ("F", "M", "other")
+    rng = np.random.default_rng(0)
+    column = np.array(["F", "M", None, "".join(["o", "ther"]), "other", float("nan")], dtype=object)[
+        rng.integers(6, size=20_000)
+    ]
+    expected = [labels.index(v) if isinstance(v, str) else -1 for v in column]
+    assert encode_labels(column, labels, missing="code").tolist() == expected
+    assert encode_labels(column[::2], labels, missing="code").tolist() == expected[::2]
+    late = column.copy()
+    late[-1] = "".join(["F", ""])
+    assert encode_labels(late, labels, missing="code")[-1] == 0
+    late[-1] = "unknown"
+    with pytest.raises(ValueError, match="1"):
+        encode_labels(late, labels, missing="code")

@@ -9,7 +9,7 @@ import pytest
 
 from fairpremium.blocks import Rows
 from fairpremium.corrections import GroupFit, Noise, fit_correction, pad_missing, sandwich
-from fairpremium.corrections._candidates import PosteriorCandidate, start_fit
+from fairpremium.corrections._candidates import PosteriorCandidate, Task, start_fit
 from fairpremium.corrections._posterior import classifier_likelihood, posterior_weights
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, natural_spline
 from fairpremium.families import Family, Gamma, Normal, Poisson
@@ -57,7 +57,7 @@ def quadratic_fit(rows: Rows, T: np.ndarray, family: Family, ridge: float = 0.1)
     rng = np.random.default_rng(0)
     start = start_fit(problem, noise, 0.0, rng)
     candidate = PosteriorCandidate(spline=False, ridge=ridge)
-    return candidate.fit(problem, start, noise, 0.0, candidate.claim(problem, start, noise, {}), rng)
+    return candidate.fit(Task(problem, start, noise), 0.0, candidate.claim(Task(problem, start, noise), {}), rng)
 
 
 @pytest.mark.parametrize("spline", [False, True])
@@ -92,7 +92,7 @@ def test_prices_are_weighted_fits(randomized_response: Callable, report: Callabl
     fit = quadratic_fit(rows, T, Normal())
     problem, noise = prepared(rows, T, Normal())
     start = start_fit(problem, noise, 0.0, np.random.default_rng(0))
-    claim = PosteriorCandidate(spline=False, ridge=0.1).claim(problem, start, noise, {})
+    claim = PosteriorCandidate(spline=False, ridge=0.1).claim(Task(problem, start, noise), {})
     r = rows_weights = problem.rows.map(posterior_weights(claim.latent, claim.parameters))
     Z = np.column_stack([np.ones(800), rows.X])
     for k in range(2):

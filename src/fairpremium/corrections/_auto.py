@@ -3,8 +3,8 @@
 **Report log-loss** judges whatever claims to know P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that the
 claim did not see. **Corrected risk** judges group prices, however they were fitted. Both are cross-validated over
 shared parts, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
-the most efficient candidate that neither referee rejects and that agrees with the moment-based corrections within
-sampling error (see `_agreement`).
+the most efficient candidate that neither referee rejects; a posterior must besides agree with the moment-based
+corrections within sampling error (see `_agreement`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fairpremium.corrections._candidates import (
     Noise,
     PosteriorCandidate,
     ScoreCandidate,
+    Task,
     TiltedCandidate,
     start_fit,
 )
@@ -42,7 +43,8 @@ PARTS = 5
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predict the reports
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the inverse correction's
-_AGREEMENT = {"likelihood": 0.001, "posterior": 0.05}  # smallest p-value of agreement with the moment corrections
+_AGREEMENT = 0.05  # smallest p-value of a posterior's agreement with the moment corrections
+_CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
 _FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
 
 
@@ -114,15 +116,16 @@ def fit_correction(
     Chosen
         One verdict per candidate; the pooling strengths of the inverse correction if nothing else was compared.
     """
-    if correction == "inverse":
+    if correction == "inverse" or (correction == "auto" and _is_clear(noise)):
         start = start_fit(problem, noise, pooling, rng)
         return _chosen(InverseCandidate(), problem, start, _strength_verdicts(start, pooling))
     start = _robust_start(problem, noise, pooling, rng)
+    task = Task(problem, start, noise)
     candidates = candidates_for(correction, problem.family, problem.moments.q)
     if len(candidates) == 1:
         only = candidates[0]
-        fit = only.fit(problem, start, noise, pooling, only.claim(problem, start, noise, {}), rng)
-        return _chosen(only, problem, fit, [Verdict(fit.correction, only.detail, fit.strength, True, "given")])
+        fit = only.fit(task, pooling, only.claim(task, {}), rng)
+        return _chosen(only, problem, fit, [Verdict(fit.correction, only.detail, fit.strength, True, "asked for")])
     sample = _sample(problem, rng)
     board = _Board(sample, noise, candidates, start, rng)
     order, reasons = board.choose()
@@ -131,8 +134,8 @@ def fit_correction(
         try:
             if not board.agrees(chosen, order, reasons):
                 continue
-            claim = board.claims.get(name) if sample is problem else _claim_on(chosen, problem, start, noise)
-            fit = chosen.fit(problem, start, noise, pooling, claim, rng)
+            claim = board.claims.get(name) if sample is problem else _claim_on(chosen, task)
+            fit = chosen.fit(task, pooling, claim, rng)
         except _FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
@@ -140,13 +143,19 @@ def fit_correction(
     raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
 
 
+def _is_clear(noise: Noise) -> bool:
+    """Tell whether the reports are nearly the truth, so that every correction comes to the same."""
+    inverse = noise.table[:, :-1]
+    return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
+
+
 def _chosen(candidate: Candidate, problem: LinearProblem, fit: GroupFit, verdicts: list[Verdict]) -> Chosen:
     def refit(noise: Noise) -> GroupFit:
         rng = np.random.default_rng(0)
         if isinstance(candidate, InverseCandidate):
             return start_fit(problem, noise, fit.strength, rng)
-        start = _robust_start(problem, noise, fit.strength, rng)
-        return candidate.fit(problem, start, noise, fit.strength, _claim_on(candidate, problem, start, noise), rng)
+        task = Task(problem, _robust_start(problem, noise, fit.strength, rng), noise)
+        return candidate.fit(task, fit.strength, _claim_on(candidate, task), rng)
 
     return Chosen(fit, verdicts, refit)
 
@@ -173,15 +182,16 @@ def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
     return problem.on(replace(problem.rows.take(index), part=None))
 
 
-def _claim_on(candidate: Candidate, problem: LinearProblem, start: GroupFit, noise: Noise) -> Claim | None:
+def _claim_on(candidate: Candidate, task: Task) -> Claim | None:
     """Learn a claim on all rows; a tilted one needs its base's first."""
     claims: dict[str, Claim] = {}
     if isinstance(candidate, TiltedCandidate):
+        problem = task.problem
         base = next(c for c in candidates_for("auto", problem.family, problem.moments.q) if c.name == candidate.base)
-        found = base.claim(problem, start, noise, {})
+        found = base.claim(task, {})
         assert found is not None
         claims[base.name] = found
-    return candidate.claim(problem, start, noise, claims)
+    return candidate.claim(task, claims)
 
 
 class _Board:
@@ -203,7 +213,7 @@ class _Board:
         self.claims: dict[str, Claim] = {}
         for candidate in candidates:
             try:
-                claim = candidate.claim(problem, start, noise, self.claims)
+                claim = candidate.claim(Task(problem, start, noise), self.claims)
             except (*_FAILURES, KeyError) as error:
                 self.trouble[candidate.name] = f"could not be fitted: {error}"
                 continue
@@ -259,7 +269,8 @@ class _Board:
         for f, train in enumerate(self.train):
             held = self.rows.take(self.part == f)
             try:
-                B = candidate.prices(train, self.start, self.noise, strength, self.part_claims[f].get(name))
+                task = Task(train, self.start, self.noise)
+                B = candidate.prices(task, strength, self.part_claims[f].get(name))
             except _FAILURES as error:
                 self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
                 return False
@@ -347,22 +358,22 @@ class _Board:
 
     def agrees(self, candidate: Candidate, order: list[str], reasons: dict[str, str]) -> bool:
         """Tell whether a candidate's coefficients agree with those of the best moment-based correction."""
-        limit = _AGREEMENT.get(candidate.correction)
         moment = next((c for c in self.candidates if c.correction in ("score", "inverse") and c.name in order), None)
-        if limit is None or moment is None:
+        if candidate.correction != "posterior" or moment is None:
             return True
         rng = np.random.default_rng(0)
-        fit = candidate.fit(self.problem, self.start, self.noise, 0.0, self.claims.get(candidate.name), rng)
+        task = Task(self.problem, self.start, self.noise)
+        fit = candidate.fit(task, 0.0, self.claims.get(candidate.name), rng)
         try:
             robust = start_fit(self.problem, self.noise, 0.0, rng)
             if moment.correction == "score":
-                robust = moment.fit(self.problem, robust, self.noise, 0.0, None, rng)
+                robust = moment.fit(task._replace(start=robust), 0.0, None, rng)
         except _FAILURES:
             return True  # without pooling there is nothing to compare with
         p = agreement(fit, robust)
-        if p < limit:
+        if p < _AGREEMENT:
             reasons[candidate.name] = f"disagrees with {moment.name} beyond sampling error (p = {p:.2g})"
-        return p >= limit
+        return p >= _AGREEMENT
 
     def verdicts(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[Verdict]:
         """Tell the story of every candidate."""

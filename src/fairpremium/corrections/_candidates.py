@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +47,16 @@ class Claim:
     parameters: Parameters
 
 
-class Candidate(ABC):
-    """One way to correct.
+class Task(NamedTuple):
+    """Rows to fit, an inverse fit to start from, and the channel."""
 
-    Everywhere `start` is an inverse fit of the same rows, and `claims` holds the claims of other candidates on the
-    same rows, by name.
-    """
+    problem: LinearProblem
+    start: GroupFit
+    noise: Noise
+
+
+class Candidate(ABC):
+    """One way to correct; `claims` holds the claims of other candidates on the same rows, by name."""
 
     correction: ClassVar[str]
     detail: str = ""
@@ -62,7 +66,7 @@ class Candidate(ABC):
         """Correction and detail."""
         return f"{self.correction} ({self.detail})" if self.detail else self.correction
 
-    def claim(self, problem: LinearProblem, start: GroupFit, noise: Noise, claims: dict[str, Claim]) -> Claim | None:
+    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim | None:
         """Learn P(D given x, y) on the problem's rows; None if the correction claims nothing."""
         return None
 
@@ -72,21 +76,11 @@ class Candidate(ABC):
         return Claim(latent, latent.maximise(claim.parameters))
 
     @abstractmethod
-    def prices(
-        self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float, claim: Claim | None
-    ) -> Array:
+    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
         """Fit coefficients of shape (q, K) with a given pooling strength."""
 
     @abstractmethod
-    def fit(
-        self,
-        problem: LinearProblem,
-        start: GroupFit,
-        noise: Noise,
-        pooling: float | None,
-        claim: Claim | None,
-        rng: np.random.Generator,
-    ) -> GroupFit:
+    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with all that intervals need; `pooling` None chooses the strength."""
 
 
@@ -95,23 +89,13 @@ class InverseCandidate(Candidate):
 
     correction = "inverse"
 
-    def prices(
-        self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float, claim: Claim | None
-    ) -> Array:
+    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
         """Fit coefficients."""
-        return problem.solve(noise.table, strength, noise.groups).B
+        return task.problem.solve(task.noise.table, strength, task.noise.groups).B
 
-    def fit(
-        self,
-        problem: LinearProblem,
-        start: GroupFit,
-        noise: Noise,
-        pooling: float | None,
-        claim: Claim | None,
-        rng: np.random.Generator,
-    ) -> GroupFit:
+    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Return the start: it is this fit."""
-        return start
+        return task.start
 
 
 class ScoreCandidate(Candidate):
@@ -119,27 +103,18 @@ class ScoreCandidate(Candidate):
 
     correction = "score"
 
-    def prices(
-        self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float, claim: Claim | None
-    ) -> Array:
+    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
         """Fit coefficients."""
-        return self._fit(problem, start, noise, strength).B
+        return self._fit(task, strength).B
 
-    def fit(
-        self,
-        problem: LinearProblem,
-        start: GroupFit,
-        noise: Noise,
-        pooling: float | None,
-        claim: Claim | None,
-        rng: np.random.Generator,
-    ) -> GroupFit:
+    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with influences; without a strength, none or the inverse correction's, by the corrected risk."""
         if pooling is None:
-            pooling = self._choose(problem, start, noise)
-        return self._fit(problem, start, noise, pooling)
+            pooling = self._choose(task)
+        return self._fit(task, pooling)
 
-    def _choose(self, problem: LinearProblem, start: GroupFit, noise: Noise) -> float:
+    def _choose(self, task: Task) -> float:
+        problem, start, noise = task
         part = problem.rows.part
         if part is None or start.strength == 0:
             return 0.0
@@ -149,14 +124,15 @@ class ScoreCandidate(Candidate):
             train = problem.on(problem.rows.with_parts(None).take(part != f))
             for strength in risk:
                 mu = problem.family.link.mean_of(
-                    problem.moments.coordinates.matrix(held.X) @ self.prices(train, start, noise, strength, None)
+                    problem.moments.coordinates.matrix(held.X) @ self.prices(Task(train, start, noise), strength, None)
                 )
                 volume = 1.0 if held.weight is None else held.weight.sum() / len(held)
                 mean, _ = corrected_risk(problem.family, held.y, mu, held.report, noise.table, held.weight)
                 risk[strength] += mean * volume * len(held)
         return min(risk, key=lambda strength: risk[strength])
 
-    def _fit(self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float) -> GroupFit:
+    def _fit(self, task: Task, strength: float) -> GroupFit:
+        problem, start, noise = task
         begin = replace(start, strength=strength, judged=[])
         return fit_score(problem, noise.matrix, noise.table, noise.groups, begin)
 
@@ -174,32 +150,24 @@ class LikelihoodCandidate(Candidate):
         """The law."""
         return self.law.name if self.common_dispersion else f"{self.law.name}, dispersion by group"
 
-    def claim(self, problem: LinearProblem, start: GroupFit, noise: Noise, claims: dict[str, Claim]) -> Claim:
+    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
         """Maximise the likelihood without pooling."""
+        problem, start, noise = task
         latent = self._latent(problem, noise, 0.0)
         naive = naive_start(problem, noise.matrix, noise.groups)
         starts = [start.B] if naive is None else [start.B, naive]
         return Claim(latent, fit_mixture(latent, problem, start.shares, starts))
 
-    def prices(
-        self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float, claim: Claim | None
-    ) -> Array:
+    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
         """Fit coefficients."""
         assert claim is not None
-        B = self._pooled(problem, noise, strength, claim).parameters.B
+        B = self._pooled(task.problem, task.noise, strength, claim).parameters.B
         assert B is not None
         return B
 
-    def fit(
-        self,
-        problem: LinearProblem,
-        start: GroupFit,
-        noise: Noise,
-        pooling: float | None,
-        claim: Claim | None,
-        rng: np.random.Generator,
-    ) -> GroupFit:
+    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with influences; the strength is chosen for the responsibilities of the fit without pooling."""
+        problem, _, noise = task
         assert claim is not None
         judged = []
         if pooling is None:
@@ -225,24 +193,16 @@ class _WeightedCandidate(Candidate):
 
     correction = "posterior"
 
-    def prices(
-        self, problem: LinearProblem, start: GroupFit, noise: Noise, strength: float, claim: Claim | None
-    ) -> Array:
+    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
         """Fit coefficients."""
+        problem, _, noise = task
         assert claim is not None
         shares = problem.rows.map(posterior_weights(claim.latent, claim.parameters))
         return posterior_prices(problem, shares, noise.table, noise.groups, strength).B
 
-    def fit(
-        self,
-        problem: LinearProblem,
-        start: GroupFit,
-        noise: Noise,
-        pooling: float | None,
-        claim: Claim | None,
-        rng: np.random.Generator,
-    ) -> GroupFit:
+    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with influences."""
+        problem, _, noise = task
         assert claim is not None
         return posterior_fit(problem, claim.latent, claim.parameters, noise.table, noise.groups, pooling, rng)
 
@@ -259,8 +219,9 @@ class PosteriorCandidate(_WeightedCandidate):
         """The classifier."""
         return f"{'spline' if self.spline else 'quadratic'} logit, ridge {self.ridge:g}"
 
-    def claim(self, problem: LinearProblem, start: GroupFit, noise: Noise, claims: dict[str, Claim]) -> Claim:
+    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
         """Fit the classifier through the channel."""
+        problem, start, noise = task
         latent = classifier_likelihood(problem, noise.matrix, spline=self.spline, ridge=self.ridge)
         return Claim(latent, fit_propensity(latent, start.shares))
 
@@ -277,8 +238,9 @@ class TiltedCandidate(_WeightedCandidate):
         """The classifier."""
         return f"tilted {self.base}"
 
-    def claim(self, problem: LinearProblem, start: GroupFit, noise: Noise, claims: dict[str, Claim]) -> Claim:
+    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
         """Fit the tilt through the channel."""
+        problem, _, noise = task
         inner = claims[self.base].latent
         rows = reported_rows(problem, len(noise.matrix))
         features = OutcomeFeatures.learn(problem, rows, spline=False, products=False)

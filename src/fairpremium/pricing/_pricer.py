@@ -422,17 +422,18 @@ def _encode_reports(
     codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
-    missing = codes < 0
-    if missing.all():
+    counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
+    if not counts.any():
         raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    counts = np.bincount(codes[~missing], minlength=len(labels))
     if every_group and labels == groups and (counts == 0).any():
         absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
         raise ValueError(
             f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
             f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
         )
-    return np.where(missing, len(labels), codes).astype(np.uint16)
+    if counts.sum() < n:
+        codes = np.where(codes < 0, len(labels), codes)
+    return codes.astype(np.uint16)
 
 
 def _statistics(fit: GroupFit, intervals: bool, *, need_means: bool) -> Statistics:
