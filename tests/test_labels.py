@@ -450,7 +450,7 @@ def test_speed():
 
 
 def test_a_long_column_of_few_objects_is_encoded_by_reference():
-    """The fast way and the general way agree, also with missing values, equal but distinct objects, and late surprises."""
+    """The fast and the general way agree, also with missing values, equal but distinct objects, late surprises."""
     labels = ("F", "M", "other")
     rng = np.random.default_rng(0)
     column = np.array(["F", "M", None, "".join(["o", "ther"]), "other", float("nan")], dtype=object)[

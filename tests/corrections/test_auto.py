@@ -233,7 +233,7 @@ def test_a_given_correction_compares_nothing(correction: str) -> None:
     pricer = fit(X, y, D, 6, correction=correction, pooling=0)
     assert pricer.correction_ == correction
     assert len(pricer.candidates_) == 1
-    assert pricer.candidates_["reason"].item() == "given"
+    assert pricer.candidates_["reason"].item() == "asked for"
 
 
 @pytest.mark.parametrize("correction", ["likelihood", "score", "posterior"])
