@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
     Candidate,
     Claim,
+    ClassifierCandidate,
     InverseCandidate,
     LikelihoodCandidate,
     Noise,
@@ -63,10 +64,11 @@ class Verdict:
     report_loss_error: float = np.nan
 
 
-def candidates_for(correction: str, family: Family, q: int) -> list[Candidate]:
+def candidates_for(correction: str, family: Family, q: int, classifier: Any = None) -> list[Candidate]:
     """Return the candidates of one correction, or of all for "auto"; the tilted one follows its base.
 
-    With many features (q > 7 coefficients) a classifier has many more, and one ridge has to do for each kind.
+    A classifier given by the user joins those of `posterior`. With many features (q > 7 coefficients) a built-in
+    classifier has many more, and one ridge has to do for each kind.
     """
     law = law_of(family)
     likelihoods = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
@@ -75,6 +77,8 @@ def candidates_for(correction: str, family: Family, q: int) -> list[Candidate]:
         for spline in (False, True)
         for ridge in ((0.1, 10.0) if q <= 7 else (3.0,))
     ]
+    if classifier is not None:
+        classifiers.append(ClassifierCandidate(classifier))
     if correction == "likelihood":
         return [likelihoods[0]]
     if correction == "posterior":
@@ -96,7 +100,12 @@ class Chosen(NamedTuple):
 
 
 def fit_correction(
-    problem: LinearProblem, noise: Noise, correction: str, pooling: float | None, rng: np.random.Generator
+    problem: LinearProblem,
+    noise: Noise,
+    correction: str,
+    pooling: float | None,
+    rng: np.random.Generator,
+    classifier: Any = None,
 ) -> Chosen:
     """Fit with one correction, or with the one that the referees prefer.
 
@@ -110,6 +119,8 @@ def fit_correction(
     pooling : float or None
         Pooling strength; None chooses.
     rng : Generator
+    classifier : scikit-learn classifier, optional
+        A further candidate for P(D given x, y).
 
     Returns
     -------
@@ -121,7 +132,7 @@ def fit_correction(
         return _chosen(InverseCandidate(), problem, start, _strength_verdicts(start, pooling))
     start = _robust_start(problem, noise, pooling, rng)
     task = Task(problem, start, noise)
-    candidates = candidates_for(correction, problem.family, problem.moments.q)
+    candidates = candidates_for(correction, problem.family, problem.moments.q, classifier)
     if len(candidates) == 1:
         only = candidates[0]
         fit = only.fit(task, pooling, only.claim(task, {}), rng)
@@ -243,7 +254,7 @@ class _Board:
                 return
             self.part_claims[f][name] = claim
             held = self.rows.take(self.part == f)
-            losses[self.part == f] = claim.latent.report_log_loss(held.block(0, len(held)), claim.parameters)
+            losses[self.part == f] = claim.report_log_loss(held.block(0, len(held)))
         self.report[name] = losses
 
     def _judge_x_alone(self) -> None:

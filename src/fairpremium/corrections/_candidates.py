@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Block
+from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._fit import GroupFit, RowFunction
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
@@ -45,6 +46,14 @@ class Claim:
 
     latent: Latent
     parameters: Parameters
+
+    def weights(self, block: Block) -> Array:
+        """Compute P(D = k given x, y, s), zero for rows that did not report: shape (rows, K)."""
+        return posterior_weights(self.latent, self.parameters)(block)
+
+    def report_log_loss(self, block: Block) -> Array:
+        """Compute -log P(s given x, y)."""
+        return self.latent.report_log_loss(block, self.parameters)
 
 
 class Task(NamedTuple):
@@ -253,6 +262,36 @@ class TiltedCandidate(_WeightedCandidate):
         rows = reported_rows(problem, len(claim.latent.T) - 1)
         latent = replace(claim.latent, rows=rows, offset=_log_odds(claims[self.base]))
         return Claim(latent, latent.maximise(claim.parameters))
+
+
+@dataclass(frozen=True)
+class ClassifierCandidate(Candidate):
+    """Posterior weights of a scikit-learn classifier."""
+
+    correction = "posterior"
+    classifier: Any
+
+    @property
+    def detail(self) -> str:  # type: ignore[override]
+        """The classifier."""
+        return type(self.classifier).__name__
+
+    def claim(self, task: Task, claims: dict[str, Claim]) -> Any:
+        """Train the classifier through the channel."""
+        return train_classifier(self.classifier, task.problem, task.noise.matrix)
+
+    def relearn(self, claim: Any, problem: LinearProblem, claims: dict[str, Claim]) -> Any:
+        """Train it anew."""
+        return train_classifier(self.classifier, problem, claim.T[:-1])
+
+    def prices(self, task: Task, strength: float, claim: Any) -> Array:
+        """Fit coefficients."""
+        shares = task.problem.rows.map(claim.weights)
+        return posterior_prices(task.problem, shares, task.noise.table, task.noise.groups, strength).B
+
+    def fit(self, task: Task, pooling: float | None, claim: Any, rng: np.random.Generator) -> GroupFit:
+        """Fit with influences."""
+        return classifier_fit(task.problem, claim, task.noise.table, task.noise.groups, pooling, rng)
 
 
 def _log_odds(claim: Claim) -> RowFunction:

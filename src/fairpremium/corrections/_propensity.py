@@ -78,7 +78,7 @@ class OutcomeFeatures:
         step = max(1, len(rows) // SAMPLE_ROWS)
         sample = rows.take(np.arange(0, len(rows), step)).block(0, len(rows))
         draft = cls(problem, spline, products, np.zeros(0), np.ones(0), np.zeros(0))
-        residual = draft._residual(sample)[0]
+        residual = draft.residual(sample)[0]
         spread = float(np.std(residual)) or 1.0
         draft = replace(draft, knots=np.append(np.quantile(residual / spread, _KNOTS), spread))
         raw = draft._raw(sample)
@@ -100,7 +100,7 @@ class OutcomeFeatures:
         raw = self._raw(block)[:, use]
         return np.column_stack([np.ones(len(raw)), (raw - self.center[use]) / self.scale[use]])
 
-    def _residual(self, block: Block) -> tuple[Array, Array, Array]:
+    def residual(self, block: Block) -> tuple[Array, Array, Array]:
         """Score residual e, information h, and z."""
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
@@ -111,7 +111,7 @@ class OutcomeFeatures:
         return w * (block.y - mu) * slope / variance, w * slope**2 / variance, Z
 
     def _raw(self, block: Block) -> Array:
-        e, h, Z = self._residual(block)
+        e, h, Z = self.residual(block)
         t = e / self.knots[-1]
         q = Z.shape[1]
         parts = [Z[:, 1:], t[:, None] * Z, t[:, None] ** 2, h[:, None] * Z]

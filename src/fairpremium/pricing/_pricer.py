@@ -82,6 +82,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         marginal for which premiums and losses agree in total, or given weights.
     intervals : bool
         Whether to estimate standard errors (one more pass over the rows).
+    classifier : scikit-learn classifier, optional
+        A further candidate for P(D given x, y) of the "posterior" correction, besides the built-in logits: anything
+        with `predict_proba` and `fit(X, y, sample_weight)`. It is trained through the channel by EM and taken if it
+        predicts held-out reports best.
     unseen_levels : {"error", "base"}
         What to do at prediction with a level of a text column that was not seen in fit.
     random_state : None, int, RandomState
@@ -132,6 +136,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         pooling: Literal["auto"] | float = "auto",
         reference: Any = "marginal",
         intervals: bool = True,
+        classifier: Any = None,
         unseen_levels: Literal["error", "base"] = "error",
         random_state: Any = None,
     ):
@@ -142,6 +147,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.pooling = pooling
         self.reference = reference
         self.intervals = intervals
+        self.classifier = classifier
         self.unseen_levels = unseen_levels
         self.random_state = random_state
 
@@ -197,7 +203,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         table = pad_missing(inverse)
         matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
         correction = "inverse" if channel is None else self.correction
-        chosen = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng)
+        chosen = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng, self.classifier)
         fit = chosen.fit
         statistics = _statistics(fit, self.intervals, need_means=self.reference == "balanced")
         if self.intervals and noise is not None:

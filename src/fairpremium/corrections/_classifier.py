@@ -1,0 +1,125 @@
+"""P(D given x, y) by any scikit-learn classifier, trained through the channel by EM.
+
+    E step:  r_k proportional to T[s, k] q_k(x, y)
+    M step:  fit the classifier to every row K times, as a member of group k with weight r_k
+
+It judges and weighs like the built-in logits. A classifier has no score function, so standard errors come from the
+inverse-weighted moments of the final fit, T^-1[k, s] w loss'(y, f_k) z, which need no model of q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from fairpremium.blocks import Block
+from fairpremium.corrections._fit import GroupFit, Influence, RowFunction, report_shares
+from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
+from fairpremium.corrections._posterior import posterior_prices
+from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
+from fairpremium.models._linear import LinearProblem
+
+Array = npt.NDArray[np.float64]
+
+_PASSES = 12
+
+
+@dataclass(frozen=True)
+class FittedClassifier:
+    """A classifier of the groups that was trained on reports.
+
+    Parameters
+    ----------
+    classifier : object
+        Fitted, with `predict_proba` over the codes of the groups.
+    features : callable
+        From a block to the classifier's columns: the features, the standardised residual of the outcome, the volume.
+    T : array of shape (codes, K)
+        P(report given group), with a row of ones for a missing report.
+    """
+
+    classifier: Any
+    features: RowFunction
+    T: Array
+
+    def propensity(self, block: Block) -> Array:
+        """Compute P(D = k given x, y): shape (rows, K)."""
+        found = self.classifier.predict_proba(self.features(block))
+        q = np.full((len(found), self.T.shape[1]), 1e-12)
+        q[:, np.asarray(self.classifier.classes_, dtype=int)] = np.maximum(found, 1e-12)
+        return np.asarray(q / q.sum(axis=1, keepdims=True))
+
+    def weights(self, block: Block) -> Array:
+        """Compute P(D = k given x, y, s), zero for rows that did not report."""
+        joint = self.propensity(block) * self.T[block.report]
+        return np.asarray(joint / joint.sum(axis=1, keepdims=True) * (block.report != len(self.T) - 1)[:, None])
+
+    def report_log_loss(self, block: Block) -> Array:
+        """Compute -log P(s given x, y)."""
+        return np.asarray(-np.log((self.propensity(block) * self.T[block.report]).sum(axis=1)))
+
+
+def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> FittedClassifier:
+    """Train a classifier on the problem's rows that reported.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier
+        With `predict_proba` and `fit(X, y, sample_weight)`; it is cloned.
+    problem : LinearProblem
+    matrix : array of shape (reports, K)
+        T.
+    """
+    rows = reported_rows(problem, len(matrix))
+    T = with_missing_row(matrix)
+    residual = OutcomeFeatures.learn(problem, rows, spline=False, products=False)
+
+    def features(block: Block) -> Array:
+        e, _, Z = residual.residual(block)
+        columns = [Z[:, 1:], e[:, None] / residual.knots[-1]]
+        return np.column_stack(columns if block.weight is None else [*columns, block.weight])
+
+    block = rows.block(0, len(rows))
+    n, K = len(rows), T.shape[1]
+    U = np.tile(features(block), (K, 1))
+    target = np.repeat(np.arange(K), n)
+    r = T[block.report] / T[block.report].sum(axis=1, keepdims=True)
+    fitted = FittedClassifier(None, features, T)
+    for _ in range(_PASSES):
+        model = clone(classifier).fit(U, target, sample_weight=r.T.ravel())
+        fitted = replace(fitted, classifier=model)
+        r = fitted.weights(block)
+    return fitted
+
+
+def classifier_fit(
+    problem: LinearProblem,
+    fitted: FittedClassifier,
+    table: Array,
+    groups: tuple[object, ...],
+    pooling: float | None,
+    rng: np.random.Generator,
+) -> GroupFit:
+    """Fit all groups with a classifier's posterior weights; see `posterior_fit` for the parameters."""
+    shares_of_rows = problem.rows.map(fitted.weights)
+    judged: list[Judged] = []
+    if pooling is None:
+        judged = judge_strengths(problem, table, groups, rng, shares_of_rows)
+        pooling = choose_strength(judged)
+    minimum = posterior_prices(problem, shares_of_rows, table, groups, pooling)
+    B, K = minimum.B, len(table)
+    row_table = np.ascontiguousarray(table.T)
+    shares, share_scores = report_shares(problem, table)
+
+    def scores(block: Block) -> Array:
+        Z = problem.moments.coordinates.matrix(block.X)
+        _, slope, _ = problem.family.loss_terms(block.y[:, None], Z @ B)
+        w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
+        return np.asarray((-(row_table[block.report] * w * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+
+    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, B.size)))
+    return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged)
