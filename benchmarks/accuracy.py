@@ -26,6 +26,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np
 import pandas as pd
+from insurance_fairness import PrivatizedFairPricer
 from insurance_fairness_ldp import KaryRandomisedResponse, LDPDiscriminationFreePrice
 from sklearn.linear_model import LinearRegression, PoissonRegressor
 
@@ -39,11 +40,6 @@ from fairpremium.portfolios import (
     unbalanced_poisson,
     zhang_liu_shi_2025,
 )
-
-try:
-    from insurance_fairness import PrivatizedFairPricer
-except ImportError:
-    PrivatizedFairPricer = None
 
 
 @dataclass
@@ -190,9 +186,8 @@ def contestants(case: Case, channel: RandomizedResponse) -> dict[str, Callable]:
         "posterior": ours(channel, correction="posterior"),
         "likelihood": ours(channel, correction="likelihood"),
         "fairpremium (auto)": ours(channel),
+        "insurance-fairness 1.2.2": clipped,
     }
-    if PrivatizedFairPricer is not None:
-        found["insurance-fairness 1.2.2"] = clipped
     return found
 
 
