@@ -231,7 +231,7 @@ def one(name: str, seed: int) -> dict[str, dict[str, float] | None]:
                     f"  {name}, seed {seed}, {contestant}: {type(failure).__name__}: {str(failure)[:100]}", flush=True
                 )
                 found = None
-        results[contestant] = found if found and all(np.isfinite(list(found.values()))) else None
+        results[contestant] = found if found is not None and all(np.isfinite(list(found.values()))) else None
     return results
 
 
