@@ -78,11 +78,20 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
     if "truth" in data:
         layers.append(base.mark_tick(color=INK, thickness=1.5, size=18).encode(x="truth:Q"))
     classes = list(dict.fromkeys(data["risk_class"]))
-    return (
+    chart = (
         alt.layer(*layers, data=data)
         .properties(width=WIDTH, height=alt.Step(LANE))
         .facet(row=_rows(alt, classes), spacing=10, title=_title(alt, data, level))
-        .configure(font=FONT, background="white", padding=8)
+    )
+    return in_house_style(chart).configure_title(
+        anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
+    )
+
+
+def in_house_style(chart: Any) -> Any:
+    """Give a chart the fonts, colours and quiet axes that all drawings share."""
+    return (
+        chart.configure(font=FONT, background="white", padding=8)
         .configure_axis(
             labelFontSize=13,
             titleFontSize=13,
@@ -96,7 +105,6 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
             labelPadding=6,
         )
         .configure_view(stroke=None)
-        .configure_title(anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fairpremium.audit._comparison import DISCRIMINATION_FREE, UNAWARE
-from fairpremium.audit._plots import COLOURS, FONT, GREY, INK, format_price, import_altair
+from fairpremium.audit._plots import COLOURS, GREY, INK, format_price, import_altair, in_house_style
 
 _WIDTH, _HEIGHT, _COLUMNS = 230, 170, 3
 _MAX_PANELS = 24
@@ -54,22 +54,8 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
         color=INK,
         offset=12,
     )
-    return (
-        alt.concat(*panels, columns=2 if len(panels) == 4 else _COLUMNS, spacing=28, title=title)
-        .configure(font=FONT, background="white", padding=8)
-        .configure_axis(
-            labelFontSize=13,
-            titleFontSize=13,
-            titleFontWeight="normal",
-            labelColor=INK,
-            titleColor=INK,
-            gridColor="#eeeeee",
-            domain=False,
-            ticks=False,
-            labelPadding=6,
-        )
-        .configure_view(stroke=None)
-    )
+    chart = alt.concat(*panels, columns=2 if len(panels) == 4 else _COLUMNS, spacing=28, title=title)
+    return in_house_style(chart)
 
 
 def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
