@@ -2,5 +2,6 @@
 
 from fairpremium.models._design import Design
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+from fairpremium.models._neural import NeuralModel, NeuralPrices
 
-__all__ = ["Design", "LinearModel", "LinearProblem", "prepare"]
+__all__ = ["Design", "LinearModel", "LinearProblem", "NeuralModel", "NeuralPrices", "prepare"]
