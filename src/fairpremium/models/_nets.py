@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -68,7 +69,7 @@ class Nets:
         spread = np.where(spread > 1e-10 * np.abs(center), spread, 0.0)
         sizes = [X.shape[1], *hidden, 1]
         weights, biases = [], []
-        for layer, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for layer, (a, b) in enumerate(pairwise(sizes)):
             last = layer == len(hidden)
             gain = 0.1 if last else np.sqrt(2.0 if activation == "relu" else 1.0)
             W = rng.normal(size=(1, a, b)) * gain / np.sqrt(a)
@@ -154,7 +155,7 @@ class Nets:
         for W in weights:
             if W.shape[1] != inputs or len(W) not in (1, groups) or len(W) < before:
                 raise ValueError(
-                    f"Got weights of shape {W.shape}, but expected (1 or {groups}, {inputs}, units), shared layers first."
+                    f"Got weights of shape {W.shape}, but expected (1 or {groups}, {inputs}, units), shared ones first."
                 )
             before, inputs = len(W), W.shape[2]
         if inputs != 1:
@@ -167,7 +168,10 @@ class Nets:
 
 def check_numbers(values: Any, shape: tuple[int | None, ...], name: str) -> Array:
     """Return values as finite numbers of a shape, in which None stands for any positive length."""
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except OverflowError as error:
+        raise ValueError(f"Got {name} with a number that is too large.") from error
     fits = array.ndim == len(shape) and all(
         have > 0 if want is None else have == want for have, want in zip(array.shape, shape, strict=True)
     )

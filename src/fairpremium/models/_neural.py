@@ -177,8 +177,8 @@ class NeuralPrices(GroupPrices):
         bad = int(np.count_nonzero(~((eta >= low - width) & (eta <= high + width)).all(axis=1)))
         if bad:
             raise ValueError(
-                f"Got X with {bad} of {len(X)} rows that the nets cannot price: their prices are far outside the range of "
-                "the outcomes that were learned from. Expected rows like those of the fit; check the columns' units."
+                f"Got X with {bad} of {len(X)} rows that the nets cannot price: what they give is far outside the "
+                "range of the outcomes they learned from. Expected rows like those of the fit; check the columns' units."
             )
         return np.asarray(eta)
 
@@ -249,7 +249,7 @@ class NeuralLearner(Learner):
             nets = start.nets.spread_to(groups, model.shared)
             units = Units(family, start.center, start.scale)
         held_X = None if held is None else held.X
-        trained = train_nets(nets, units, self._schedule(), train.X, train.y, held_X, objective, rng, rounds)
+        trained = train_nets(nets, units, self._schedule(), (train.X, train.y), held_X, objective, rng, rounds)
         if trained.nets is None:
             raise self._diverged(objective)
         bounds = units.bounds(train.y)
@@ -266,8 +266,8 @@ class NeuralLearner(Learner):
                 "larger batch_size and weight_decay."
             )
         return RiskUnboundedError(
-            "The nets' prices left every plausible range: with weights of either sign the corrected risk of a group has "
-            'no minimum that nets of this size cannot pass below. What helps: correction="posterior" or "likelihood", '
+            "The nets' prices left every plausible range: with weights of either sign, nets of this size can make the "
+            'corrected risk of a group as small as they like. What helps: correction="posterior" or "likelihood", '
             "whose weights are never negative; NeuralModel(nonnegative=True); fewer hidden units; or more rows."
         )
 

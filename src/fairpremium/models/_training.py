@@ -6,7 +6,7 @@ torch is imported when training begins, and nothing else needs it: prices are co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class Units:
     @classmethod
     def learn(cls, y: Array, weight: Array | None, family: Family) -> Units:
         """Learn the scale of outcomes with volumes."""
-        mean = np.average(y, weights=weight)
+        mean = np.asarray(np.average(y, weights=weight))
         if not family.mean.contains(mean):
             raise ValueError(
                 f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
@@ -98,18 +98,16 @@ class Schedule:
     nonnegative: bool
     device: str
 
-    def rates(self, steps: int) -> Iterator[float]:
-        """Yield the learning rate of each step: a short rise, then half a cosine over all epochs."""
-        total = self.max_epochs * steps
-        for step in range(total):
-            rise = min(1.0, (step + 1) / _WARM_UP)
-            yield self.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / total))
+    def rate(self, step: int, steps: int) -> float:
+        """Compute the learning rate of a step: a short rise, then half a cosine over `max_epochs` of `steps` steps."""
+        rise = min(1.0, step / _WARM_UP)
+        return self.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * min(1.0, step / (self.max_epochs * steps))))
 
 
 class Trained(NamedTuple):
     """What training gave."""
 
-    nets: Nets | None  # of the best epoch; None if no epoch gave plausible prices
+    nets: Nets | None  # of the epoch that was kept; None if none gave plausible prices
     rounds: int
     history: dict[str, list[float]]
 
@@ -138,44 +136,44 @@ def torch_loss(family: Family) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda y, eta: y * torch.exp((1 - p) * eta) / (p - 1) + torch.exp((2 - p) * eta) / (2 - p)
 
 
-class _Leaves:
-    """The numbers of the nets as two tensors, that of the shared layers (1, P) and that of the groups (K, P)."""
+class _Network:
+    """Nets in torch: the numbers of all layers in two tensors, shared (1, P) and by group (K, P).
+
+    The optimiser and the average of the weights then work on whole tensors, whatever the number of layers and groups.
+    """
 
     def __init__(self, nets: Nets, torch: Any, device: Any):
-        self.torch = torch
-        self.nets = nets
+        self.nets, self.torch = nets, torch
         self.sigma = {"relu": torch.relu, "tanh": torch.tanh}[nets.activation]
-        kinds = [1 if len(W) == 1 else nets.groups for W in nets.weights]
-        self.leaf_of = [0 if kind == kinds[0] else 1 for kind in kinds]
+        rows = [len(W) for W in nets.weights]
+        self.part_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
         self.values = []
-        for leaf in sorted(set(self.leaf_of)):
-            parts = [part.reshape(len(part), -1) for part in self._parts(leaf)]
-            tensor = torch.tensor(np.concatenate(parts, axis=1), dtype=torch.float32, device=device)
-            self.values.append(tensor)
+        for part in sorted(set(self.part_of)):
+            flat = [array.reshape(len(array), -1) for array in self._arrays(part)]
+            self.values.append(torch.tensor(np.concatenate(flat, axis=1), dtype=torch.float32, device=device))
 
-    def _parts(self, leaf: int) -> list[Array]:
-        """Weights and biases of the layers of one leaf, in turn."""
-        layers = [layer for layer, own in enumerate(self.leaf_of) if own == leaf]
-        return [part for layer in layers for part in (self.nets.weights[layer], self.nets.biases[layer])]
+    def _arrays(self, part: int) -> list[Array]:
+        """Weights and biases of the layers of one tensor, in turn."""
+        layers = [layer for layer, own in enumerate(self.part_of) if own == part]
+        return [array for layer in layers for array in (self.nets.weights[layer], self.nets.biases[layer])]
 
     def layers(self, values: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Cut the tensors into weights (G, inputs, outputs) and biases (G, 1, outputs)."""
-        pieces = []
-        for leaf, value in enumerate(values):
-            parts = self._parts(leaf)
-            pieces.append(iter(zip(value.split([part[0].size for part in parts], dim=1), parts, strict=True)))
-        found = []
-        for leaf in self.leaf_of:
-            (W, like_w), (b, like_b) = next(pieces[leaf]), next(pieces[leaf])
-            found.append((W.reshape(like_w.shape), b.reshape(len(like_b), 1, -1)))
-        return found
+        pieces = [
+            iter(value.split([array[0].size for array in self._arrays(part)], dim=1))
+            for part, value in enumerate(values)
+        ]
+        return [
+            (next(pieces[part]).reshape(W.shape), next(pieces[part]).reshape(len(W), 1, -1))
+            for part, W in zip(self.part_of, self.nets.weights, strict=True)
+        ]
 
     def output(self, values: list[Tensor], Z: Tensor) -> Tensor:
         """Compute the outputs (n, K) of standardised inputs."""
-        h, layers = Z[None], self.layers(values)
-        for W, b in layers[:-1]:
+        h, (*hidden, last) = Z[None], self.layers(values)
+        for W, b in hidden:
             h = self.sigma(self.torch.baddbmm(b, h.expand(len(W), -1, -1), W))
-        W, b = layers[-1]
+        W, b = last
         return self.torch.baddbmm(b, h.expand(len(W), -1, -1), W)[:, :, 0].T
 
     def to_nets(self, values: list[Tensor]) -> Nets:
@@ -184,18 +182,121 @@ class _Leaves:
         return replace(self.nets, weights=tuple(W for W, _ in layers), biases=tuple(b[:, 0] for _, b in layers))
 
 
+class _Adam:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), and a running average of where it has been.
+
+    Written out because it is five lines on one tensor, and the first step of torch's own costs seconds of imports.
+    """
+
+    def __init__(self, values: list[Tensor], schedule: Schedule, steps: int, torch: Any):
+        self.torch, self.schedule, self.steps = torch, schedule, steps
+        self.average = [value.detach().clone() for value in values]
+        self.values = [value.detach().clone().requires_grad_() for value in values]
+        self.first = [torch.zeros_like(value) for value in values]
+        self.second = [torch.zeros_like(value) for value in values]
+        self.done = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Take one step down a loss, the gradient of each group cut to a length of one."""
+        self.done += 1
+        a, b, rate = 0.9, 0.999, self.schedule.rate(self.done, self.steps)
+        keep = min(self.schedule.averaging, self.done / (self.done + 1))
+        gradients = self.torch.autograd.grad(loss, self.values)
+        with self.torch.no_grad():
+            for value, gradient, first, second, average in zip(
+                self.values, gradients, self.first, self.second, self.average, strict=True
+            ):
+                length = gradient.norm(dim=1, keepdim=True)
+                gradient = gradient / length.clamp(min=_CLIP) * _CLIP
+                first.lerp_(gradient, 1 - a)
+                second.mul_(b).addcmul_(gradient, gradient, value=1 - b)
+                scale = (second / (1 - b**self.done)).sqrt_().add_(1e-8)
+                value.mul_(1 - rate * self.schedule.weight_decay)
+                value.addcdiv_(first, scale, value=-rate / (1 - a**self.done))
+                average.lerp_(value, 1 - keep)
+
+
+class _Training:
+    """Rows, nets and objective at work; `epoch` is one pass."""
+
+    def __init__(
+        self,
+        nets: Nets,
+        units: Units,
+        schedule: Schedule,
+        train: tuple[npt.NDArray[Any], Array],
+        held_X: npt.NDArray[Any] | None,
+        objective: Objective,
+    ):
+        torch = self.torch = import_torch()
+        self.device = torch.device(
+            schedule.device if schedule.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        )
+        X, self.y = train
+        self.units, self.schedule, self.objective = units, schedule, objective
+        self.network = _Network(nets, torch, self.device)
+        self.loss = torch_loss(units.family)
+        self.steps = math.ceil(len(self.y) / schedule.batch_size)
+        self.adam = _Adam(self.network.values, schedule, self.steps, torch)
+        unit_y = units.outcome(self.y)
+        self.Z, self.held_Z = self._tensor(nets.standardise(X)), None
+        if held_X is not None:
+            self.held_Z = self._tensor(nets.standardise(held_X))
+        self.target, self.saturated = self._tensor(unit_y), self._tensor(units.saturated(unit_y))
+        self.bounds = units.bounds(self.y)
+        self.eta = self._predictors(self.Z)
+        self.held_eta: Array | None = None
+        self.history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return self.torch.tensor(np.asarray(array), dtype=self.torch.float32, device=self.device)
+
+    def _predictors(self, Z: Tensor) -> Array:
+        with self.torch.no_grad():
+            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(65_536)]
+        return self.units.predictor(np.concatenate(parts).astype(float))
+
+    def epoch(self, rng: np.random.Generator) -> bool:
+        """Make one pass over the rows; False if numbers left the finite ones, and training is over."""
+        weights = self.objective.weights(self.eta)  # (n, K)
+        if not np.isfinite(weights).all():
+            return False
+        share = self._tensor(weights / np.maximum(np.abs(weights).mean(axis=0), np.finfo(float).tiny))
+        order = self.torch.from_numpy(rng.permutation(len(self.y))).to(self.device)
+        rows = (self.Z, self.target, share, self.saturated)
+        for Z, y, w, c in zip(*(values[order].tensor_split(self.steps) for values in rows), strict=True):
+            eta = self.network.output(self.adam.values, Z) + self.units.offset
+            risks = (w * (self.loss(y[:, None], eta) - c[:, None])).mean(dim=0)  # (K,), half the deviance
+            self.adam.step((risks.abs() if self.schedule.nonnegative else risks).sum())
+        self.eta = self._predictors(self.Z)
+        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z)
+        if not np.isfinite(self.eta).all() or (self.held_eta is not None and not np.isfinite(self.held_eta).all()):
+            return False
+        loss = self.units.family.loss_terms(self.y[:, None], self.eta)[0]
+        self.history["train_loss"].append(float((weights * loss).sum() / weights.sum()))
+        if self.held_eta is not None:
+            self.history["held_loss"].append(float(self.objective.held_loss(self.held_eta)))
+        return True
+
+    @property
+    def plausible(self) -> bool:
+        """Whether all prices are in the range that means can have."""
+        low, high = self.bounds
+        every = [self.eta] if self.held_eta is None else [self.eta, self.held_eta]
+        return all(bool((eta >= low).all() and (eta <= high).all()) for eta in every)
+
+
 def train_nets(
     nets: Nets,
     units: Units,
     schedule: Schedule,
-    X: npt.NDArray[Any],
-    y: Array,
+    train: tuple[npt.NDArray[Any], Array],
     held_X: npt.NDArray[Any] | None,
     objective: Objective,
     rng: np.random.Generator,
     rounds: int | None = None,
 ) -> Trained:
-    """Train nets of K groups together.
+    """Train the nets of K groups together.
 
     Parameters
     ----------
@@ -203,7 +304,7 @@ def train_nets(
         Where to start.
     units : Units
     schedule : Schedule
-    X, y : arrays of shape (n, features) and (n,)
+    train : tuple of arrays X (n, features) and y (n,)
         Rows to learn from.
     held_X : array of shape (m, features) or None
         Rows that decide when to stop.
@@ -212,88 +313,25 @@ def train_nets(
     rng : Generator
         Draws the mini-batches; no other source of chance is used.
     rounds : int, optional
-        Train so many epochs and return the last; by default the best by held-out loss.
+        Train so many epochs and keep the last; by default that with the least held-out loss.
 
     Notes
     -----
-    The prices of an epoch are those of a running average of the weights over the last steps, which is what the
-    objective sees and what is returned: it does for the noise of mini-batches what a smaller step would, at once.
+    The prices of an epoch are those of a running average of the weights over the last steps: it is what the
+    objective sees and what is kept, and takes the noise of the mini-batches out of both.
     """
-    torch = import_torch()
-    device = _device(torch, schedule.device)
-    leaves, loss_of = _Leaves(nets, torch, device), torch_loss(units.family)
-    values = [value.clone().requires_grad_() for value in leaves.values]
-    average = leaves.values
-    optimiser = torch.optim.AdamW(values, lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True)
-
-    def tensor(array: npt.NDArray[Any]) -> Tensor:
-        return torch.tensor(np.asarray(array), dtype=torch.float32, device=device)
-
-    def predictors(Z: Tensor) -> Array:
-        with torch.no_grad():
-            outputs = [leaves.output(average, part).cpu().numpy() for part in Z.split(65_536)]
-        return units.predictor(np.concatenate(outputs).astype(float))
-
-    unit_y = units.outcome(y)
-    Z, held_Z = tensor(nets.standardise(X)), None if held_X is None else tensor(nets.standardise(held_X))
-    target, floor = tensor(unit_y), tensor(units.saturated(unit_y))
-    low, high = units.bounds(y)
-    steps = math.ceil(len(y) / schedule.batch_size)
-    rates = schedule.rates(steps)
-    history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}
-    best: tuple[float, int, list[Tensor]] | None = None
-    eta, done = predictors(Z), 0
+    training = _Training(nets, units, schedule, train, held_X, objective)
+    choose = rounds is None and held_X is not None
+    best, kept, values = math.inf, 0, None
     for epoch in range(1, (rounds or schedule.max_epochs) + 1):
-        weights = objective.weights(eta)  # (n, K)
-        if not np.isfinite(weights).all():
+        if not training.epoch(rng):
             break
-        share = tensor(weights / np.maximum(np.abs(weights).mean(axis=0), np.finfo(float).tiny))
-        order = torch.from_numpy(rng.permutation(len(y))).to(device)
-        batches = zip(*(values.tensor_split(steps) for values in (Z[order], target[order], share[order], floor[order])))
-        for batch_Z, batch_y, batch_share, batch_floor in batches:
-            for group in optimiser.param_groups:
-                group["lr"] = next(rates, 0.0)
-            risk = loss_of(batch_y[:, None], leaves.output(values, batch_Z) + units.offset)
-            risks = (batch_share * (risk - batch_floor[:, None])).mean(dim=0)  # (K,)
-            if schedule.nonnegative:
-                risks = risks.abs()
-            optimiser.zero_grad()
-            risks.sum().backward()
-            for value in values:
-                value.grad.mul_((_CLIP / value.grad.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0))
-            optimiser.step()
-            done += 1
-            with torch.no_grad():
-                for slow, value in zip(average, values, strict=True):
-                    slow.lerp_(value, max(1 - schedule.averaging, 1 / (done + 1)))
-        eta = predictors(Z)
-        held_eta = None if held_Z is None else predictors(held_Z)
-        if not np.isfinite(eta).all() or (held_eta is not None and not np.isfinite(held_eta).all()):
+        held_loss = training.history["held_loss"][-1] if choose else -math.inf
+        if training.plausible and (held_loss < best or not choose):
+            best, kept = held_loss, epoch
+            values = [value.clone() for value in training.adam.average]
+        elif not choose:
+            kept, values = 0, None  # a price of the last epoch is wanted, and it is not plausible
+        elif epoch - kept >= schedule.patience:
             break
-        losses = units.family.loss_terms(y[:, None], eta)[0]
-        history["train_loss"].append(float((weights * losses).sum() / weights.sum()))
-        every = eta if held_eta is None else np.concatenate([eta, held_eta])
-        plausible = bool((every >= low).all() and (every <= high).all())
-        score = -float(epoch)  # the last epoch is the best, unless held-out rows say otherwise
-        if held_eta is not None:
-            held_loss = objective.held_loss(held_eta)
-            history["held_loss"].append(float(held_loss))
-            if rounds is None:
-                score = held_loss
-        if rounds is not None or held_eta is None:
-            best = (score, epoch, [slow.clone() for slow in average]) if plausible else None
-        elif plausible and math.isfinite(score) and (best is None or score < best[0]):
-            best = (score, epoch, [slow.clone() for slow in average])
-        elif (best is not None and epoch - best[1] >= schedule.patience) or (
-            best is None and epoch >= schedule.patience
-        ):
-            break
-    if best is None:
-        return Trained(None, 0, history)
-    return Trained(leaves.to_nets(best[2]), best[1], history)
-
-
-def _device(torch: Any, device: str) -> Any:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    return Trained(None if values is None else training.network.to_nets(values), kept, training.history)
