@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ class NeuralModel(GroupModel):
         How many of the first hidden layers all groups share.
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
-    batch_size : int
-        Rows in a step.
+    batch_size : int or "auto"
+        Rows in a step; "auto" makes 32 steps an epoch, of 32 to 4,096 rows each.
     max_epochs : int
         Most passes over the rows.
     patience : int
@@ -72,8 +72,8 @@ class NeuralModel(GroupModel):
         hidden: tuple[int, ...] = (64, 64),
         activation: str = "relu",
         shared: int = 0,
-        learning_rate: float = 0.01,
-        batch_size: int = 256,
+        learning_rate: float = 0.02,
+        batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 50,
         weight_decay: float = 0.0,
@@ -115,9 +115,11 @@ class NeuralModel(GroupModel):
             raise ValueError(f"Got activation={self.activation!r}, but expected one of {sorted(ACTIVATIONS)}.")
         if not _whole(self.shared, 0) or self.shared > len(hidden):
             raise ValueError(f"Got shared={self.shared!r}, but expected a number of layers from 0 to {len(hidden)}.")
-        for name, least in (("batch_size", 1), ("max_epochs", 1), ("patience", 1), ("replicates", 0)):
+        for name, least in (("max_epochs", 1), ("patience", 1), ("replicates", 0)):
             if not _whole(getattr(self, name), least):
                 raise ValueError(f"Got {name}={getattr(self, name)!r}, but expected an integer >= {least}.")
+        if self.batch_size != "auto" and not _whole(self.batch_size, 1):
+            raise ValueError(f'Got batch_size={self.batch_size!r}, but expected "auto" or an integer >= 1.')
         if not _number(self.learning_rate) or not 0 < self.learning_rate < np.inf:
             raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a finite number > 0.")
         if not _number(self.weight_decay) or not 0 <= self.weight_decay < np.inf:
@@ -178,7 +180,7 @@ class NeuralPrices(GroupPrices):
         if bad:
             raise ValueError(
                 f"Got X with {bad} of {len(X)} rows that the nets cannot price: what they give is far outside the "
-                "range of the outcomes they learned from. Expected rows like those of the fit; check the columns' units."
+                "range of the outcomes they learned from. Expected rows like those of the fit; check the units."
             )
         return np.asarray(eta)
 

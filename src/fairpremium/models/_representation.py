@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +81,8 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         family: str | Family = "normal",
         layers: tuple[int, ...] = (64, 16),
         activation: str = "tanh",
-        learning_rate: float = 0.01,
-        batch_size: int = 256,
+        learning_rate: float = 0.02,
+        batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 50,
         weight_decay: float = 0.0,

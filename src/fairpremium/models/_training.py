@@ -22,6 +22,7 @@ Array = npt.NDArray[np.float64]
 Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height
+_AUTO_BATCH = (32, 4096, 32)  # rows in a mini-batch, at least and at most, and mini-batches in an epoch
 _CLIP = 1.0  # longest gradient of a group
 
 
@@ -91,12 +92,19 @@ class Schedule:
 
     learning_rate: float
     weight_decay: float
-    batch_size: int
+    batch_size: int | str
     max_epochs: int
     patience: int
     averaging: float
     nonnegative: bool
     device: str
+
+    def steps(self, rows: int) -> int:
+        """Compute the number of mini-batches of equal size in an epoch."""
+        if isinstance(self.batch_size, str):
+            least, most, steps = _AUTO_BATCH
+            return math.ceil(rows / min(max(rows / steps, least), most))
+        return math.ceil(rows / self.batch_size)
 
     def rate(self, step: int, steps: int) -> float:
         """Compute the learning rate of a step: a short rise, then half a cosine over `max_epochs` of `steps` steps."""
@@ -229,14 +237,12 @@ class _Training:
         objective: Objective,
     ):
         torch = self.torch = import_torch()
-        self.device = torch.device(
-            schedule.device if schedule.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        )
+        self.device = _device(torch, schedule.device)
         X, self.y = train
         self.units, self.schedule, self.objective = units, schedule, objective
         self.network = _Network(nets, torch, self.device)
         self.loss = torch_loss(units.family)
-        self.steps = math.ceil(len(self.y) / schedule.batch_size)
+        self.steps = schedule.steps(len(self.y))
         self.adam = _Adam(self.network.values, schedule, self.steps, torch)
         unit_y = units.outcome(self.y)
         self.Z, self.held_Z = self._tensor(nets.standardise(X)), None
@@ -284,6 +290,20 @@ class _Training:
         low, high = self.bounds
         every = [self.eta] if self.held_eta is None else [self.eta, self.held_eta]
         return all(bool((eta >= low).all() and (eta <= high).all()) for eta in every)
+
+
+def _device(torch: Any, name: str) -> Any:
+    """Find a device by name, and try it."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f'Got device={name!r}, which torch cannot use here; expected "auto", "cpu", or "cuda" where there is one.'
+        ) from error
+    return device
 
 
 def train_nets(
