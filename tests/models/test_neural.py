@@ -42,7 +42,13 @@ class Fixed:
 
 
 class Mixture:
-    """Responsibilities under a normal law: T[s, k] q_k(c) N(y; eta_k, phi) with c a class of rows."""
+    """Responsibilities under a normal law: T[s, k] q_k(c) N(y; eta_k, phi)^heat with c a class of rows.
+
+    The heat rises from 0 to 1: nets learn the groups' shapes from the reports before the outcomes tell groups apart.
+    Without, rows at the edge of the age band go to the wrong group for good (error 18 in place of 8).
+    """
+
+    ramp = 30
 
     signed = False
 
@@ -50,10 +56,11 @@ class Mixture:
         self.T, self.train, self.held, self.cls, self.held_cls = T, train, held, cls, held_cls
         K = T.shape[1]
         self.q, self.phi = np.full((cls.max() + 1, K), 1 / K), float(np.var(train.y))
+        self.epoch = 0
 
     def joint(self, rows, cls, eta):
         density = np.exp(-((rows.y[:, None] - eta) ** 2) / (2 * self.phi)) / np.sqrt(self.phi)
-        return self.T[rows.report] * self.q[cls] * density + 1e-300
+        return self.T[rows.report] * self.q[cls] * density ** min(1.0, self.epoch / self.ramp) + 1e-300
 
     def weights(self, eta):
         for _ in range(2):  # propensity and variance of the current prices, then their responsibilities
@@ -61,9 +68,12 @@ class Mixture:
             r = joint / joint.sum(axis=1, keepdims=True)
             self.q = np.array([r[self.cls == c].mean(axis=0) for c in range(len(self.q))])
             self.phi = float((r * (self.train.y[:, None] - eta) ** 2).sum() / len(r))
+        self.epoch += 1
         return r
 
     def held_loss(self, eta):
+        if self.epoch < self.ramp:
+            return float(1e6 - self.epoch)  # not yet the law that counts
         return float(-np.log(self.joint(self.held, self.held_cls, eta).sum(axis=1)).mean())
 
 
@@ -280,16 +290,14 @@ def fit_weights(model, rows, held, W, signed=False, seed=0):
     return learner(model, Normal(), rows).fit(train, test, objective, 2, np.random.default_rng(seed))
 
 
-def test_with_the_true_attribute_default_nets_are_close_and_the_papers_less_so():
+def test_with_the_true_attribute_default_nets_are_close():
     rows, held, _, error = portfolio(0)
-    W = np.eye(2)[rows.report]
-    assert error(fit_weights(NeuralModel(), rows, held, W)) < 11  # 10 seeds: 4.5 to 9
-    assert 12 < error(fit_weights(NeuralModel.paper(), rows, held, W)) < 45
+    assert error(fit_weights(NeuralModel(), rows, held, np.eye(2)[rows.report])) < 9  # over seeds 5.4, sd 0.3
 
 
 def test_signed_weights_and_responsibilities_undo_the_noise():
     rows, held, T, error = portfolio(1, keep=0.8)
-    model = NeuralModel()
+    model = NeuralModel(max_epochs=100)
     naive = error(fit_weights(model, rows, held, np.eye(2)[rows.report]))
     inverse = error(fit_weights(model, rows, held, np.linalg.inv(T).T[rows.report], signed=True))
     smoker = rows.X[:, 1].astype(int)
@@ -298,7 +306,7 @@ def test_signed_weights_and_responsibilities_undo_the_noise():
     likelihood = error(learner(model, Normal(), rows).fit(train, test, mixture, 2, np.random.default_rng(0)))
     assert naive > 40
     assert inverse < 0.75 * naive
-    assert likelihood < 0.6 * naive
+    assert likelihood < 0.35 * naive
 
 
 # ---- the safeguard, and prices that explode

@@ -145,7 +145,8 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: Any) -> Array:
         """Compute the unaware price u(x) that the net was trained to give."""
-        return self._family.link.mean_of(self._prices.predictor(self._matrix(X))[:, 0])
+        matrix = self._matrix(X)
+        return self._family.link.mean_of(self._prices.predictor(matrix)[:, 0])
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Return the names of the columns: z0, z1, ..."""
