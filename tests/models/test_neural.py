@@ -190,7 +190,7 @@ def test_constant_columns_have_no_effect_and_rare_levels_no_leverage():
 
 def test_groups_trained_together_are_the_groups_trained_alone():
     rows, W, _ = small(K=3)
-    model = NeuralModel(hidden=(8, 8), max_epochs=8)
+    model = NeuralModel(hidden=(8, 8), shared=0, max_epochs=8)
     together = learner(model, Normal(), rows).fit(rows, None, Fixed(Normal(), rows, W), 3, np.random.default_rng(5))
     for k in range(3):
         alone = Fixed(Normal(), rows, W[:, [k]])
@@ -244,7 +244,7 @@ def test_it_starts_from_nets_of_the_same_architecture_and_ignores_others():
     objective = Fixed(Normal(), rows, W)
     first = learner(model, Normal(), rows).fit(rows, None, Fixed(Normal(), rows, ones), 1, np.random.default_rng(0))
     still = learner(clone(model).set_params(learning_rate=1e-12), Normal(), rows)
-    for start in (first, replace(first, nets=first.nets.spread_to(2, 0))):
+    for start in (first, replace(first, nets=first.nets.spread_to(2, 1))):
         prices = still.fit(rows, None, objective, 2, np.random.default_rng(1), start=start, rounds=1)
         np.testing.assert_allclose(prices.predictor(rows.X), np.repeat(first.predictor(rows.X), 2, axis=1), atol=1e-5)
     other = learner(clone(model).set_params(hidden=(4,)), Normal(), rows)
@@ -530,6 +530,6 @@ def test_an_unknown_device_is_refused():
 
 def test_the_papers_architecture_is_a_preset():
     model = NeuralModel.paper(max_epochs=7)
-    assert (model.hidden, model.max_epochs) == ((5, 5, 5), 7)
+    assert (model.hidden, model.shared, model.max_epochs) == ((5, 5, 5), 0, 7)
     assert clone(model).get_params() == model.get_params()
     assert NeuralModel().hidden == (64, 64)

@@ -29,11 +29,12 @@ class NeuralModel(GroupModel):
     activation : {"relu", "tanh"}
         Of the hidden layers.
     shared : int
-        How many of the first hidden layers all groups share.
+        How many of the first hidden layers all groups share: one helps signed weights and the likelihood, whose groups
+        are told apart slowly, and costs nothing where the groups are known.
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
     batch_size : int or "auto"
-        Rows in a step; "auto" makes 32 steps an epoch, of 32 to 4,096 rows each.
+        Rows in a step; "auto" makes 32 steps an epoch, of 32 to 256 rows each (and more steps where that is not enough).
     max_epochs : int
         Most passes over the rows.
     patience : int
@@ -71,7 +72,7 @@ class NeuralModel(GroupModel):
         self,
         hidden: tuple[int, ...] = (64, 64),
         activation: str = "relu",
-        shared: int = 0,
+        shared: int = 1,
         learning_rate: float = 0.02,
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
@@ -104,7 +105,7 @@ class NeuralModel(GroupModel):
         **settings
             Other settings; the paper states none.
         """
-        return cls(hidden=(5, 5, 5), **settings)
+        return cls(**{"hidden": (5, 5, 5), "shared": 0, **settings})
 
     def check(self) -> None:
         """Raise if a setting is out of range."""

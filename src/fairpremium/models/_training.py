@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height
-_AUTO_BATCH = (32, 4096, 32)  # rows in a mini-batch, at least and at most, and mini-batches in an epoch
+_AUTO_BATCH = (32, 256, 32)  # rows in a mini-batch, at least and at most, and mini-batches in an epoch
 _CLIP = 1.0  # longest gradient of a group
 
 
@@ -182,7 +182,8 @@ class _Network:
         for W, b in hidden:
             h = self.sigma(self.torch.baddbmm(b, h.expand(len(W), -1, -1), W))
         W, b = last
-        return self.torch.baddbmm(b, h.expand(len(W), -1, -1), W)[:, :, 0].T
+        # one column: a sum of products is faster than a matrix product
+        return ((h * W.transpose(1, 2)).sum(dim=2) + b[:, 0]).T
 
     def to_nets(self, values: list[Tensor]) -> Nets:
         """Return the nets as arrays."""
@@ -238,6 +239,7 @@ class _Training:
     ):
         torch = self.torch = import_torch()
         self.device = _device(torch, schedule.device)
+        self.block = 2048 if self.device.type == "cpu" else 262_144  # rows priced at a time: what a cache holds
         X, self.y = train
         self.units, self.schedule, self.objective = units, schedule, objective
         self.network = _Network(nets, torch, self.device)
@@ -259,7 +261,7 @@ class _Training:
 
     def _predictors(self, Z: Tensor) -> Array:
         with self.torch.no_grad():
-            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(65_536)]
+            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(self.block)]
         return self.units.predictor(np.concatenate(parts).astype(float))
 
     def epoch(self, rng: np.random.Generator) -> bool:
