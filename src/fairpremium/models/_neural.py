@@ -34,7 +34,7 @@ class NeuralModel(GroupModel):
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
     batch_size : int or "auto"
-        Rows in a step; "auto" makes 32 steps an epoch, of 32 to 256 rows each (and more steps where that is not enough).
+        Rows in a step; "auto" takes a thirty-second of the rows, but 32 at least and 256 at most.
     max_epochs : int
         Most passes over the rows.
     patience : int
