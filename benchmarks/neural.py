@@ -5,8 +5,9 @@
 Speed: K = 4 nets of 64 and 64 units on the same rows for the same epochs, trained together (batched products, one
 optimiser) and one after the other; the best time of several runs, processor time on the CPU with one thread and wall
 time on a GPU, where there is one. Error: root mean square error of mu(x, d) over the paper's portfolio (5,000 rows, raw
-age and smoker), nets trained on four fifths of the rows and stopped by the rest; mean over the seeds with its standard error. `inverse`
-has signed weights; `likelihood` has the responsibilities of a normal law whose weight rises from 0 to 1 over 60 epochs.
+age and smoker), nets trained on four fifths of the rows and stopped by the rest; mean over the seeds with its standard
+error. `inverse` has signed weights; `likelihood` has the responsibilities of a normal law whose weight rises from 0 to 1
+over 60 epochs.
 """
 
 from __future__ import annotations
