@@ -466,7 +466,7 @@ def _add_channel_error(
     def stacked(pi: float) -> Array:
         channel = RandomizedResponse(groups, keep=pi)
         at_pi = Noise(channel.matrix, pad_missing(channel.inverse), groups)
-        near = chosen.refit(at_pi)
+        near = chosen.refit(at_pi).fit
         H = portfolio_means(near)[0]
         return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
 
