@@ -73,7 +73,7 @@ class BoostedModel(GroupModel):
         patience: int = 30,
         monotone: Mapping[str, int] | None = None,
         categorical: bool = True,
-        replicates: int = 20,
+        replicates: int = 10,
         params: Mapping[str, Any] | None = None,
     ):
         self.max_rounds = max_rounds
