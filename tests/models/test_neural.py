@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Bernoulli, Gamma, NegativeBinomial, Normal, Poisson, Tweedie
 from fairpremium.models import Design, NeuralModel, NeuralPrices
+from fairpremium.models._groups import Start
 from fairpremium.models._nets import Nets
 from fairpremium.models._training import Units, _Network, torch_loss
 from fairpremium.portfolios import zhang_liu_shi_2025
@@ -77,8 +78,24 @@ class Mixture:
         return float(-np.log(self.joint(self.held, self.held_cls, eta).sum(axis=1)).mean())
 
 
-def learner(model, family, rows):
-    return model.learner(Design.learn(rows.X), family)
+@dataclass
+class Fitted:
+    """Prices that build on a constant."""
+
+    prices: NeuralPrices
+    center: float
+
+    def predictor(self, X):
+        return self.prices.predictor(X, np.full((len(X), self.prices.nets.groups), self.center))
+
+
+def fit(model, rows, objective, held=None, seed=0, like=None, family=None, K=2):
+    """Train nets on top of the mean."""
+    family = family or Normal()
+    center = float(family.link.predictor(np.average(rows.y, weights=rows.weight)))
+    start = Start(np.full((len(rows), K), center), np.full((0 if held is None else len(held), K), center))
+    learner = model.learner(Design.learn(rows.X), family)
+    return Fitted(learner.fit(rows, held, objective, start, np.random.default_rng(seed), like=like), center)
 
 
 def small(seed=0, n=600, K=2, family=None):
@@ -130,16 +147,18 @@ def test_prices_follow_the_currency(family):
     prices = []
     for factor in (1.0, 1e6):
         scaled = replace(rows, y=rows.y * factor)
-        fit = learner(model, family, scaled).fit(scaled, None, Fixed(family, scaled, W), 2, np.random.default_rng(0))
-        prices.append(family.link.mean_of(fit.predictor(rows.X)))
+        found = fit(model, scaled, Fixed(family, scaled, W), family=family)
+        prices.append(family.link.mean_of(found.predictor(rows.X)))
     np.testing.assert_allclose(prices[1], 1e6 * prices[0], rtol=2e-4)
 
 
 def test_an_outcome_without_a_mean_in_the_domain_is_refused():
     rows, W, _ = small(family=Poisson())
     rows = replace(rows, y=np.zeros(len(rows)))
+    learner = NeuralModel().learner(Design.learn(rows.X), Poisson())
+    start = Start(np.zeros((len(rows), 2)), np.zeros((0, 2)))
     with pytest.raises(ValueError, match="are all outcomes zero"):
-        learner(NeuralModel(), Poisson(), rows).fit(rows, None, Fixed(Poisson(), rows, W), 2, np.random.default_rng(0))
+        learner.fit(rows, None, Fixed(Poisson(), rows, W), start, np.random.default_rng(0))
 
 
 # ---- nets as arrays
@@ -191,10 +210,9 @@ def test_constant_columns_have_no_effect_and_rare_levels_no_leverage():
 def test_groups_trained_together_are_the_groups_trained_alone():
     rows, W, _ = small(K=3)
     model = NeuralModel(hidden=(8, 8), shared=0, max_epochs=8)
-    together = learner(model, Normal(), rows).fit(rows, None, Fixed(Normal(), rows, W), 3, np.random.default_rng(5))
+    together = fit(model, rows, Fixed(Normal(), rows, W), K=3)
     for k in range(3):
-        alone = Fixed(Normal(), rows, W[:, [k]])
-        one = learner(model, Normal(), rows).fit(rows, None, alone, 1, np.random.default_rng(5))
+        one = fit(model, rows, Fixed(Normal(), rows, W[:, [k]]), K=1)
         np.testing.assert_allclose(together.predictor(rows.X)[:, k], one.predictor(rows.X)[:, 0], atol=2e-4)
 
 
@@ -203,54 +221,65 @@ def test_a_seed_fixes_the_prices_and_global_state_is_left_alone():
     model = NeuralModel(hidden=(8,), max_epochs=3)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
 
-    def fit(seed):
-        prices = learner(model, Normal(), rows).fit(
-            rows, None, Fixed(Normal(), rows, W), 2, np.random.default_rng(seed)
-        )
-        return prices.predictor(rows.X)
+    def prices(seed):
+        return fit(model, rows, Fixed(Normal(), rows, W), seed=seed).predictor(rows.X)
 
-    np.testing.assert_array_equal(fit(1), fit(1))
-    assert np.abs(fit(1) - fit(2)).max() > 1e-3
+    np.testing.assert_array_equal(prices(1), prices(1))
+    assert np.abs(prices(1) - prices(2)).max() > 1e-3
     assert torch.equal(state, torch.get_rng_state())
     assert threads == torch.get_num_threads()
     assert torch.is_grad_enabled()
 
 
-def held_fit(model, seed=0, rounds=None, **settings):
+def held_fit(model, like=None):
     rows, W, _ = small(n=300)
     train, held = rows.take(np.arange(100)), rows.take(np.arange(100, 300))
     objective = Fixed(Normal(), train, W[:100], held, W[100:])
-    rng = np.random.default_rng(seed)
-    return learner(model, Normal(), rows).fit(train, held, objective, 2, rng, rounds=rounds), objective, held
+    return fit(model, train, objective, held, like=like), objective, held
 
 
 def test_the_best_epoch_is_kept_and_its_number_reproduces_it():
     model = NeuralModel(hidden=(64, 64), batch_size=20, max_epochs=60, patience=10)
-    prices, objective, held = held_fit(model)
-    curve = prices.history["held_loss"]
+    found, objective, held = held_fit(model)
+    prices, curve = found.prices, found.prices.history["held_loss"]
     assert prices.rounds == int(np.argmin(curve)) + 1
     assert len(curve) == len(prices.history["train_loss"]) == prices.rounds + 10 < 60  # stopped by patience
     assert len(objective.calls) == len(curve)  # asked once an epoch
-    assert objective.held_loss(prices.predictor(held.X)) == pytest.approx(min(curve), rel=1e-5)
-    again, _, _ = held_fit(model, rounds=prices.rounds)
-    np.testing.assert_array_equal(again.predictor(held.X), prices.predictor(held.X))
-    assert again.rounds == prices.rounds
+    assert objective.held_loss(found.predictor(held.X)) == pytest.approx(min(curve), rel=1e-5)
+    again, _, _ = held_fit(model, like=prices)
+    np.testing.assert_array_equal(again.predictor(held.X), found.predictor(held.X))
+    assert again.prices.rounds == prices.rounds
 
 
-def test_it_starts_from_nets_of_the_same_architecture_and_ignores_others():
-    rows, W, _ = small()
-    ones = np.ones((len(rows), 1))
-    model = NeuralModel(hidden=(8,), max_epochs=20)
-    objective = Fixed(Normal(), rows, W)
-    first = learner(model, Normal(), rows).fit(rows, None, Fixed(Normal(), rows, ones), 1, np.random.default_rng(0))
-    still = learner(clone(model).set_params(learning_rate=1e-12), Normal(), rows)
-    for start in (first, replace(first, nets=first.nets.spread_to(2, 1))):
-        prices = still.fit(rows, None, objective, 2, np.random.default_rng(1), start=start, rounds=1)
-        np.testing.assert_allclose(prices.predictor(rows.X), np.repeat(first.predictor(rows.X), 2, axis=1), atol=1e-5)
-    other = learner(clone(model).set_params(hidden=(4,)), Normal(), rows)
-    plain = other.fit(rows, None, objective, 2, np.random.default_rng(1))
-    ignored = other.fit(rows, None, objective, 2, np.random.default_rng(1), start=first)
-    np.testing.assert_array_equal(plain.predictor(rows.X), ignored.predictor(rows.X))
+def test_the_start_is_kept_where_nothing_helps():
+    rng = np.random.default_rng(0)
+    rows = Rows(rng.normal(size=(60, 5)), rng.normal(size=60), None, np.zeros(60, dtype=int))
+    W = np.ones((60, 1))
+    train, held = rows.take(np.arange(40)), rows.take(np.arange(40, 60))
+    truth = np.zeros((60, 1))
+    objective = Fixed(Normal(), train, W[:40], held, W[40:])
+    objective.held_loss = lambda eta: float(np.abs(eta).max())
+    learner = NeuralModel(patience=3).learner(Design.learn(rows.X), Normal())
+    prices = learner.fit(train, held, objective, Start(truth[:40], truth[40:]), rng)
+    assert prices.rounds == 0
+    np.testing.assert_array_equal(prices.predictor(rows.X, truth + 3.0), truth + 3.0)
+    again = learner.fit(rows, None, Fixed(Normal(), rows, W), Start(truth, truth[:0]), rng, like=prices)
+    assert again.rounds == 0
+    np.testing.assert_array_equal(again.predictor(rows.X, truth), truth)
+    assert NeuralPrices.from_dict(again.to_dict()).rounds == 0
+
+
+@names
+def test_prices_build_on_the_start(family):
+    """Nets on top of the true predictor have nothing to add; on top of its negative they have to undo it."""
+    rows, W, mu = small(family=family, n=2000)
+    truth = np.repeat(family.link.predictor(mu)[:, None], 2, axis=1)
+    learner = NeuralModel(hidden=(16,), max_epochs=30).learner(Design.learn(rows.X), family)
+    objective = Fixed(family, rows, W * rows.weight[:, None])
+    for start in (truth, -truth):
+        prices = learner.fit(rows, None, objective, Start(start, start[:0]), np.random.default_rng(0))
+        gap = ((family.link.mean_of(prices.predictor(rows.X, start)) - mu[:, None]) * W).sum(axis=1)
+        assert np.sqrt(np.mean(gap**2)) < 0.6 * mu.std()
 
 
 @names
@@ -258,9 +287,9 @@ def test_every_family_comes_close_to_its_truth(family):
     rows, W, _ = small(family=family, n=4000)
     model = NeuralModel(hidden=(16,), max_epochs=25)
     objective = Fixed(family, rows, W * rows.weight[:, None])
-    prices = learner(model, family, rows).fit(rows, None, objective, 2, np.random.default_rng(0))
+    found = fit(model, rows, objective, family=family)
     fresh, fresh_W, mu = small(seed=1, family=family, n=20_000)
-    fitted = (family.link.mean_of(prices.predictor(fresh.X)) * fresh_W).sum(axis=1)
+    fitted = (family.link.mean_of(found.predictor(fresh.X)) * fresh_W).sum(axis=1)
     gap = np.sqrt(np.mean((fitted - mu) ** 2))
     assert gap < 0.45 * mu.std(), (gap, mu.std())  # one price for all has 1
 
@@ -277,8 +306,8 @@ def portfolio(seed, keep=1.0, n=5000):
     rows = Rows(p.X.astype(float).to_numpy(), p.y, None, S)
     held = np.arange(n) < n // 5
 
-    def error(prices):
-        gap = prices.predictor(rows.X) - p.truth.means(p.X)
+    def error(found):
+        gap = found.predictor(rows.X) - p.truth.means(p.X)
         return float(np.sqrt(np.mean(gap[np.arange(n), D] ** 2)))
 
     return rows, held, T, error
@@ -286,8 +315,7 @@ def portfolio(seed, keep=1.0, n=5000):
 
 def fit_weights(model, rows, held, W, signed=False, seed=0):
     train, test = rows.take(~held), rows.take(held)
-    objective = Fixed(Normal(), train, W[~held], test, W[held], signed)
-    return learner(model, Normal(), rows).fit(train, test, objective, 2, np.random.default_rng(seed))
+    return fit(model, train, Fixed(Normal(), train, W[~held], test, W[held], signed), test, seed)
 
 
 def test_with_the_true_attribute_default_nets_are_close():
@@ -303,7 +331,7 @@ def test_signed_weights_and_responsibilities_undo_the_noise():
     smoker = rows.X[:, 1].astype(int)
     train, test = rows.take(~held), rows.take(held)
     mixture = Mixture(T, train, test, smoker[~held], smoker[held])
-    likelihood = error(learner(model, Normal(), rows).fit(train, test, mixture, 2, np.random.default_rng(0)))
+    likelihood = error(fit(model, train, mixture, test))
     assert naive > 40
     assert inverse < 0.75 * naive
     assert likelihood < 0.35 * naive
@@ -322,16 +350,14 @@ def test_the_safeguard_keeps_the_estimated_risk_from_falling_below_zero():
         model = NeuralModel(nonnegative=nonnegative, max_epochs=60, batch_size=300, averaging=0.0)
         objective = Fixed(Normal(), rows, W, signed=True)
         with suppress(RiskUnboundedError):
-            learner(model, Normal(), rows).fit(rows, None, objective, 2, np.random.default_rng(0))
+            fit(model, rows, objective)
         gaps = [0.5 * (rows.y[:, None] - eta) ** 2 for eta in objective.calls]  # of each epoch
         least.append(min((W * gap).mean(axis=0).min() for gap in gaps))
     assert least[0] < -1.0
     assert least[1] > -0.1
     # where weights are not negative it never acts
     safe, plain = (
-        learner(NeuralModel(nonnegative=on, hidden=(8,), max_epochs=5), Normal(), rows).fit(
-            rows, None, Fixed(Normal(), rows, np.abs(W)), 2, np.random.default_rng(0)
-        )
+        fit(NeuralModel(nonnegative=on, hidden=(8,), max_epochs=5), rows, Fixed(Normal(), rows, np.abs(W)))
         for on in (True, False)
     )
     np.testing.assert_allclose(safe.predictor(rows.X), plain.predictor(rows.X), atol=1e-5)
@@ -341,12 +367,10 @@ def test_a_risk_without_a_minimum_is_refused_with_what_helps():
     rows, W, _ = small(n=200)
     W = np.where(W > 0, W, -2.0)  # every group's weights sum to less than zero
     model = NeuralModel(max_epochs=150, patience=150)
-    fit = learner(model, Normal(), rows).fit
     with pytest.raises(RiskUnboundedError, match=r"posterior.*nonnegative=True"):
-        fit(rows, None, Fixed(Normal(), rows, W, signed=True), 2, np.random.default_rng(0))
-    wild = learner(NeuralModel(learning_rate=1e6, max_epochs=2), Normal(), rows)
+        fit(model, rows, Fixed(Normal(), rows, W, signed=True))
     with pytest.raises(ConvergenceError, match="learning_rate"):
-        wild.fit(rows, None, Fixed(Normal(), rows, np.abs(W)), 2, np.random.default_rng(0))
+        fit(NeuralModel(learning_rate=1e6, max_epochs=2), rows, Fixed(Normal(), rows, np.abs(W)))
 
 
 def test_epochs_that_leave_the_range_are_not_kept():
@@ -356,10 +380,10 @@ def test_epochs_that_leave_the_range_are_not_kept():
     objective = Fixed(Normal(), train, W[:200], held, np.abs(W[200:]), signed=True)
     objective.held_loss = lambda eta: -float(np.abs(eta).max())  # a held-out loss that likes explosions
     model = NeuralModel(max_epochs=150, patience=150)
-    prices = learner(model, Normal(), rows).fit(train, held, objective, 2, np.random.default_rng(0))
+    found = fit(model, train, objective, held)
     width = np.ptp(train.y)
-    assert np.abs(prices.predictor(rows.X)).max() <= np.abs(train.y).max() + width
-    assert prices.rounds < 150
+    assert np.abs(found.predictor(rows.X)).max() <= np.abs(train.y).max() + width
+    assert 0 < found.prices.rounds < 150
 
 
 @pytest.mark.parametrize("family", [Normal(), Poisson(), Bernoulli()], ids=lambda f: f.name)
@@ -381,12 +405,12 @@ def test_prices_are_finite_or_refused(family, keep, share):
         objective = Fixed(family, train, W[:200], held, W[200:], signed=True)
         model = NeuralModel(max_epochs=40, batch_size=50, patience=20, learning_rate=0.03)
         try:
-            prices = learner(model, family, rows).fit(train, held, objective, 2, rng)
+            found = fit(model, train, objective, held, seed, family=family)
         except FairPremiumError:
             continue
-        price = family.link.mean_of(prices.predictor(X))
+        price = family.link.mean_of(found.predictor(X))
         assert np.isfinite(price).all()
-        low, high = family.link.mean_of(np.array(prices.bounds))
+        low, high = family.link.mean_of(np.array(found.prices.bounds))
         assert low <= price.min() and price.max() <= high  # noqa: PT018
 
 
@@ -397,13 +421,14 @@ def test_prices_are_finite_or_refused(family, keep, share):
 def prices():
     rows, W, _ = small()
     model = NeuralModel(hidden=(4, 3), shared=1, max_epochs=3)
-    return learner(model, Normal(), rows).fit(rows, None, Fixed(Normal(), rows, W), 2, np.random.default_rng(0))
+    return fit(model, rows, Fixed(Normal(), rows, W)).prices
 
 
 def test_prices_go_through_json(prices):
     rows, _, _ = small()
     again = NeuralPrices.from_dict(json.loads(json.dumps(prices.to_dict(), allow_nan=False)))
-    np.testing.assert_array_equal(again.predictor(rows.X), prices.predictor(rows.X))
+    start = np.zeros((len(rows), 2))
+    np.testing.assert_array_equal(again.predictor(rows.X, start), prices.predictor(rows.X, start))
     assert again.to_dict() == prices.to_dict()
     assert (again.rounds, again.history) == (3, prices.history)
 
@@ -418,10 +443,10 @@ def set_in(data, path, value):
 @pytest.mark.parametrize(
     "path, value",
     [
-        (("rounds",), 0),
+        (("rounds",), -1),
         (("rounds",), True),
-        (("center",), None),
-        (("center",), float("nan")),
+        (("scale",), None),
+        (("scale",), float("nan")),
         (("scale",), 0.0),
         (("bounds",), [1.0]),
         (("bounds",), [2.0, 1.0]),
@@ -448,10 +473,10 @@ def test_damaged_prices_are_refused(prices, path, value):
 
 def test_rows_far_from_the_fit_and_of_other_columns_are_refused(prices):
     with pytest.raises(ValueError, match="1 of 2 rows that the nets cannot price"):
-        prices.predictor(np.array([[0.5, 7.0], [1e9, 7.0]]))
+        prices.predictor(np.array([[0.5, 7.0], [1e9, 7.0]]), np.zeros((2, 2)))
     with pytest.raises(ValueError, match="3 features"):
-        prices.predictor(np.zeros((2, 3)))
-    assert prices.predictor(np.zeros((0, 2))).shape == (0, 2)
+        prices.predictor(np.zeros((2, 3)), np.zeros((2, 2)))
+    assert prices.predictor(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)
 
 
 def test_only_training_needs_torch(prices):
@@ -467,12 +492,14 @@ def test_only_training_needs_torch(prices):
         "from fairpremium.errors import MissingExtraError\n"
         "from fairpremium.families import Normal\n"
         "from fairpremium.models import Design, NeuralModel, NeuralPrices\n"
+        "from fairpremium.models._groups import Start\n"
         "prices = NeuralPrices.from_dict(json.load(sys.stdin))\n"
         "X = np.array([[0.5, 7.0], [-1.0, 7.0]])\n"
-        "print(json.dumps(prices.predictor(X).tolist()))\n"
+        "print(json.dumps(prices.predictor(X, np.zeros((2, 2))).tolist()))\n"
         "try:\n"
         "    NeuralModel().learner(Design.learn(X), Normal()).fit(\n"
-        "        Rows(X, np.array([1.0, 2.0]), None, np.zeros(2, int)), None, None, 1, np.random.default_rng(0))\n"
+        "        Rows(X, np.array([1.0, 2.0]), None, np.zeros(2, int)), None, None,\n"
+        "        Start(np.zeros((2, 1)), np.zeros((0, 1))), np.random.default_rng(0))\n"
         "except MissingExtraError as error:\n"
         "    assert 'fairpremium[neural]' in str(error)\n"
         "else:\n"
@@ -481,7 +508,7 @@ def test_only_training_needs_torch(prices):
     call = [sys.executable, "-c", program]
     done = subprocess.run(call, input=json.dumps(prices.to_dict()), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    expected = prices.predictor(np.array([[0.5, 7.0], [-1.0, 7.0]]))
+    expected = prices.predictor(np.array([[0.5, 7.0], [-1.0, 7.0]]), np.zeros((2, 2)))
     np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-12)
 
 
@@ -523,9 +550,7 @@ def test_settings_out_of_range_are_named(setting):
 def test_an_unknown_device_is_refused():
     rows, W, _ = small(n=50)
     with pytest.raises(ValueError, match=r"device='gpu'.*cpu"):
-        learner(NeuralModel(device="gpu"), Normal(), rows).fit(
-            rows, None, Fixed(Normal(), rows, W), 2, np.random.default_rng(0)
-        )
+        fit(NeuralModel(device="gpu"), rows, Fixed(Normal(), rows, W))
 
 
 def test_the_papers_architecture_is_a_preset():

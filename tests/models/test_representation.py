@@ -13,6 +13,7 @@ import pytest
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -111,7 +112,8 @@ def test_the_unaware_price_is_learned():
     p = zhang_liu_shi_2025(n=5000, rng=1)
     fitted = NeuralRepresentation(random_state=0, max_epochs=60).fit(p.X, p.y)
     error = np.sqrt(np.mean((fitted.predict(p.X) - p.unaware(p.X)) ** 2))
-    assert error < 0.25 * p.unaware(p.X).std()
+    line = LinearRegression().fit(p.X, p.y).predict(p.X)
+    assert error < 0.8 * np.sqrt(np.mean((line - p.unaware(p.X)) ** 2))
     assert fitted.history_["held_loss"][-1] < fitted.history_["held_loss"][0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -61,7 +61,7 @@ class Nets:
         """Draw starting weights, the same for all groups, so that only the data make groups differ.
 
         Hidden weights are normal with variance 2 / inputs (He et al., 2015; 1 / inputs for tanh), biases spread
-        the kinks over the data, and the output layer is small, so that prices start near the mean.
+        the kinks over the data, and the output layer is zero, so that prices start where they are told to.
         """
         X = np.asarray(X, dtype=np.float64)
         center, spread = X.mean(axis=0), X.std(axis=0)
@@ -71,7 +71,7 @@ class Nets:
         weights, biases = [], []
         for layer, (a, b) in enumerate(pairwise(sizes)):
             last = layer == len(hidden)
-            gain = 0.1 if last else np.sqrt(2.0 if activation == "relu" else 1.0)
+            gain = 0.0 if last else np.sqrt(2.0 if activation == "relu" else 1.0)
             W = rng.normal(size=(1, a, b)) * gain / np.sqrt(a)
             c = rng.uniform(-1, 1, size=(1, b)) / np.sqrt(a) * (not last)
             weights.append(W if layer < shared else np.repeat(W, groups, axis=0))
@@ -82,12 +82,6 @@ class Nets:
     def groups(self) -> int:
         """Number of groups K."""
         return len(self.weights[-1])
-
-    @property
-    def architecture(self) -> tuple[object, ...]:
-        """What two nets must have in common for one to start from the other: all but the number of groups."""
-        sizes = (self.weights[0].shape[1], *(W.shape[2] for W in self.weights))
-        return self.activation, sizes
 
     def standardise(self, X: npt.NDArray[Any]) -> Array:
         """Return (x - center) / spread."""
@@ -110,21 +104,6 @@ class Nets:
                 h = sigma(np.matmul(h, W) + b[:, None])
             parts.append(read(h))
         return np.concatenate(parts)
-
-    def spread_to(self, groups: int, shared: int) -> Nets:
-        """Return the nets of `groups` groups that start as copies of this one, with the first layers shared."""
-
-        def copies(layer: int, values: Array) -> Array:
-            wanted = 1 if layer < shared else groups
-            if len(values) == wanted:
-                return values
-            if len(values) > 1:
-                raise ValueError(f"Got nets of {len(values)} groups to start from, but expected 1 or {wanted}.")
-            return np.repeat(values, wanted, axis=0)
-
-        weights = tuple(copies(layer, W) for layer, W in enumerate(self.weights))
-        biases = tuple(copies(layer, b) for layer, b in enumerate(self.biases))
-        return replace(self, weights=weights, biases=biases)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the nets as plain data."""

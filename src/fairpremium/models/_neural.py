@@ -12,7 +12,7 @@ from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective
+from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
 from fairpremium.models._training import Schedule, Units, train_nets
 
@@ -54,8 +54,8 @@ class NeuralModel(GroupModel):
 
     Notes
     -----
-    Inputs are standardised (a constant column has no effect); the net's output is added to the link of the mean
-    outcome, in standard deviations of the outcome for the identity link. All groups start from the same weights.
+    Inputs are standardised (a constant column has no effect); the net's output is added to what prices build on, in
+    standard deviations of the outcome for the identity link. All groups start from the same weights.
     Training on a CPU gives the same prices for the same seed.
 
     References
@@ -67,6 +67,8 @@ class NeuralModel(GroupModel):
 
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
+    judge_parts: ClassVar[int] = 3
+    refit: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -140,16 +142,16 @@ class NeuralModel(GroupModel):
 
 @dataclass(frozen=True)
 class NeuralPrices(GroupPrices):
-    """Trained nets: the linear predictor of group k is center + scale * net_k(x).
+    """Trained nets: the linear predictor of group k is start_k(x) + scale * net_k(x).
 
     Parameters
     ----------
     nets : Nets
-    center, scale : float
+    scale : float
     bounds : tuple of float
         The range that linear predictors did not leave in training.
     rounds : int
-        The epoch that the nets are from.
+        The epoch that the nets are from; 0 if the start was best, and the nets add nothing.
     history : dict of lists
         `train_loss` (mean weighted loss after each epoch) and `held_loss` (empty without held-out rows).
     """
@@ -157,13 +159,12 @@ class NeuralPrices(GroupPrices):
     kind: ClassVar[str] = "neural"
 
     nets: Nets
-    center: float
     scale: float
     bounds: tuple[float, float]
     rounds: int
     history: dict[str, list[float]] = field(default_factory=lambda: {"train_loss": [], "held_loss": []})
 
-    def predictor(self, X: npt.NDArray[Any]) -> Array:
+    def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictors f_k(x), on the scale of the link: shape (n, K).
 
         Raises
@@ -174,7 +175,7 @@ class NeuralPrices(GroupPrices):
         """
         if X.shape[1] != len(self.nets.center):
             raise ValueError(f"Got X with {X.shape[1]} features, but the nets were trained on {len(self.nets.center)}.")
-        eta = self.center + self.scale * self.nets.output(X)
+        eta = start + self.scale * self.nets.output(X)
         low, high = self.bounds
         width = high - low
         bad = int(np.count_nonzero(~((eta >= low - width) & (eta <= high + width)).all(axis=1)))
@@ -189,7 +190,6 @@ class NeuralPrices(GroupPrices):
         """Return the prices as plain data."""
         return {
             "nets": self.nets.to_dict(),
-            "center": self.center,
             "scale": self.scale,
             "bounds": list(self.bounds),
             "rounds": self.rounds,
@@ -199,20 +199,19 @@ class NeuralPrices(GroupPrices):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Build prices from the data of `to_dict`, checking every field."""
-        center = float(check_numbers(data["center"], (), "center"))
         scale = float(check_numbers(data["scale"], (), "scale"))
         low, high = check_numbers(data["bounds"], (2,), "bounds").tolist()
         if scale <= 0 or low >= high:
             raise ValueError(f"Got scale={scale} and bounds {low, high}, but expected a scale > 0 and bounds in order.")
         rounds = data["rounds"]
-        if not _whole(rounds, 1):
-            raise ValueError(f"Got rounds={rounds!r}, but expected an integer >= 1.")
+        if not _whole(rounds, 0):
+            raise ValueError(f"Got rounds={rounds!r}, but expected an integer >= 0.")
         curves = data["history"]
         history = {
             name: check_numbers(curves[name], (len(curves[name]),), name).tolist()
             for name in ("train_loss", "held_loss")
         }
-        return cls(Nets.from_dict(data["nets"]), center, scale, (low, high), rounds, history)
+        return cls(Nets.from_dict(data["nets"]), scale, (low, high), rounds, history)
 
 
 class NeuralLearner(Learner):
@@ -227,16 +226,12 @@ class NeuralLearner(Learner):
         train: Rows,
         held: Rows | None,
         objective: Objective,
-        groups: int,
+        start: Start,
         rng: np.random.Generator,
         *,
-        start: GroupPrices | None = None,
-        rounds: int | None = None,
+        like: GroupPrices | None = None,
     ) -> NeuralPrices:
-        """Train the nets of all groups together.
-
-        `rounds` are epochs. `start` is used if it holds nets of the same architecture: all groups start from its
-        weights, on its scale of inputs and outcomes. Other prices are no place to start from, and are ignored.
+        """Train the nets of all groups together; see `Learner.fit`. Rounds are epochs.
 
         Raises
         ------
@@ -246,17 +241,15 @@ class NeuralLearner(Learner):
             Non-negative weights did.
         """
         model, family = self.model, self.family
-        nets = Nets.draw(train.X, model.hidden, model.activation, model.shared, groups, rng)
+        nets = Nets.draw(train.X, model.hidden, model.activation, model.shared, start.train.shape[1], rng)
         units = Units.learn(train.y, train.weight, family)
-        if isinstance(start, NeuralPrices) and start.nets.architecture == nets.architecture:
-            nets = start.nets.spread_to(groups, model.shared)
-            units = Units(family, start.center, start.scale)
         held_X = None if held is None else held.X
-        trained = train_nets(nets, units, self._schedule(), (train.X, train.y), held_X, objective, rng, rounds)
+        rounds = None if like is None else like.rounds
+        rows = (train.X, train.y)
+        trained = train_nets(nets, units, self._schedule(), rows, held_X, objective, start, rng, rounds)
         if trained.nets is None:
             raise self._diverged(objective)
-        bounds = units.bounds(train.y)
-        return NeuralPrices(trained.nets, units.center, units.scale, bounds, trained.rounds, trained.history)
+        return NeuralPrices(trained.nets, units.scale, units.bounds(train.y, start), trained.rounds, trained.history)
 
     def _schedule(self) -> Schedule:
         names = ("learning_rate", "weight_decay", "batch_size", "max_epochs", "patience", "averaging", "nonnegative")

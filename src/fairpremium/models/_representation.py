@@ -17,8 +17,11 @@ from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.models._design import Design, as_frame
 from fairpremium.models._frames import frame_like
+from fairpremium.models._groups import Start
 from fairpremium.models._inputs import check_outcome, check_weight
+from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
+from fairpremium.models._training import Units
 
 Array = npt.NDArray[np.float64]
 
@@ -132,9 +135,11 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         order, m = rng.permutation(n), round(self.held_out * n)
         train, held = rows.take(np.sort(order[m:])), rows.take(np.sort(order[:m])) if m else None
+        center = Units.learn(train.y, train.weight, family).center
+        start = Start(np.full((n - m, 1), center), np.full((m, 1), center))
         objective = _Deviance(family, train, held)
-        prices = model.learner(design, family).fit(train, held, objective, 1, rng)
-        self._set(family, design, prices)
+        prices = model.learner(design, family).fit(train, held, objective, start, rng)
+        self._set(family, design, center, prices)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -146,7 +151,8 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def predict(self, X: Any) -> Array:
         """Compute the unaware price u(x) that the net was trained to give."""
         matrix = self._matrix(X)
-        return self._family.link.mean_of(self._prices.predictor(matrix)[:, 0])
+        start = np.full((len(matrix), 1), self._center)
+        return self._family.link.mean_of(self._prices.predictor(matrix, start)[:, 0])
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Return the names of the columns: z0, z1, ..."""
@@ -176,10 +182,11 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
             representation = cls(family=family, **{**settings, "layers": tuple(settings["layers"])})
             representation._model().check()
             design = Design.from_dict(body["design"])
+            center = float(check_numbers(body["center"], (), "center"))
             prices = NeuralPrices.from_dict(body["prices"])
             if prices.nets.groups != 1 or len(prices.nets.center) != len(design.features):
                 raise ValueError("the net does not fit the columns")
-            representation._set(family, design, prices)
+            representation._set(family, design, center, prices)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"{path} is not a valid fairpremium representation: {type(error).__name__}: {error}"
             raise ModelFileError(message) from error
@@ -188,8 +195,8 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def _model(self) -> NeuralModel:
         return NeuralModel(hidden=self.layers, **{name: getattr(self, name) for name in _NET})
 
-    def _set(self, family: Family, design: Design, prices: NeuralPrices) -> None:
-        self._family, self._design, self._prices = family, design, prices
+    def _set(self, family: Family, design: Design, center: float, prices: NeuralPrices) -> None:
+        self._family, self._design, self._center, self._prices = family, design, center, prices
         self.n_features_in_ = len(design.columns)
         if design.named:
             self.feature_names_in_ = np.asarray(design.names, dtype=object)
@@ -206,6 +213,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
             "family": self._family.to_dict(),
             "settings": {**settings, "layers": [int(units) for units in self.layers]},
             "design": self._design.to_dict(),
+            "center": self._center,
             "prices": self._prices.to_dict(),
         }
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fairpremium.errors import MissingExtraError
 from fairpremium.families import Bernoulli, Family, Normal
-from fairpremium.models._groups import Objective
+from fairpremium.models._groups import Objective, Start
 from fairpremium.models._nets import Nets
 
 Array = npt.NDArray[np.float64]
@@ -30,8 +30,8 @@ _CLIP = 1.0  # longest gradient of a group
 class Units:
     """The scale that nets are trained on: outcomes and linear predictors near one, whatever the currency.
 
-    A net's output u stands for the linear predictor eta = center + scale * u: the link of the mean outcome, and the
-    outcome's standard deviation (identity link) or one (log and logit).
+    The center is the link of the mean outcome. Prices are start + scale * output, where the scale is the outcome's
+    standard deviation (identity link) or one (log and logit).
     """
 
     family: Family
@@ -56,28 +56,27 @@ class Units:
             return np.asarray((y - self.center) / self.scale)
         return np.asarray(y / math.exp(self.center)) if self.family.link.name == "log" else y
 
-    @property
-    def offset(self) -> float:
-        """What a net's output lacks to be a linear predictor of these units."""
-        return self.center if self.family.link.name == "logit" else 0.0
+    def predictor(self, eta: Array) -> Array:
+        """Return a linear predictor in these units."""
+        return np.asarray(eta if self.family.link.name == "logit" else (eta - self.center) / self.scale)
 
-    def predictor(self, output: Array) -> Array:
-        """Compute the linear predictor."""
-        return np.asarray(self.center + self.scale * output)
-
-    def bounds(self, y: Array) -> tuple[float, float]:
+    def bounds(self, y: Array, start: Start) -> tuple[float, float]:
         """Return the range that linear predictors of such outcomes cannot plausibly leave.
 
         Means lie between the smallest and the largest outcome. Estimates of them may lie outside by the width of that
-        range (identity), by a factor of ten above and e^20 below the mean (log), by 20 on the scale of the logit.
+        range (identity), by a factor of ten above and e^20 below the mean (log), by 20 on the scale of the logit; and
+        as far as the start does.
         """
         low, high = float(y.min()), float(y.max())
         if self.family.link.name == "identity":
             width = max(high - low, self.scale)
-            return low - width, high + width
-        if self.family.link.name == "log":
-            return self.center - 20.0, math.log(high) + math.log(10.0)
-        return self.center - 20.0, self.center + 20.0
+            low, high = low - width, high + width
+        elif self.family.link.name == "log":
+            low, high = self.center - 20.0, math.log(high) + math.log(10.0)
+        else:
+            low, high = self.center - 20.0, self.center + 20.0
+        starts = np.concatenate([start.train.ravel(), start.held.ravel()])
+        return min(low, float(starts.min())), max(high, float(starts.max()))
 
     def saturated(self, unit_y: Array) -> Array:
         """Compute the loss of a price that equals the outcome, so that loss - saturated is half the deviance."""
@@ -236,12 +235,13 @@ class _Training:
         train: tuple[npt.NDArray[Any], Array],
         held_X: npt.NDArray[Any] | None,
         objective: Objective,
+        start: Start,
     ):
         torch = self.torch = import_torch()
         self.device = _device(torch, schedule.device)
         self.block = 2048 if self.device.type == "cpu" else 262_144  # rows priced at a time: what a cache holds
         X, self.y = train
-        self.units, self.schedule, self.objective = units, schedule, objective
+        self.units, self.schedule, self.objective, self.start = units, schedule, objective, start
         self.network = _Network(nets, torch, self.device)
         self.loss = torch_loss(units.family)
         self.steps = schedule.steps(len(self.y))
@@ -251,33 +251,36 @@ class _Training:
         if held_X is not None:
             self.held_Z = self._tensor(nets.standardise(held_X))
         self.target, self.saturated = self._tensor(unit_y), self._tensor(units.saturated(unit_y))
-        self.bounds = units.bounds(self.y)
-        self.eta = self._predictors(self.Z)
-        self.held_eta: Array | None = None
+        self.offset = self._tensor(units.predictor(start.train))
+        self.bounds = units.bounds(self.y, start)
+        self.eta, self.held_eta = start.train, None if held_X is None else start.held
+        self.start_loss = math.inf
         self.history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
         return self.torch.tensor(np.asarray(array), dtype=self.torch.float32, device=self.device)
 
-    def _predictors(self, Z: Tensor) -> Array:
+    def _predictors(self, Z: Tensor, start: Array) -> Array:
         with self.torch.no_grad():
             parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(self.block)]
-        return self.units.predictor(np.concatenate(parts).astype(float))
+        return np.asarray(start + self.units.scale * np.concatenate(parts).astype(float))
 
     def epoch(self, rng: np.random.Generator) -> bool:
         """Make one pass over the rows; False if numbers left the finite ones, and training is over."""
         weights = self.objective.weights(self.eta)  # (n, K)
         if not np.isfinite(weights).all():
             return False
+        if self.held_eta is not None and not self.history["held_loss"]:
+            self.start_loss = float(self.objective.held_loss(self.held_eta))
         share = self._tensor(weights / np.maximum(np.abs(weights).mean(axis=0), np.finfo(float).tiny))
         order = self.torch.from_numpy(rng.permutation(len(self.y))).to(self.device)
-        rows = (self.Z, self.target, share, self.saturated)
-        for Z, y, w, c in zip(*(values[order].tensor_split(self.steps) for values in rows), strict=True):
-            eta = self.network.output(self.adam.values, Z) + self.units.offset
+        rows = (self.Z, self.target, self.offset, share, self.saturated)
+        for Z, y, a, w, c in zip(*(values[order].tensor_split(self.steps) for values in rows), strict=True):
+            eta = a + self.network.output(self.adam.values, Z)
             risks = (w * (self.loss(y[:, None], eta) - c[:, None])).mean(dim=0)  # (K,), half the deviance
             self.adam.step((risks.abs() if self.schedule.nonnegative else risks).sum())
-        self.eta = self._predictors(self.Z)
-        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z)
+        self.eta = self._predictors(self.Z, self.start.train)
+        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z, self.start.held)
         if not np.isfinite(self.eta).all() or (self.held_eta is not None and not np.isfinite(self.held_eta).all()):
             return False
         loss = self.units.family.loss_terms(self.y[:, None], self.eta)[0]
@@ -315,6 +318,7 @@ def train_nets(
     train: tuple[npt.NDArray[Any], Array],
     held_X: npt.NDArray[Any] | None,
     objective: Objective,
+    start: Start,
     rng: np.random.Generator,
     rounds: int | None = None,
 ) -> Trained:
@@ -323,7 +327,7 @@ def train_nets(
     Parameters
     ----------
     nets : Nets
-        Where to start.
+        Nets whose output is zero.
     units : Units
     schedule : Schedule
     train : tuple of arrays X (n, features) and y (n,)
@@ -332,21 +336,29 @@ def train_nets(
         Rows that decide when to stop.
     objective : Objective
         Asked for the rows' weights before each epoch, and for the held-out loss after it.
+    start : Start
+        Linear predictors to which the nets' outputs are added.
     rng : Generator
         Draws the mini-batches; no other source of chance is used.
     rounds : int, optional
-        Train so many epochs and keep the last; by default that with the least held-out loss.
+        Train so many epochs and keep the last; by default that with the least held-out loss, and none if the start
+        has less.
 
     Notes
     -----
     The prices of an epoch are those of a running average of the weights over the last steps: it is what the
     objective sees and what is kept, and takes the noise of the mini-batches out of both.
     """
-    training = _Training(nets, units, schedule, train, held_X, objective)
+    if rounds == 0:
+        return Trained(nets, 0, {"train_loss": [], "held_loss": []})
+    training = _Training(nets, units, schedule, train, held_X, objective, start)
     choose = rounds is None and held_X is not None
     best, kept, values = math.inf, 0, None
     for epoch in range(1, (rounds or schedule.max_epochs) + 1):
-        if not training.epoch(rng):
+        finite = training.epoch(rng)
+        if choose and epoch == 1 and math.isfinite(training.start_loss):
+            best, values = training.start_loss, training.network.values
+        if not finite:
             break
         held_loss = training.history["held_loss"][-1] if choose else -math.inf
         if training.plausible and (held_loss < best or not choose):
