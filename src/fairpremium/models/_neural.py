@@ -29,8 +29,8 @@ class NeuralModel(GroupModel):
     activation : {"relu", "tanh"}
         Of the hidden layers.
     shared : int
-        How many of the first hidden layers all groups share: one helps signed weights and the likelihood, whose groups
-        are told apart slowly, and costs nothing where the groups are known.
+        How many of the first hidden layers all groups share: one helps the likelihood, whose groups are told apart
+        slowly, and costs nothing where the groups are known.
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
     batch_size : int or "auto"
