@@ -106,7 +106,6 @@ class Contest:
         part = rows.draw_parts(max(n_parts, 4), rng)
         self.stages = [Stage(setting, rows.take(part != f)) for f in range(n_parts)]
         self.held = [rows.take((part == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_parts)]
-        self.all_rejected = False
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
         self.report: dict[str, Array] = {}
@@ -167,9 +166,6 @@ class Contest:
             order.append(posterior)
         if start is not None:
             order.append(start)
-        if not order:
-            order = sorted(self.risk, key=lambda name: mean_and_error(self.risk[name], self.weight)[0])
-            self.all_rejected = True
         for name in order[1:]:
             reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
         return order, reasons
@@ -183,11 +179,7 @@ class Contest:
     def verdicts(self, entries: Sequence[Entry], chosen: str, fit: ModelFit, reasons: dict[str, str]) -> list[Verdict]:
         """Tell the story of every candidate."""
         reasons = {**reasons, **self.trouble}
-        reasons[chosen] = (
-            f"smallest corrected risk, though {reasons[chosen]}"
-            if self.all_rejected
-            else "the most efficient candidate that no referee rejects"
-        )
+        reasons[chosen] = "the most efficient candidate that no referee rejects"
         none = (np.nan, np.nan)
         return [
             Verdict(
