@@ -19,14 +19,19 @@ import pandas as pd
 
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel
+from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel, NeuralModel
 from fairpremium.models._boosted import BoostedPrices
+from fairpremium.models._neural import NeuralPrices
 from fairpremium.pricing._classes import correction_for
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
 
-_CLASSES: dict[str, type[LinearModel | GroupModel]] = {"linear": LinearModel, "boosted": BoostedModel}
-_READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices}
+_CLASSES: dict[str, type[LinearModel | GroupModel]] = {
+    "linear": LinearModel,
+    "boosted": BoostedModel,
+    "neural": NeuralModel,
+}
+_READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
 VERSION = 1
 
