@@ -198,11 +198,11 @@ def test_a_fit_can_be_repeated_on_other_rows() -> None:
     """The jackknife's fits: the same candidate with the same number of rounds, on the rows it is given alone."""
     setting, rows = make()
     chosen = fit_model(setting, rows, "likelihood")
-    again = chosen.refit()
+    again = chosen.refit(rows)
     np.testing.assert_allclose(
         again.predictor(again.stage.lifted), chosen.fit.predictor(chosen.fit.stage.lifted), atol=0.2
     )
-    some = chosen.refit(rows=rows.take(np.arange(0, 600, 2)))
+    some = chosen.refit(rows.take(np.arange(0, 600, 2)))
     assert len(some.stage.rows) == 300
     assert some.prices.rounds <= chosen.fit.prices.rounds
     assert some.correction == chosen.fit.correction == "likelihood"

@@ -19,7 +19,7 @@ from fairpremium.blocks import Rows
 from fairpremium.errors import MissingExtraError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._trees import compact_trees
 
 Array = npt.NDArray[np.float64]
@@ -64,6 +64,7 @@ class BoostedModel(GroupModel):
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
     judge_parts: ClassVar[int] = 5
+    lift_parts: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
     def __init__(
@@ -203,9 +204,9 @@ class BoostedLearner(Learner):
     signs: tuple[int, ...]
 
     @property
-    def linear_start(self) -> bool:  # type: ignore[override]
+    def begin(self) -> Begin:  # type: ignore[override]
         """Trees with monotone constraints keep the shape of a monotone start alone."""
-        return not self.signs
+        return "unaware" if self.signs else "linear"
 
     def fit(
         self,
