@@ -415,7 +415,7 @@ def test_prices_beyond_any_number_at_zero_do_not_stop_loading(tmp_path) -> None:
     np.testing.assert_array_equal(loaded.predict(X), pricer.predict(X))
 
 
-def test_a_loaded_pricer_can_be_fitted_again_and_moved(paper, tmp_path) -> None:
+def test_a_loaded_pricer_can_be_fitted_again_and_moved(tmp_path) -> None:
     """Also when the choice was the linear start, by a correction that trees cannot serve themselves."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(500, 1))
