@@ -544,6 +544,21 @@ def test_a_seed_makes_a_fit_repeatable() -> None:
     np.testing.assert_array_equal(one.predict_interval(data["X"]), same.predict_interval(data["X"]))
 
 
+@pytest.mark.parametrize("correction", ["posterior", "likelihood"])
+def test_reports_that_say_little_are_enough_where_they_are_for_a_line(correction: str) -> None:
+    """A group of three per cent behind keep 0.6: the inverse correction has no minimum, these two need none."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    D = np.where(rng.random(400) < 0.03, "F", "M")
+    channel = RandomizedResponse(["F", "M"], keep=0.6)
+    data = {"X": X, "y": np.sin(X[:, 0]) + (D == "F") + rng.normal(size=400), "D": D, "S": channel.privatize(D, rng=0)}
+    with pytest.raises(RiskUnboundedError):
+        fit(data, "linear", channel=channel, correction="inverse")
+    for model in ("linear", QUICK):
+        pricer = fit(data, model, channel=channel, correction=correction, reference="uniform")
+        assert np.abs(pricer.predict(X)).max() < 10 * np.abs(data["y"]).max()
+
+
 @pytest.mark.parametrize("n", [2, 3, 6, 12])
 def test_tiny_portfolios_are_priced_or_refused(n: int) -> None:
     data = small(n, seed=4)
