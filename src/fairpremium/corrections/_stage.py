@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Block, Rows
-from fairpremium.corrections._auto import Chosen, fit_correction
-from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task, start_fit
+from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
+from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.families import Family, Law
@@ -150,7 +150,7 @@ class Stage:
             if self._like is not None:
                 self._chosen[key] = self._like.likelihood(law).refit(setting.noise, self.problem)
             else:
-                start = start_fit(self.problem, setting.noise, setting.pooling, self.rng)
+                start = robust_start(self.problem, setting.noise, setting.pooling, self.rng)
                 task = Task(self.problem, start, setting.noise)
                 candidate = LikelihoodCandidate(law)
                 claim = candidate.claim(task, {})
