@@ -39,7 +39,7 @@ def entries_for(setting: Setting, correction: str) -> list[Entry]:
         return [TrueGroupsEntry()]
     if correction == "auto":
         likelihoods = [LikelihoodEntry(law) for law in laws]
-        start = [LinearEntry()] if setting.learner.linear_start else []
+        start = [] if setting.learner.begin == "unaware" else [LinearEntry()]
         return [*likelihoods, PosteriorEntry(), *start]
     return [
         {
@@ -58,12 +58,23 @@ class ModelChosen:
     fit: ModelFit
     verdicts: list[Verdict]
 
-    def refit(self, *, rows: Rows | None = None, noise: Noise | None = None) -> ModelFit:
-        """Fit the same candidate, trained as long, on other rows or for another channel."""
+    def refit(self, rows: Rows) -> ModelFit:
+        """Fit the same candidate, trained as long, on other rows."""
+        return self._fit(Stage(self.fit.stage.setting, rows, like=self.fit.stage))
+
+    def without(self, part: npt.NDArray[np.bool_]) -> ModelFit:
+        """Fit the same candidate, trained as long, without a part of its rows."""
         stage = self.fit.stage
-        setting = stage.setting if noise is None else replace(stage.setting, noise=noise)
-        again = Stage(setting, stage.rows if rows is None else rows, like=stage)
-        return self.entry.fit(again, self.fit.prices)
+        return self._fit(Stage(stage.setting, stage.rows.take(~part), like=stage, taken=~part))
+
+    def with_noise(self, noise: Noise) -> ModelFit:
+        """Fit the same candidate, trained as long, for another channel."""
+        stage = self.fit.stage
+        everyone = np.ones(len(stage.rows), dtype=bool)
+        return self._fit(Stage(replace(stage.setting, noise=noise), stage.rows, like=stage, taken=everyone))
+
+    def _fit(self, stage: Stage) -> ModelFit:
+        return self.entry.fit(stage, self.fit.prices)
 
 
 def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
@@ -78,7 +89,7 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
     for entry in entries:
         contest.judge(entry)
     order, reasons = contest.rank(entries)
-    stage = Stage(setting, rows)
+    stage = contest.stage if len(contest.stage.rows) == len(rows) else Stage(setting, rows, like=contest.stage)
     for name in order:
         entry = next(e for e in entries if e.name == name)
         try:
@@ -87,13 +98,16 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
             reasons[name] = f"could not be fitted: {error}"
             continue
         return ModelChosen(entry, fit, contest.verdicts(entries, name, fit, reasons))
-    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
+    why = {**reasons, **contest.trouble}
+    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(why.values()))))
 
 
 class Contest:
     """Held-out judgements of candidates on the same rows and parts.
 
-    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part.
+    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part. Which
+    classifier the posterior uses, which linear start, and how many rounds the unaware price has, is decided once on all
+    these rows; every coefficient, tree and weight is learned without the part that is judged.
     """
 
     def __init__(self, setting: Setting, rows: Rows):
@@ -101,9 +115,10 @@ class Contest:
         if len(rows) > JUDGE_ROWS:
             rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
         self.setting = setting
+        self.stage = Stage(setting, rows)
         n_parts = setting.model.judge_parts
         part = rows.draw_parts(max(n_parts, 4), rng)
-        self.stages = [Stage(setting, rows.take(part != f)) for f in range(n_parts)]
+        self.stages = [Stage(setting, rows.take(part != f), like=self.stage) for f in range(n_parts)]
         self.held = [rows.take((part == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_parts)]
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
@@ -165,8 +180,6 @@ class Contest:
             order.append(posterior)
         if start is not None:
             order.append(start)
-        if not order:
-            order = sorted(self.risk, key=lambda name: mean_and_error(self.risk[name], self.weight)[0])
         for name in order[1:]:
             reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
         return order, reasons
