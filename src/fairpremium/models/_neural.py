@@ -29,8 +29,7 @@ class NeuralModel(GroupModel):
     activation : {"relu", "tanh"}
         Of the hidden layers.
     shared : int
-        How many of the first hidden layers all groups share: one helps the likelihood, whose groups are told apart
-        slowly, and costs nothing where the groups are known.
+        How many of the first hidden layers all groups share.
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
     batch_size : int or "auto"
