@@ -104,7 +104,10 @@ class Population:
 Table = Callable[[dict[str, Any], dict[str, Any]], pd.DataFrame]
 TABLES: dict[str, tuple[Table, list[str]]] = {
     "group means": (lambda d, r: fa.compute_group_means(d["unaware"], d["y"], **r), ["premium", "loss"]),
-    "demographic disparity": (lambda d, r: fa.compute_demographic_disparity(d["unaware"], **r), ["difference", "ratio"]),
+    "demographic disparity": (
+        lambda d, r: fa.compute_demographic_disparity(d["unaware"], **r),
+        ["difference", "ratio"],
+    ),
     "loss-ratio gap": (lambda d, r: fa.compute_loss_ratio_gap(d["unaware"], d["y"], **r), ["loss_ratio", "gap"]),
     "group deviance": (lambda d, r: fa.compute_group_deviance(d["unaware"], d["y"], **r), ["deviance", "gap"]),
     "calibration": (

@@ -18,6 +18,7 @@ from fairpremium.audit._book import (
     volume_share,
     with_limits,
 )
+from fairpremium.audit._estimate import Array
 from fairpremium.audit._sample import EVERYONE, REPORTED, effective_reports
 
 
@@ -253,7 +254,7 @@ def compute_adverse_selection(
         volume = totals["volume"]
         found = []
         for group in ([k] for k in range(K)):
-            numbers = {}
+            numbers: dict[str, Array] = {}
             for name in names:
                 numbers |= mean_columns(name, totals[name][group], volume[group], part.level)
             label = [{"group": part.groups[group[0]]}]

@@ -55,17 +55,10 @@ def compute_keep_sensitivity(
         used = keep == channel.keep
         truth = Channel(np.eye(len(channel.groups)), groups=channel.groups)  # at keep = 1 the reports are it
         other = channel if used else truth if keep == 1 else RandomizedResponse(channel.groups, keep=keep)
-        table = as_pandas(
-            compute_group_means(
-                premiums,
-                y,
-                sensitive=sensitive,
-                channel=other,
-                sample_weight=sample_weight,
-                cluster=cluster,
-                level=level,
-            )  # fmt: skip
+        means = compute_group_means(
+            premiums, y, sensitive=sensitive, channel=other, sample_weight=sample_weight, cluster=cluster, level=level
         )
+        table = as_pandas(means)
         table.insert(0, "used", used)
         table.insert(0, "keep", keep)
         parts.append(table)

@@ -50,7 +50,8 @@ def compute_gini(
     not clipped. With M_k(p) = E_k[Y (1{h > p} + 1{h = p} / 2)], t = E_k[Y F_k(h)] and m = E_k[Y] the influence of
     row i on G_k is
 
-    .. math:: \frac{2 a_{ik}}{\sum_j a_{jk}} \Big( \frac{y_i F_k(h_i) + M_k(h_i) - 2 t}{m} - \frac{t (y_i - m)}{m^2} \Big).
+    .. math:: \frac{2 a_{ik}}{\sum_j a_{jk}}
+              \Big( \frac{y_i F_k(h_i) + M_k(h_i) - 2 t}{m} - \frac{t (y_i - m)}{m^2} \Big).
 
     References
     ----------
@@ -121,8 +122,8 @@ def compute_lorenz(
     .. math:: \frac{a_{ik}}{\sum_j a_{jk} y_j}
               \Big( y_i (1\{h_i \le p_u\} - L_k(u)) - l_k(u) (1\{h_i \le p_u\} - u) \Big),
 
-    with l_k(u) = E_k[Y given h = p_u], estimated by the slope of the curve over a tenth of the volume (over the rows with
-    this very premium, if they are more); such rows count with the part of them that u takes in. The area between the
+    with l_k(u) = E_k[Y given h = p_u], estimated by the slope of the curve over a tenth of the volume (over the rows
+    with this very premium, if they are more); such rows count with the part of them that u takes in. The area between the
     diagonal and the curve is half the Gini index of `compute_gini`.
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:

@@ -18,6 +18,7 @@ from fairpremium.models import Design, LinearModel, prepare
 from fairpremium.pricing._frames import frame_like
 from fairpremium.privacy import project_to_simplex
 
+_NONE = (float("nan"), float("nan"), float("nan"))
 _MAX_SUBSETS = 12  # up to so many groups all faces of the simplex are tried
 
 
@@ -155,13 +156,13 @@ def _unfairness(book: Book) -> dict[str, Any]:
     volume = totals["volume"]
     note = describe_lack(float(effective_reports(volume[:K]).min()))
     if note:
-        return _row("demographic_unfairness", *[float("nan")] * 3, note)
+        return _row("demographic_unfairness", *_NONE, note)
     mean = totals["pi"] / volume
     p = (volume[:K] / volume[[K] * K]).value
     gap = mean[:K] - mean[[K] * K]
     variance = (totals["square"] / volume).value[K] - mean.value[K] ** 2
     if not variance > 0:
-        return _row("demographic_unfairness", *[float("nan")] * 3, "the price is the same for all")
+        return _row("demographic_unfairness", *_NONE, "the price is the same for all")
     S, d = gap.joint_covariance(), p * gap.value
     value = (d @ gap.value - p @ np.diag(S)) / variance
     # The variance of the price moves the ratio too: to first order through its own gradient.
@@ -194,7 +195,8 @@ def _simplex_minimum(A: Array, b: Array) -> Array:
     """Minimise v'Av - 2 b'v over the simplex: exactly over all faces, or by projected gradients if there are many."""
     K = len(b)
     if K > _MAX_SUBSETS:
-        v, step = np.full(K, 1 / K), 1 / max(np.linalg.eigvalsh(A)[-1], 1e-300)
+        v = np.full(K, 1 / K)
+        step = 1 / max(float(np.linalg.eigvalsh(A)[-1]), 1e-300)
         for _ in range(20_000):
             v = project_to_simplex(v - step * (A @ v - b))
         return v
@@ -219,7 +221,7 @@ def _variance_ratio(book: Book, residual: Array, pi: Array) -> tuple[float, floa
     centered = pi - w @ pi
     variance = float(w @ centered**2)
     if not variance > 0:
-        return (float("nan"),) * 3
+        return _NONE
     value = float(w @ residual**2) / variance
     return _log_limits(book, value, w * (residual**2 - value * centered**2) / variance)
 
@@ -243,7 +245,7 @@ def _explained(book: Book, pi: Array, h: Array, q: Array) -> tuple[float, float,
     centered = pi - w @ pi
     variance = float(w @ centered**2)
     if not variance > 0:
-        return (float("nan"),) * 3
+        return _NONE
     one = np.ones(len(pi))
     small, large = (_least_squares(pi, Z, w) for Z in (np.column_stack([one, h]), np.column_stack([one, h, q[:, 1:]])))
     value = float(w @ (small**2 - large**2)) / variance

@@ -136,13 +136,13 @@ class Sample:
                 covariance += np.outer(factor[:, s], factor[:, s]) * moments[np.ix_(column, column)]
         else:
             n_clusters = int(self.cluster.max()) + 1
-            Z = np.column_stack(
+            Z: Array = np.column_stack(
                 [
                     np.bincount(self.cluster, weights=f[self.code] * U[:, j], minlength=n_clusters)
                     for f, j in zip(factor, column, strict=True)
                 ]
             )
-            sums, covariance = Z.sum(axis=0), Z.T @ Z
+            sums, covariance = np.asarray(Z.sum(axis=0)), np.asarray(Z.T @ Z)
         return Estimate(sums, np.eye(len(wanted)), covariance)
 
     def from_influence(self, value: Array, influence: Array) -> Estimate:
