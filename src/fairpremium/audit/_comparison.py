@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.audit._book import class_codes
 from fairpremium.pricing import DiscriminationFreePricer
 
 Array = npt.NDArray[np.float64]
@@ -149,16 +150,7 @@ def _classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
                 "give one class per row."
             )
         by = X[by]
-    labels = pd.Series(list(by) if not hasattr(by, "dtype") else by)
-    if len(labels) != n:
-        raise ValueError(f"Got by with {len(labels)} rows, but X has {n}; expected the same number.")
-    if labels.isna().any():
-        raise ValueError(f"Got by with {int(labels.isna().sum())} missing values; expected a class for every row.")
-    if isinstance(labels.dtype, pd.CategoricalDtype):
-        labels = labels.cat.remove_unused_categories()
-        return labels.cat.codes.to_numpy(), list(labels.cat.categories)
-    codes, classes = pd.factorize(labels)
-    return codes, list(classes)
+    return class_codes(by, n)
 
 
 def _check_weight(sample_weight: Any, n: int) -> Array:

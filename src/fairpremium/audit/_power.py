@@ -123,8 +123,8 @@ def compute_lorenz(
               \Big( y_i (1\{h_i \le p_u\} - L_k(u)) - l_k(u) (1\{h_i \le p_u\} - u) \Big),
 
     with l_k(u) = E_k[Y given h = p_u], estimated by the slope of the curve over a tenth of the volume (over the rows
-    with this very premium, if they are more); such rows count with the part of them that u takes in. The area between the
-    diagonal and the curve is half the Gini index of `compute_gini`.
+    with this very premium, if they are more); such rows count with the part of them that u takes in. The area between
+    the diagonal and the curve is half the Gini index of `compute_gini`.
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")

@@ -97,11 +97,11 @@ def compute_discrimination(
         - `proxy_discrimination`, PD [Lindholm2026, Definition 4]: distance to the prices that infer nothing,
           min E[(pi - c - sum_d v_d mu(x, d))^2] / Var(pi) over numbers c and weights v >= 0 that sum to one; 0 if and
           only if pi avoids proxy discrimination, 1 if no such price explains it.
+        - `proxy_explained`: the part of the price's variation that P(D given x) explains beyond h*,
+          R^2(pi on 1, h*, q) - R^2(pi on 1, h*), with q = P(D given x).
         - `direct_spread` [Cote2025, risk spread]: mean of max_d mu(x, d) - min_d mu(x, d), what the attribute itself
           moves a best estimate by at equal features.
         - `proxy_shift` [Cote2025, proxy vulnerability]: root mean square of pi - h*, in money.
-        - `proxy_explained`: the part of the price's variation that P(D given x) explains beyond h*,
-          R^2(pi on 1, h*, q) - R^2(pi on 1, h*), with q = P(D given x).
 
     Notes
     -----
@@ -136,12 +136,12 @@ def _measures(book: Book) -> Rows:
     rows = [_unfairness(book)]
     residual = pi - _nearest_admissible(pi, mu, book.sample.weight)
     rows.append(_row("proxy_discrimination", *_variance_ratio(book, residual, pi)))
+    h = book.columns.get("discrimination_free")
+    if h is not None and "propensity" in book.columns:
+        rows.append(_row("proxy_explained", *_explained(book, pi, h, book["propensity"])))
     rows.append(_row("direct_spread", *_mean(book, np.ptp(mu, axis=1))))
-    if "discrimination_free" in book.columns:
-        h = book["discrimination_free"]
+    if h is not None:
         rows.append(_row("proxy_shift", *_root_mean_square(book, pi - h)))
-        if "propensity" in book.columns:
-            rows.append(_row("proxy_explained", *_explained(book, pi, h, book["propensity"])))
     return rows
 
 
@@ -198,7 +198,7 @@ def _simplex_minimum(A: Array, b: Array) -> Array:
         v = np.full(K, 1 / K)
         step = 1 / max(float(np.linalg.eigvalsh(A)[-1]), 1e-300)
         for _ in range(20_000):
-            v = project_to_simplex(v - step * (A @ v - b))
+            v = np.asarray(project_to_simplex(v - step * (A @ v - b)))
         return v
     best, lowest = np.full(K, 1 / K), np.inf
     for size in range(1, K + 1):
@@ -209,7 +209,7 @@ def _simplex_minimum(A: Array, b: Array) -> Array:
             if (part >= -1e-12).all() and abs(part.sum() - 1) < 1e-9:
                 v = np.zeros(K)
                 v[ix] = part
-                value = v @ A @ v - 2 * b @ v
+                value = float(v @ A @ v - 2 * b @ v)
                 if value < lowest:
                     best, lowest = v, value
     return best
