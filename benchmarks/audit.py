@@ -79,7 +79,7 @@ class Population:
         """All kinds of people with their probabilities; two losses each keep mean and variance."""
         x, d = (v.ravel() for v in np.indices(self.joint.shape))
         x, d, sign = np.repeat(x, 2), np.repeat(d, 2), np.tile([-1.0, 1.0], self.joint.size)
-        copies = 200  # so that no cell looks small
+        copies = 100  # so that no cell looks small
         x, d, sign = (np.tile(v, copies) for v in (x, d, sign))
         D = np.array(self.groups, dtype=object)[d]
         y = self.mu[x, d] * (1 + sign)

@@ -175,7 +175,7 @@ def draw_keep_sensitivity(table: pd.DataFrame, *, unit: str = "") -> Any:
         layers = [
             alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
             base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q"),
-            base.mark_line(strokeWidth=2).encode(y=y, strokeDash=_group_dash(alt, data)),
+            base.mark_line(strokeWidth=2).encode(y=y, strokeDash=_group_dash(alt, data, symbolType="stroke")),
         ]
         panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL))
     return _finish(alt.concat(*panels, columns=2, spacing=24))
@@ -299,15 +299,15 @@ def _group_colour(alt: Any, data: pd.DataFrame, **form: Any) -> Any:
 def _group_shape(alt: Any, data: pd.DataFrame) -> Any:
     kinds = _groups(data)
     return alt.Shape(
-        "kind:N", legend=None, scale=alt.Scale(domain=kinds, range=[_SHAPES[k % 5] for k in range(len(kinds))])
+        "kind:N", legend=_legend(alt), scale=alt.Scale(domain=kinds, range=[_SHAPES[k % 5] for k in range(len(kinds))])
     )
 
 
-def _group_dash(alt: Any, data: pd.DataFrame) -> Any:
+def _group_dash(alt: Any, data: pd.DataFrame, **form: Any) -> Any:
     kinds = _groups(data)
     dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
     scale = alt.Scale(domain=kinds, range=[dashes[k % len(dashes)] for k in range(len(kinds))])
-    return alt.StrokeDash("kind:N", legend=None, scale=scale)
+    return alt.StrokeDash("kind:N", legend=_legend(alt, **form), scale=scale)
 
 
 def _titled(words: str, unit: str) -> str:

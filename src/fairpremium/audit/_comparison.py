@@ -93,7 +93,7 @@ def compute_price_comparison(
     prices = _prices(pricer, X, level)
     n = len(prices[-1][2])
     weight = _check_weight(sample_weight, n)
-    codes, classes = _classes(X, by, n)
+    codes, classes = named_classes(X, by, n)
     true_prices = None if truth is None else _true_prices(truth, X, pricer.groups_)
     rows = []
     for k, risk_class in enumerate(classes):
@@ -139,7 +139,7 @@ def _true_prices(truth: Truth, X: Any, groups: tuple[Any, ...]) -> list[Array]:
     ]
 
 
-def _classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
+def named_classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
     """Return the position of each row's class, and the classes in order."""
     if by is None:
         return np.zeros(n, dtype=np.intp), ["all"]

@@ -55,7 +55,7 @@ def compute_gini(
 
     References
     ----------
-    [Frees2011], [Denuit2019] in the documentation.
+    [Frees2014], [Denuit2019] in the documentation.
     """
     book = Book.read(
         {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,

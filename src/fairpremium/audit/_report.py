@@ -107,7 +107,8 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
     script = ""
     if interactive:
         specs = json.dumps({name: chart.to_dict() for name, chart in charts.items()}).replace("<", "\\u003c")
-        script = f"{import_vl_convert().javascript_bundle().replace('</', '<' + chr(92) + '/')}\nconst specs = {specs};"
+        bundle = re.sub("</(?=script)", r"<\\/", import_vl_convert().javascript_bundle(), flags=re.IGNORECASE)
+        script = f"{bundle}\nconst specs = {specs};"
     template = _environment().get_template("report.html")
     return str(
         template.render(

@@ -29,6 +29,7 @@ from fairpremium.audit._comparison import (
     UNAWARE,
     Truth,
     compute_price_comparison,
+    named_classes,
 )
 from fairpremium.audit._groups import (
     compute_demographic_disparity,
@@ -134,7 +135,7 @@ def summarize_pricer(
         JSON types only.
     """
     channel = pricer.channel_
-    classes = X[by] if isinstance(by, str) else by
+    classes = label_classes(X, by)
     roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
     best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)
     prices = {
@@ -143,7 +144,7 @@ def summarize_pricer(
         DISCRIMINATION_FREE: np.asarray(pricer.predict(X)),
     }
     premiums = prices[DISCRIMINATION_FREE]
-    comparison = compute_price_comparison(pricer, X, by=by, level=level, truth=truth, sample_weight=sample_weight)
+    comparison = compute_price_comparison(pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight)
     sections = [_section("price_comparison", comparison, classes=describe_classes(comparison))]
     sections += _sections_of_model(prices, X, y, roles, classes, level)
     sections += _sections_of_prices(
@@ -337,6 +338,15 @@ def _model_hash(pricer: DiscriminationFreePricer) -> dict[str, str]:
         except NotImplementedError:
             return {}
         return {"model file": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def label_classes(X: Any, by: Any) -> Any:
+    """Return the class of each row; those of a column of X carry its name."""
+    if not isinstance(by, str):
+        return by
+    codes, names = named_classes(X, by, n_rows(X, "X"))
+    labels = [f"{by}: {name}" for name in names]
+    return pd.Series(pd.Categorical.from_codes(codes, categories=labels))
 
 
 def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:

@@ -161,7 +161,8 @@ def _classes(data: Data, by: str, path: Path) -> pd.Series:
             f"Column {by!r} of {path} has {number} different values; expected at most {_MAX_CLASSES} classes. Group "
             "them first, such as ages in bands."
         )
-    return pd.Series(pd.Categorical(column, categories=sorted(column.unique())))
+    labels = {value: f"{by}: {value}" for value in sorted(column.unique())}
+    return pd.Series(pd.Categorical(column.map(labels), categories=list(labels.values())))
 
 
 def _channel(
