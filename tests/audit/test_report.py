@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
-from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse, ValidationNoise
+from fairpremium import BoostedModel, Channel, DiscriminationFreePricer, RandomizedResponse, ValidationNoise
 from fairpremium import audit as fa
 from fairpremium.audit._charts import DRAWINGS, draw
 from fairpremium.audit._plots import to_svg
@@ -245,11 +246,13 @@ def test_text_is_escaped_in_classes_too(summary):
     hostile = copy.deepcopy(summary)
     section(hostile, "price_comparison")["classes"][0]["risk_class"] = "<script>alert(1)</script>"
     section(hostile, "group_means_by_class")["records"][0]["risk_class"] = "<script>alert(2)</script>"
+    hostile["sections"] = [section(hostile, name) for name in ("price_comparison", "group_means_by_class")]
     assert "<script" not in fa.render_report(hostile)
 
 
 def test_scripts_only_on_request(summary):
-    html = fa.render_report(summary, interactive=True)
+    short = {**summary, "sections": [section(summary, "group_means")]}
+    html = fa.render_report(short, interactive=True)
     parser = parse(html)
     assert parser.tags.count("script") == 1
     assert parser.sources == []
@@ -335,7 +338,29 @@ def test_without_a_package_it_says_how_to_get_it(package, call, summary, portfol
     monkeypatch.setitem(__import__("sys").modules, package, None)
     run = {
         "plot": lambda: fa.plot_balance({"a": portfolio.y}, portfolio.y),
-        "render": lambda: fa.render_report(summary),
+        "render": lambda: fa.render_report({**summary, "sections": [section(summary, "balance")]}),
     }[call]
     with pytest.raises(MissingExtraError, match=r"fairpremium\[report\]"):
         run()
+
+
+# --- model classes other than linear: nothing is asked of a pricer but its public methods ---
+
+
+@pytest.mark.parametrize(
+    ("model", "is_saved"),
+    [(BoostedModel(max_rounds=10, patience=3), True), (DecisionTreeRegressor(max_depth=3, random_state=0), False)],
+    ids=["boosted", "tree"],
+)
+def test_other_model_classes(model, is_saved, portfolio, reports):
+    rows = slice(0, 1500)
+    X, y, S = portfolio.X.iloc[rows], portfolio.y[rows], reports[rows]
+    channel = RandomizedResponse(portfolio.groups, keep=0.8)
+    pricer = DiscriminationFreePricer(
+        model=model, channel=channel, correction="posterior", intervals=False, random_state=0
+    )
+    summary = fa.summarize_pricer(pricer.fit(X, y, sensitive=S), X, y, sensitive=S)
+    assert {s["id"] for s in summary["sections"]} >= {"price_comparison", "discrimination", "adverse_selection"}
+    assert ("model file" in summary["hashes"]) is is_saved  # a tree of scikit-learn has no model file
+    assert json.loads(fa.render_json(summary)) == summary
+    assert "How the prices were made" in fa.render_markdown(summary)

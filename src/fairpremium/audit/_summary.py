@@ -41,6 +41,7 @@ from fairpremium.audit._keep import compute_keep_sensitivity
 from fairpremium.audit._power import compute_gini, compute_lorenz
 from fairpremium.audit._proxy import compute_discrimination, compute_propensities
 from fairpremium.audit._sample import Sample
+from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -318,7 +319,7 @@ def _describe_model(pricer: DiscriminationFreePricer) -> dict[str, Any]:
     shares = zip(pricer.groups_, pricer.group_distribution_, pricer.reference_distribution_, strict=True)
     return {
         "family": get_family(pricer.family).to_dict(),
-        "model": pricer.model if isinstance(pricer.model, str) else repr(pricer.model),
+        "model": " ".join(repr(pricer.model_).split()),
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
         "groups": [{"group": _plain(g), "share": float(p), "reference": float(w)} for g, p, w in shares],
@@ -335,7 +336,7 @@ def _model_hash(pricer: DiscriminationFreePricer) -> dict[str, str]:
         path = Path(folder) / "model.json"
         try:
             pricer.save(path)
-        except NotImplementedError:
+        except ModelFileError:
             return {}
         return {"model file": hashlib.sha256(path.read_bytes()).hexdigest()}
 

@@ -11,6 +11,26 @@ import pandas as pd
 import typer
 
 from fairpremium.audit import save_report, summarize_prices
+from fairpremium.cli._arguments import (
+    COLUMNS,
+    ChannelOption,
+    EpsilonOption,
+    FirstColumnOption,
+    GroupsOption,
+    KeepOption,
+    KeyOption,
+    MarginOption,
+    OutcomeOption,
+    ReportColumnOption,
+    ReportsOption,
+    RetestOption,
+    SecondColumnOption,
+    SensitiveOption,
+    TrueAttributeOption,
+    TrueColumnOption,
+    ValidationOption,
+    WeightOption,
+)
 from fairpremium.cli._channels import load_channel
 from fairpremium.cli._files import check_output, require_numbers
 from fairpremium.cli._fit import make_family
@@ -22,66 +42,38 @@ from fairpremium.cli._source import check_one_source, resolve_channel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel
 
-_COLUMNS, _NOISE, _REPORT = "Columns", "How the reports were drawn", "Report"
+_REPORT = "Report"
 _MAX_CLASSES = 50
 _FORMATS = (".html", ".md", ".json")
 
 
 def audit(
     prices: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
-    premium: Annotated[str, typer.Option(help="Column with the prices to audit.", rich_help_panel=_COLUMNS)],
-    outcome: Annotated[str, typer.Option(help="Column with the losses.", rich_help_panel=_COLUMNS)],
+    premium: Annotated[str, typer.Option(help="Column with the prices to audit.", rich_help_panel=COLUMNS)],
+    outcome: OutcomeOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .md or .json.")],
-    sensitive: Annotated[str, typer.Option(help="Column with the reports.", rich_help_panel=_COLUMNS)] = "report",
-    weight: Annotated[
-        str | None, typer.Option(help="Column with the exposure or volume.", rich_help_panel=_COLUMNS)
-    ] = None,
+    sensitive: SensitiveOption = "report",
+    weight: WeightOption = None,
     by: Annotated[
-        str | None, typer.Option(help="Column with classes to look into one by one.", rich_help_panel=_COLUMNS)
+        str | None, typer.Option(help="Column with classes to look into one by one.", rich_help_panel=COLUMNS)
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="Column that says whose row it is.", rich_help_panel=_COLUMNS)
+        str | None, typer.Option(help="Column that says whose row it is.", rich_help_panel=COLUMNS)
     ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="File with the reports, joined by --key.", rich_help_panel=_COLUMNS)
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Column that identifies a policy.", rich_help_panel=_COLUMNS)] = None,
-    keep: Annotated[
-        float | None, typer.Option(help="Probability that a report is the truth.", rich_help_panel=_NOISE)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Privacy parameter, instead of keep.", rich_help_panel=_NOISE)
-    ] = None,
-    channel: Annotated[
-        Path | None, typer.Option(help="JSON file that describes the channel.", rich_help_panel=_NOISE)
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(help="All groups, such as F,M; the distinct reports if left out.", rich_help_panel=_NOISE),
-    ] = None,
-    true_attribute: Annotated[
-        bool,
-        typer.Option("--true-attribute", help="The column holds the truth, not reports.", rich_help_panel=_NOISE),
-    ] = False,
-    margin: Annotated[
-        str | None, typer.Option(help="Known shares, such as F=0.45,M=0.55.", rich_help_panel=_NOISE)
-    ] = None,
-    validation: Annotated[
-        Path | None, typer.Option(help="File of people with truth and report.", rich_help_panel=_NOISE)
-    ] = None,
-    true_column: Annotated[str, typer.Option(help="Truth in the validation file.", rich_help_panel=_NOISE)] = "true",
-    report_column: Annotated[
-        str, typer.Option(help="Report in the validation file.", rich_help_panel=_NOISE)
-    ] = "report",
-    retest: Annotated[
-        Path | None, typer.Option(help="File of people with two fresh reports.", rich_help_panel=_NOISE)
-    ] = None,
-    first_column: Annotated[
-        str, typer.Option(help="First report in the retest file.", rich_help_panel=_NOISE)
-    ] = "first",
-    second_column: Annotated[
-        str, typer.Option(help="Second report in the retest file.", rich_help_panel=_NOISE)
-    ] = "second",
+    reports: ReportsOption = None,
+    key: KeyOption = None,
+    keep: KeepOption = None,
+    epsilon: EpsilonOption = None,
+    channel: ChannelOption = None,
+    groups: GroupsOption = None,
+    true_attribute: TrueAttributeOption = False,
+    margin: MarginOption = None,
+    validation: ValidationOption = None,
+    true_column: TrueColumnOption = "true",
+    report_column: ReportColumnOption = "report",
+    retest: RetestOption = None,
+    first_column: FirstColumnOption = "first",
+    second_column: SecondColumnOption = "second",
     family: Annotated[
         str, typer.Option(help="Whose deviance measures the premium's error.", rich_help_panel=_REPORT)
     ] = "normal",

@@ -7,6 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
+from fairpremium.cli._arguments import (
+    COLUMNS,
+    NOISE,
+    ChannelOption,
+    EpsilonOption,
+    FirstColumnOption,
+    GroupsOption,
+    KeepOption,
+    KeyOption,
+    MarginOption,
+    OutcomeOption,
+    ReportColumnOption,
+    ReportsOption,
+    RetestOption,
+    SecondColumnOption,
+    SensitiveOption,
+    TrueAttributeOption,
+    TrueColumnOption,
+    ValidationOption,
+    WeightOption,
+)
 from fairpremium.cli._channels import channel_text, describe_channel, load_channel
 from fairpremium.cli._files import check_output
 from fairpremium.cli._noise import Noise, NoiseOptions, make_estimator
@@ -18,62 +39,34 @@ from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.pricing import DiscriminationFreePricer
 
-_COLUMNS, _NOISE, _MODEL = "Columns", "How the reports were drawn", "Model"
+_MODEL = "Model"
 
 
 def fit(
     portfolio: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
-    outcome: Annotated[str, typer.Option(help="Column with the losses.", rich_help_panel=_COLUMNS)],
+    outcome: OutcomeOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, .json.")],
-    sensitive: Annotated[str, typer.Option(help="Column with the reports.", rich_help_panel=_COLUMNS)] = "report",
-    weight: Annotated[
-        str | None, typer.Option(help="Column with the exposure or volume.", rich_help_panel=_COLUMNS)
-    ] = None,
+    sensitive: SensitiveOption = "report",
+    weight: WeightOption = None,
     features: Annotated[
         str | None,
-        typer.Option(help="Columns to price with; all without a role if left out.", rich_help_panel=_COLUMNS),
+        typer.Option(help="Columns to price with; all without a role if left out.", rich_help_panel=COLUMNS),
     ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="File with the reports, joined by --key.", rich_help_panel=_COLUMNS)
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Column that identifies a policy.", rich_help_panel=_COLUMNS)] = None,
-    keep: Annotated[
-        float | None, typer.Option(help="Probability that a report is the truth.", rich_help_panel=_NOISE)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Privacy parameter, instead of keep.", rich_help_panel=_NOISE)
-    ] = None,
-    channel: Annotated[
-        Path | None, typer.Option(help="JSON file that describes the channel.", rich_help_panel=_NOISE)
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(help="All groups, such as F,M; the distinct reports if left out.", rich_help_panel=_NOISE),
-    ] = None,
-    true_attribute: Annotated[
-        bool,
-        typer.Option("--true-attribute", help="The column holds the truth, not reports.", rich_help_panel=_NOISE),
-    ] = False,
-    noise: Annotated[Noise | None, typer.Option(help="Estimate an unknown channel.", rich_help_panel=_NOISE)] = None,
-    margin: Annotated[
-        str | None, typer.Option(help="Known shares, such as F=0.45,M=0.55.", rich_help_panel=_NOISE)
-    ] = None,
-    validation: Annotated[
-        Path | None, typer.Option(help="File of people with truth and report.", rich_help_panel=_NOISE)
-    ] = None,
-    true_column: Annotated[str, typer.Option(help="Truth in the validation file.", rich_help_panel=_NOISE)] = "true",
-    report_column: Annotated[
-        str, typer.Option(help="Report in the validation file.", rich_help_panel=_NOISE)
-    ] = "report",
-    retest: Annotated[
-        Path | None, typer.Option(help="File of people with two fresh reports.", rich_help_panel=_NOISE)
-    ] = None,
-    first_column: Annotated[
-        str, typer.Option(help="First report in the retest file.", rich_help_panel=_NOISE)
-    ] = "first",
-    second_column: Annotated[
-        str, typer.Option(help="Second report in the retest file.", rich_help_panel=_NOISE)
-    ] = "second",
+    reports: ReportsOption = None,
+    key: KeyOption = None,
+    keep: KeepOption = None,
+    epsilon: EpsilonOption = None,
+    channel: ChannelOption = None,
+    groups: GroupsOption = None,
+    true_attribute: TrueAttributeOption = False,
+    noise: Annotated[Noise | None, typer.Option(help="Estimate an unknown channel.", rich_help_panel=NOISE)] = None,
+    margin: MarginOption = None,
+    validation: ValidationOption = None,
+    true_column: TrueColumnOption = "true",
+    report_column: ReportColumnOption = "report",
+    retest: RetestOption = None,
+    first_column: FirstColumnOption = "first",
+    second_column: SecondColumnOption = "second",
     family: Annotated[
         str,
         typer.Option(help="normal, poisson, gamma, tweedie or bernoulli.", rich_help_panel=_MODEL),
