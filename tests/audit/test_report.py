@@ -183,6 +183,7 @@ def test_an_estimated_channel_is_called_so(portfolio, reports):
     pricer.fit(portfolio.X, portfolio.y, sensitive=reports)
     summary = fa.summarize_pricer(pricer, portfolio.X, portfolio.y, sensitive=reports)
     assert summary["privacy"]["source"].startswith("estimated, not declared")
+    assert any("too narrow by its error" in limit for limit in summary["limits"])
 
 
 def test_another_family_exposure_missing_reports_and_no_intervals():

@@ -64,15 +64,16 @@ def draw_premium_change(table: pd.DataFrame, *, unit: str = "") -> Any:
     if "bin" not in table:
         return _finish(_dots(_part(table, "change", ""), _titled("mean change", unit), reference=0.0))
     alt = import_altair()
-    data = _part(table, "change", "").assign(bin=table["bin"]).dropna(subset=["value"])
+    whole = _part(table, "change", "").assign(bin=table["bin"])
+    data = whole.dropna(subset=["value"])
     x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
     y = alt.Y("value:Q", axis=_number_axis(alt, _titled("mean change", unit), tickCount=5))
-    base = alt.Chart(data).encode(x=x, color=_group_colour(alt, data), tooltip=_TOOLTIP)
+    base = alt.Chart(data).encode(x=x, color=_group_colour(alt, whole), tooltip=_TOOLTIP)
     layers = [
         alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y="zero:Q"),
         base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=2).encode(y=y),
-        base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=_group_shape(alt, data)),
+        base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=_group_shape(alt, whole)),
     ]
     return _finish(alt.layer(*layers).properties(width=_WIDTH + 60, height=200))
 

@@ -268,7 +268,7 @@ def _number(value: float | None) -> str:
 def _with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.5g}" if error is None else f"{value:.5g} ± {error:.2g}"
+    return f"{value:.5g}" if error is None else f"{value:.5g} ± {format_price(error)}"
 
 
 def _markdown_cell(cell: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ from fairpremium.audit._comparison import (
     compute_price_comparison,
     named_classes,
 )
+from fairpremium.audit._findings import findings
 from fairpremium.audit._groups import (
     compute_demographic_disparity,
     compute_group_deviance,
@@ -67,6 +68,7 @@ def summarize_prices(
     notes: Sequence[str] = (),
     hashes: Mapping[str, str] | None = None,
     channel_source: str = "",
+    channel_estimated: bool = False,
 ) -> dict[str, Any]:
     """Audit a price list of any origin: collect all that its report says.
 
@@ -85,6 +87,8 @@ def summarize_prices(
         Name and SHA-256 of every file that the numbers come from.
     channel_source : str
         Who says which channel the reports went through.
+    channel_estimated : bool
+        Whether the channel is an estimate; the report then says that intervals take it as given.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def summarize_prices(
     roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
     prices = {"premiums": premiums}
     sections = _sections_of_prices(prices, premiums, y, roles, by, level, family)
-    head = _head(premiums, y, roles, level, title, unit, notes, hashes, channel_source)
+    head = _head(premiums, y, roles, level, title, unit, notes, hashes, channel_source, channel_estimated)
     return _complete(head, sections, None, level, unit)
 
 
@@ -158,7 +162,7 @@ def summarize_pricer(
         pricer.family,
     )
     source = channel_source or _source(pricer)
-    head = _head(premiums, y, roles, level, title, unit, notes, hashes, source)
+    head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None)
     head["hashes"] = {**head["hashes"], **_model_hash(pricer)}
     return _complete(head, sections, _describe_model(pricer), level, unit)
 
@@ -243,10 +247,10 @@ def _complete(
     tables = {section["id"]: section["records"] for section in sections}
     return {
         **head,
-        "findings": words.findings(tables, head, model),
+        "findings": findings(tables, head, model),
         "model": model,
-        "sections": [{**section, **words.describe_section(section, head, model)} for section in sections],
-        "limits": words.limits(model is not None, head["privacy"] is not None),
+        "sections": [{**section, **words.describe_section(section["id"])} for section in sections],
+        "limits": words.limits(model is not None, head["privacy"]),
         "definitions": words.definitions(model is not None),
     }
 
@@ -264,6 +268,7 @@ def _head(
     notes: Sequence[str],
     hashes: Mapping[str, str] | None,
     source: str,
+    estimated: bool,
 ) -> dict[str, Any]:
     n = n_rows(premiums, "premiums")
     sample = Sample.read(n, roles["sensitive"], roles["channel"], roles["sample_weight"], roles["cluster"], "premiums")
@@ -285,12 +290,12 @@ def _head(
         "persons": None if sample.cluster is None else int(sample.cluster.max()) + 1,
         "weighted": roles["sample_weight"] is not None,
         "groups": [_plain(group) for group in sample.groups],
-        "privacy": _describe_channel(roles["channel"], source),
+        "privacy": _describe_channel(roles["channel"], source, estimated),
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},
     }
 
 
-def _describe_channel(channel: Channel | None, source: str) -> dict[str, Any] | None:
+def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> dict[str, Any] | None:
     if channel is None:
         return None
     finite = math.isfinite(channel.epsilon)
@@ -299,6 +304,7 @@ def _describe_channel(channel: Channel | None, source: str) -> dict[str, Any] | 
         "epsilon": channel.epsilon if finite else None,
         "odds": math.exp(channel.epsilon) if finite else None,
         "sha256": channel.descriptor()["sha256"],
+        "estimated": estimated,
         "source": source or "declared by whoever made this report",
     }
 

@@ -131,6 +131,7 @@ def audit(
             unit=unit,
             hashes={path.name: _sha256(path) for path in (prices, reports) if path is not None},
             channel_source=source,
+            channel_estimated=estimator is not None,
         )
         save_report(summary, output, interactive=interactive)
     show({**summary, "output": str(output)}, as_json, _render)
