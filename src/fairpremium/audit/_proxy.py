@@ -94,7 +94,7 @@ def compute_discrimination(
 
         - `demographic_unfairness`, UF [Lindholm2026]: share of the price's variance that lies between groups,
           Var(E[pi given D]) / Var(pi); 0 is demographic parity of the mean.
-        - `proxy_discrimination`, PD [Lindholm2026, Definition 4]: distance to the prices that infer nothing,
+        - `proxy_discrimination`, PD [Lindholm2026]: distance to the prices that infer nothing,
           min E[(pi - c - sum_d v_d mu(x, d))^2] / Var(pi) over numbers c and weights v >= 0 that sum to one; 0 if and
           only if pi avoids proxy discrimination, 1 if no such price explains it.
         - `proxy_explained`: the part of the price's variation that P(D given x) explains beyond h*,
