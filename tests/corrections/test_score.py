@@ -61,7 +61,7 @@ def draw(
 def fit_with(rows: Rows, T: np.ndarray, family: Family, correction: str = "score", pooling: float = 0.0) -> GroupFit:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
     noise = Noise(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
-    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0))[0]
+    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0)).fit
 
 
 def z_values(fit: GroupFit) -> np.ndarray:
