@@ -111,6 +111,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     history_ : list or None
         Learning curve of a neural model.
+    has_intervals_ : bool
+        Whether `predict_interval` works.
     n_rows_, n_missing_reports_ : int
 
     Examples
@@ -227,6 +229,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.history_ = learned.history
         self.n_rows_ = n
         self.n_missing_reports_ = int(np.count_nonzero(report == task.noise.table.shape[1] - 1))
+        self.has_intervals_ = learned.prices.has_intervals
         self._prices = learned.prices
         return self
 
