@@ -38,7 +38,7 @@ BATCHES = (128, 256, "auto")
 MODELS = {
     "64-64": NeuralModel(),
     "paper (5-5-5)": NeuralModel.paper(),
-    "64-64, no layer shared": NeuralModel(shared=0),
+    "64-64, first layer shared": NeuralModel(shared=1),
 }
 KEEP = 0.8
 
