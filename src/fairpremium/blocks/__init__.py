@@ -1,5 +1,7 @@
 """Where rows live. Estimators see one operation: sum a function over blocks of rows."""
 
-from fairpremium.blocks._rows import Block, Rows
+from fairpremium.blocks._rows import Block, RowFunction, Rows
+from fairpremium.blocks._sources import open_source
+from fairpremium.blocks._stream import Reader, Source, Stream
 
-__all__ = ["Block", "Rows"]
+__all__ = ["Block", "Reader", "RowFunction", "Rows", "Source", "Stream", "open_source"]

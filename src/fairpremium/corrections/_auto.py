@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.blocks import Rows
 from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
     Candidate,
@@ -230,7 +231,9 @@ class _Board:
                 continue
             if claim is not None:
                 self.claims[candidate.name] = claim
-        rows = replace(reported_rows(problem, len(noise.matrix)), part=None, share=None)
+        found = reported_rows(problem, len(noise.matrix))
+        assert isinstance(found, Rows)
+        rows = replace(found, part=None, share=None)
         self.part = rows.draw_parts(PARTS, rng)
         self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self.rows = rows

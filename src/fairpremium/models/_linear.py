@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments, compute_moments
@@ -21,7 +21,8 @@ from fairpremium.models._risk import SignedRisk, make_risk
 Array = npt.NDArray[np.float64]
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
-_SAMPLE_SHARE = 10  # one row in so many is in that sample
+_SAMPLE_SHARE = 10  # one row in so many is in that sample,
+_SAMPLE_ROWS = 1_000_000  # up to so many
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -62,7 +63,7 @@ class LinearProblem:
     `metric` is the mean curvature of the portfolio (with the ridge), at the unaware price once that is known.
     """
 
-    rows: Rows
+    rows: Rows | Stream
     family: Family
     model: LinearModel
     moments: Moments
@@ -93,15 +94,15 @@ class LinearProblem:
         moments = replace(self.moments, second=self.moments.by_report[None])
         return make_risk(self.rows.with_parts(None), moments, table, self.family)
 
-    def sample(self, size: int, rng: np.random.Generator) -> LinearProblem:
-        """Return the problem with at most `size` random rows; squared loss needs no sampling."""
-        from_moments = isinstance(self.family, Normal) and self.rows.share is None
+    def sample(self, size: int, rng: np.random.Generator, *, by_row: bool = False) -> LinearProblem:
+        """Return the problem with at most `size` random rows; squared loss needs none, unless it goes `by_row`."""
+        from_moments = isinstance(self.family, Normal) and not by_row
         if from_moments or len(self.rows) <= size:
             return self
         index = np.sort(rng.choice(len(self.rows), size, replace=False))
         return replace(self, rows=self.rows.take(index))
 
-    def on(self, rows: Rows) -> LinearProblem:
+    def on(self, rows: Rows | Stream) -> LinearProblem:
         """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
         n_codes = self.moments.second.shape[1]
         return replace(self, rows=rows, moments=compute_moments(rows, n_codes, like=self.moments))
@@ -113,7 +114,8 @@ class LinearProblem:
         """
         start = self.start(len(table))
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
-            sample = self.sample(len(self.rows) // _SAMPLE_SHARE, np.random.default_rng(0))
+            size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
+            sample = self.sample(size, np.random.default_rng(0))
             penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
             with suppress(RiskUnboundedError, ConvergenceError):
                 start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
@@ -122,7 +124,7 @@ class LinearProblem:
 
 
 def prepare(
-    rows: Rows,
+    rows: Rows | Stream,
     n_codes: int,
     n_parts: int,
     family: Family,
@@ -133,7 +135,7 @@ def prepare(
 
     Parameters
     ----------
-    rows : Rows
+    rows : Rows or Stream
     n_codes : int
         Number of reports plus one for the missing report.
     n_parts : int
@@ -150,7 +152,7 @@ def prepare(
             f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
             "them; their coefficients are set to zero, which changes no price on rows like these.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
     ridge = 0.0 if null.ridge is None else null.ridge

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, NamedTuple
@@ -14,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairpremium._labels import encode_labels, infer_labels
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import (
     Chosen,
     GroupFit,
@@ -34,6 +35,7 @@ from fairpremium.pricing._frames import frame_like
 from fairpremium.pricing._inputs import check_cluster, check_level, check_outcome, check_weight
 from fairpremium.pricing._prices import LinearPrices
 from fairpremium.pricing._reference import balanced, check_reference, marginal, reference_jacobian
+from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 
 Array = npt.NDArray[np.float64]
@@ -152,7 +154,14 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None, cluster: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any = None,
+        sample_weight: Any = None,
+        cluster: Any = None,
+        features: Sequence[str] | None = None,
     ) -> DiscriminationFreePricer:
         """Learn the prices.
 
@@ -170,10 +179,19 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         cluster : array of shape (n,), optional
             Who a row belongs to, if one person has several rows: they share one report, so that standard errors add
             up per person, and cross-validation keeps a person's rows together.
+        features : sequence of str, optional
+            Columns of a source (see Notes) to price with; by default all that have no other role.
 
         Returns
         -------
         self
+
+        Notes
+        -----
+        Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
+        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive` and `sample_weight` are then names of its
+        columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss with
+        the inverse correction and ``intervals=False``.
 
         Raises
         ------
@@ -184,7 +202,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         NotIdentifiedError
             `channel` is a noise estimator and the data do not tell the noise.
         """
-        family, model, pooling = self._check_settings()
+        family, _, _ = self._check_settings()
+        if is_source(X):
+            return self._fit_source(X, y, sensitive, sample_weight, cluster, features)
+        if features is not None:
+            raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X)
         n = len(matrix)
         if n < 2:
@@ -193,13 +215,47 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         weight = check_weight(sample_weight, n)
         noise, channel, groups = self._resolve_channel(X, outcome, sensitive, weight)
         report = _encode_reports(sensitive, channel, groups, n)
+        rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
+        self._learn(rows, design, noise, channel, groups)
+        if isinstance(X, np.ndarray) or not design.named:
+            validate_data(self, X=matrix, skip_check_array=True)
+        return self
+
+    def _fit_source(
+        self, X: Any, y: Any, sensitive: Any, sample_weight: Any, cluster: Any, features: Sequence[str] | None
+    ) -> DiscriminationFreePricer:
+        """Learn from rows that are read piece by piece."""
+        family, _, _ = self._check_settings()
+        for name, value in (("cluster", cluster), ("classifier", self.classifier)):
+            if value is not None:
+                raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
+        with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
+            seen = portfolio.preview(self.channel, np.random.default_rng(0))
+            noise, channel, groups = self._resolve_channel(*seen)
+            rows = portfolio.rows(groups if channel is None else channel.reports, family)
+            self._learn(rows, portfolio.design, noise, channel, groups)
+        return self
+
+    def _learn(
+        self,
+        rows: Rows | Stream,
+        design: Design,
+        noise: NoiseEstimator | None,
+        channel: Channel | None,
+        groups: tuple[Any, ...],
+    ) -> None:
+        """Fit the prices to rows with coded reports."""
+        family, model, pooling = self._check_settings()
+        n = len(rows)
         fixed_reference = check_reference(self.reference, groups)
         inverse = np.eye(len(groups)) if channel is None else channel.inverse
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         n_parts = 1 if pooling is not None else _n_parts(n)
-        rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        rows = rows.with_parts(rows.draw_parts(n_parts, rng) if n_parts > 1 else None)
+        if n_parts > 1:
+            rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
         problem = prepare(rows, inverse.shape[1] + 1, n_parts, family, model, design.features)
+        counts = problem.moments.counts.sum(axis=0)
+        _check_counts(counts[:-1], groups if channel is None else channel.reports, groups)
         table = pad_missing(inverse)
         matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
         correction = "inverse" if channel is None else self.correction
@@ -211,9 +267,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         reference = _resolve_reference(self.reference, fixed_reference, statistics, groups)
         covariance = _premium_covariance(self.reference, reference, statistics)
 
-        if isinstance(X, np.ndarray) or not design.named:
-            validate_data(self, X=matrix, skip_check_array=True)
-        else:
+        if design.named:
             self.feature_names_in_ = np.asarray(design.names, dtype=object)
             self.n_features_in_ = len(design.names)
         self.groups_ = groups
@@ -225,11 +279,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.group_distribution_ = fit.shares
         self.reference_distribution_ = reference
         self.n_rows_ = n
-        self.n_missing_reports_ = int(np.count_nonzero(report == inverse.shape[1]))
+        self.n_missing_reports_ = int(counts[-1])
         self._prices = LinearPrices(
             family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], reference, covariance
         )
-        return self
 
     def predict(self, X: Any) -> Array:
         """Compute the discrimination-free premium h*(x).
@@ -429,17 +482,22 @@ def _encode_reports(
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
     counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
+    _check_counts(counts, labels, groups if every_group else ())
+    if counts.sum() < n:
+        codes = np.where(codes < 0, len(labels), codes)
+    return codes.astype(np.uint16)
+
+
+def _check_counts(counts: npt.NDArray[Any], labels: tuple[Any, ...], groups: tuple[Any, ...]) -> None:
+    """Raise if nobody reported, or nobody a group that reports name."""
     if not counts.any():
         raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    if every_group and labels == groups and (counts == 0).any():
+    if labels == groups and (counts == 0).any():
         absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
         raise ValueError(
             f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
             f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
         )
-    if counts.sum() < n:
-        codes = np.where(codes < 0, len(labels), codes)
-    return codes.astype(np.uint16)
 
 
 def _statistics(fit: GroupFit, intervals: bool, *, need_means: bool) -> Statistics:

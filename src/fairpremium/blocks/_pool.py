@@ -1,0 +1,100 @@
+"""Worker processes on this machine that outlive a pass, and start again if one of them dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from fairpremium.blocks._rows import blas, count_workers
+
+_RESTARTS = 2  # deaths of a worker in one pass that are forgiven
+
+
+class WorkerPool:
+    """A process pool that is started on first use.
+
+    Workers are new interpreters (not forks, which threads and linear algebra libraries do not survive), with one
+    thread each for linear algebra and for Arrow.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Call the function with each tuple of arguments and yield the results in order.
+
+        Few calls are under way at a time, so that neither arguments nor results pile up. If a worker dies (killed,
+        out of memory), the calls that were lost are made again.
+        """
+        todo = deque(enumerate(arguments))
+        running: deque[tuple[int, tuple[Any, ...], Future[Any]]] = deque()
+        restarts = 0
+        while todo or running:
+            try:
+                while todo and len(running) < 2 * count_workers() + 2:
+                    i, given = todo[0]
+                    future = self._started().submit(function, *given)
+                    running.append((i, given, future))
+                    todo.popleft()
+                result = running[0][2].result()
+            except BrokenProcessPool as error:
+                restarts += 1
+                self.close()
+                if restarts > _RESTARTS:
+                    raise RuntimeError(
+                        "Worker processes died three times in one pass over the rows, probably for want of memory. "
+                        "What helps: fewer workers (FAIRPREMIUM_WORKERS=1), or smaller row groups in the files."
+                    ) from error
+                todo.extendleft((i, given) for i, given, _ in reversed(running))
+                running.clear()
+                continue
+            running.popleft()
+            yield result
+
+    def close(self) -> None:
+        """Stop the workers."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            workers = count_workers()
+            context = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+            with _without_main():
+                for _ in range(workers):
+                    pool.submit(_begin)  # starts a worker each
+            self._pool = pool
+        return self._pool
+
+
+def _begin() -> None:
+    """Keep a worker to one thread."""
+    blas().limit(limits=1)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the caller's script from new workers.
+
+    A new worker imports the main module of its parent, which would run a script that has no ``if __name__ ==
+    "__main__"`` once more. Jobs are made of this package's own functions, so that the workers do without.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
