@@ -168,6 +168,9 @@ class Stream:
         From a block to the weight of each row for each group.
     missing : int, optional
         Code of the reports whose rows are left out.
+    thorough : bool
+        Whether a glance looks at the same rows as one at rows in memory, which takes a pass. Where the scale of the
+        columns serves the accuracy of the arithmetic alone, any rows will do.
     """
 
     source: Source
@@ -176,7 +179,7 @@ class Stream:
     part: Parts | None = None
     share: RowFunction | None = None
     missing: int | None = None
-    cluster: None = None
+    thorough: bool = False
     _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -226,7 +229,9 @@ class Stream:
         return found
 
     def glance(self, size: int) -> Rows:
-        """Return some rows from all over the portfolio without a pass."""
+        """Return some rows from all over the portfolio, without a pass if it need not be thorough."""
+        if self.thorough:
+            return self.spaced(size)
         rows: Rows = self.reader(self.source.glance(self.reader.columns, size))
         return rows
 

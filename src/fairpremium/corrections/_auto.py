@@ -188,9 +188,9 @@ def _robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, r
 def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
     """Restrict a large portfolio to the rows that the referees look at."""
     n = len(problem.rows)
-    if n <= JUDGE_ROWS:
+    if n <= JUDGE_ROWS and isinstance(problem.rows, Rows):
         return problem
-    index = np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
+    index = np.arange(n) if n <= JUDGE_ROWS else np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
     return problem.on(replace(problem.rows.take(index), part=None))
 
 

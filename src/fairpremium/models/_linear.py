@@ -97,9 +97,10 @@ class LinearProblem:
     def sample(self, size: int, rng: np.random.Generator, *, by_row: bool = False) -> LinearProblem:
         """Return the problem with at most `size` random rows; squared loss needs none, unless it goes `by_row`."""
         from_moments = isinstance(self.family, Normal) and not by_row
-        if from_moments or len(self.rows) <= size:
+        n = len(self.rows)
+        if from_moments or (n <= size and isinstance(self.rows, Rows)):
             return self
-        index = np.sort(rng.choice(len(self.rows), size, replace=False))
+        index = np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
         return replace(self, rows=self.rows.take(index))
 
     def on(self, rows: Rows | Stream) -> LinearProblem:

@@ -232,7 +232,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
             seen = portfolio.preview(self.channel, np.random.default_rng(0))
             noise, channel, groups = self._resolve_channel(*seen)
-            rows = portfolio.rows(groups if channel is None else channel.reports, family)
+            penalised = channel is not None and self.correction != "inverse"  # in units of the columns' scale
+            rows = portfolio.rows(groups if channel is None else channel.reports, family, thorough=penalised)
             self._learn(rows, portfolio.design, noise, channel, groups)
         return self
 

@@ -150,10 +150,10 @@ class SourcePortfolio:
             named=True,
         )
 
-    def rows(self, labels: tuple[Any, ...], family: Family) -> Rows | Stream:
-        """Return the rows, read into memory if they are few."""
+    def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
+        """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
         reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family)
-        stream = Stream(self.source, reader, self.source.counts)
+        stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
         n = len(stream)
         if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
             rows = stream.take(np.arange(n))
