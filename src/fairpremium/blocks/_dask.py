@@ -50,7 +50,9 @@ class DaskSource(Source):
 
     def _partitions(self, columns: tuple[str, ...]) -> list[Any]:
         if columns not in self._parts:
-            self._parts[columns] = list(self.frame[list(columns)].to_delayed())
+            # simplified, so that only these columns are read; not optimised, which would change the partitions
+            chosen = self.frame[list(columns)].simplify()
+            self._parts[columns] = list(chosen.to_delayed(optimize_graph=False))
         return self._parts[columns]
 
     def _compute(self, work: list[tuple[Any, Any]]) -> Iterator[Any]:

@@ -46,7 +46,7 @@ class Piece:
             with fragment.open() as handle, pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20) as file:
                 groups = [group.id for group in fragment.row_groups]
                 for batch in file.iter_batches(rows, row_groups=groups, columns=stored, use_threads=False):
-                    yield _as_declared(pa.Table.from_batches([batch]), schema, fixed)
+                    yield _as_declared(pa.Table.from_batches([batch]), schema, fixed, self.where)
         except _ERRORS as error:
             raise unreadable(self.where, error) from error
 
@@ -100,7 +100,7 @@ class FileSource(Source):
             batches = piece.batches(columns, rows)
             tables.append(next(batches).slice(0, rows))
             batches.close()  # type: ignore[attr-defined]
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def close(self) -> None:
         """Stop the worker processes."""
@@ -163,14 +163,32 @@ def _subset(fragment: Any, groups: list[int]) -> Any:
     )
 
 
-def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any]) -> pa.Table:
-    """Add the columns that folder names hold, and bring all into the order and the types of the dataset."""
+def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], where: str) -> pa.Table:
+    """Add the columns that folder names hold, and bring all into the order and the types of the dataset.
+
+    Numbers may differ in type from part to part: a column of integers with gaps is stored as floats.
+    """
     for name in schema.names:
         if name in fixed:
             value = pa.scalar(fixed[name]).cast(schema.field(name).type)
             table = table.append_column(name, pa.repeat(value, table.num_rows))
     table = table.select(schema.names)
-    return table if table.schema.types == schema.types else table.cast(schema)
+    if table.schema.types == schema.types:
+        return table
+    for i, (own, declared) in enumerate(zip(table.schema, schema, strict=True)):
+        if own.type == declared.type or (_is_number(own.type) and _is_number(declared.type)):
+            continue
+        try:
+            table = table.set_column(i, declared, table.column(i).cast(declared.type))
+        except pa.ArrowException:
+            raise ValueError(
+                f"{where} has column {own.name!r} with type {own.type}, but in other parts it is {declared.type}."
+            ) from None
+    return table
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _check_columns(fragment: Any, schema: pa.Schema, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ from fairpremium.pricing._prices import LinearPrices
 from fairpremium.pricing._reference import balanced, check_reference, marginal, reference_jacobian
 from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
+
+if TYPE_CHECKING:
+    from fairpremium.pricing._predict_to import Priced
 
 Array = npt.NDArray[np.float64]
 
@@ -324,6 +327,38 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             an estimated channel, to first order), not that of the model's form, nor the bias of pooling or ridge.
         """
         return Interval(*self._fitted().interval(self._matrix(X), check_level(level)))
+
+    def predict_to(
+        self,
+        source: Any,
+        path: str | PathLike[str],
+        *,
+        columns: Sequence[str] = (),
+        level: float | None = None,
+    ) -> Priced:
+        """Price a source that may be larger than memory, and write the premiums as Parquet.
+
+        Parameters
+        ----------
+        source : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
+            Rows with the features.
+        path : str or path
+            A file to write if it ends in ``.parquet``, else a folder with one file per partition (always a folder
+            for Spark, whose executors write it). Rows keep their order.
+        columns : sequence of str
+            Columns of the source to copy, such as the policy number.
+        level : float, optional
+            Confidence level; adds the columns ``low`` and ``high`` to ``premium``.
+
+        Returns
+        -------
+        Priced
+            Named tuple: ``rows``, and ``mean``, ``smallest`` and ``largest`` premium.
+        """
+        from fairpremium.pricing._predict_to import predict_to
+
+        prices, level = self._fitted(), None if level is None else check_level(level)
+        return predict_to(prices, source, path, columns, level, self.unseen_levels)
 
     def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> float:
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.

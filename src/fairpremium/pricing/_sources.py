@@ -110,12 +110,20 @@ class SourcePortfolio:
     def _learn_levels(self) -> dict[str, Counter[Any]]:
         """Count the levels of the text columns in one pass; numbers need none."""
         texts = [name for name in self.features if not _is_number(self.source.type_of(name))]
-        return self._count(texts)
+        found = self._count(texts)
+        for name, counts in found.items():
+            if counts[None]:
+                raise ValueError(
+                    f"Got X with {counts[None]} missing values in column {name!r}; "
+                    "expected none. Give missing values a level of their own, such as 'missing'."
+                )
+            del counts[None]
+        return found
 
     def _count(self, columns: list[str]) -> dict[str, Counter[Any]]:
         if not columns:
             return {}
-        job = Job(_RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
+        job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
         jobs = [job if count else None for count in self.source.counts]
         total: dict[str, Counter[Any]] = {name: Counter() for name in columns}
         for found in self.source.run(jobs, columns):
@@ -133,8 +141,8 @@ class SourcePortfolio:
         n = sum(self.source.counts)
         index = np.sort(rng.choice(n, min(n, _NOISE_ROWS), replace=False))
         columns = (*self.features, self.y, self.sensitive, *([] if self.weight is None else [self.weight]))
-        raw = Stream(self.source, _RawReader(columns), self.source.counts)
-        table = pa.concat_tables([piece.table for piece in raw.pick(index)])
+        raw = Stream(self.source, RawReader(columns), self.source.counts)
+        table = pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
         weight = None if self.weight is None else table.column(self.weight).to_numpy()
         y = table.column(self.y).to_numpy()
         return Preview(table.select(list(self.features)), y, table.column(self.sensitive), weight)
@@ -176,11 +184,14 @@ class RawPiece:
 
 
 @dataclass(frozen=True)
-class _RawReader:
+class RawReader:
+    """Reads rows as they are stored."""
+
     columns: tuple[str, ...]
     n_features: int = 0
 
-    def __call__(self, table: pa.Table) -> Any:
+    def __call__(self, table: pa.Table) -> RawPiece:
+        """Wrap some rows."""
         return RawPiece(table)
 
 
