@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import types
 from collections import deque
@@ -16,14 +17,16 @@ import pyarrow as pa
 
 from fairpremium.blocks._rows import blas, count_workers
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _RESTARTS = 2  # deaths of a worker in one pass that are forgiven
 
 
 class WorkerPool:
     """A process pool that is started on first use.
 
-    Workers are new interpreters (not forks, which threads and linear algebra libraries do not survive), with one
-    thread each for linear algebra and for Arrow.
+    Workers are not forks of this process, whose threads they would not survive. Where it can, a server process that
+    has imported this package and started no thread forks them, so that all pools but the first start at once. Each
+    worker has one thread for linear algebra and one for Arrow.
     """
 
     def __init__(self) -> None:
@@ -69,13 +72,35 @@ class WorkerPool:
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             workers = count_workers()
-            context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
-            with _without_main():
+            with _without_main(), _one_thread():
+                pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
                 for _ in range(workers):
                     pool.submit(_begin)  # starts a worker each
             self._pool = pool
         return self._pool
+
+
+def _context() -> Any:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fairpremium"])
+    return context
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let new processes start no threads for linear algebra."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _begin() -> None:
