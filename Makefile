@@ -16,6 +16,10 @@ EXTRAS_test := test
 EXTRAS_docs := docs
 EXTRAS_bench := bench
 
+# What tests need from the system, as command:package. `make system` installs what is missing.
+SYSTEM_java := java:openjdk-17-jre-headless
+SYSTEM_PACKAGES := $(SYSTEM_java)
+
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 PYTEST = $(SINGLE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist worksteal
@@ -26,7 +30,7 @@ export FAIRPREMIUM_NO_SKIPS ?= 1
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test study lint types format bench docs clean
+.PHONY: help demo test study system lint types format bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,8 +38,21 @@ help:  ## list the targets
 demo: $(VENV)/.installed-demo  ## the three-party story on this machine; writes demo/premiums.csv and demo/report.html
 	$(VENV)/bin/fairpremium demo
 
-test: $(VENV)/.installed-test  ## all tests, doctests and the code examples of the documentation
+test: $(VENV)/.installed-test system  ## all tests, doctests and the code examples of the documentation
 	$(PYTEST)
+
+system:  ## what tests need from the system (apt-get as root; elsewhere a list of what is missing)
+	@missing=; \
+	for pair in $(SYSTEM_PACKAGES); do \
+		command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; \
+	done; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	else \
+		echo "!! Tests that need these packages are SKIPPED:$$missing"; \
+		echo "!! Install them with: sudo apt-get install$$missing"; \
+	fi
 
 study: $(VENV)/.installed-test  ## the statistical studies at full size (slow)
 	FAIRPREMIUM_STUDY=full $(PYTEST) -m study
