@@ -1,6 +1,6 @@
 """Discrimination-free insurance pricing when the sensitive attribute is never seen."""
 
-from fairpremium.models import LinearModel
+from fairpremium.models import BoostedModel, LinearModel
 from fairpremium.noise import (
     AnchorNoise,
     LikelihoodNoise,
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnchorNoise",
+    "BoostedModel",
     "Channel",
     "DiscriminationFreePricer",
     "LikelihoodNoise",

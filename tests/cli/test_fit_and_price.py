@@ -328,3 +328,26 @@ def test_price_mistakes(refuse, model, words, expected):
 def test_an_edited_model_is_refused(refuse, model):
     Path("model.json").write_text(Path("model.json").read_text().replace('"rows": 2000', '"rows": 2001'))
     assert "damaged or was edited" in refuse("price", "model.json", "portfolio.csv", "-o", "x.csv")
+
+
+def test_another_model_class_from_the_command_line(call, call_json, privatized):
+    words = ["--model", "boosted", "--correction", "likelihood", "--no-intervals"]
+    result = call_json(*FIT, *JOIN, *words, "-o", "boosted.json")
+    assert (result["model"], result["correction"]) == ("boosted", "likelihood")
+    call("price", "boosted.json", "portfolio.csv", "-o", "premiums.csv")
+    pricer = in_python(model="boosted", correction="likelihood", intervals=False)
+    np.testing.assert_allclose(
+        pd.read_csv("premiums.csv")["premium"], pricer.predict(pd.read_csv("both.csv")), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "forest"], "model='forest'"),
+        (["--model", "boosted", "--ridge", 1], "--ridge belongs to --model linear"),
+        (["--model", "boosted", "--correction", "inverse"], "negative"),
+    ],
+)
+def test_a_wrong_model_is_one_line(refuse, privatized, words, said):
+    assert said in refuse(*FIT, *JOIN, *words, "-o", "model.json")

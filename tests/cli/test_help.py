@@ -59,11 +59,7 @@ def python_names(function):
 
 
 def test_options_have_the_names_of_the_python_parameters():
-    pricer = python_names(DiscriminationFreePricer.__init__) - {
-        "--self",
-        "--model",
-        "--classifier",
-    }  # objects, not text
+    pricer = python_names(DiscriminationFreePricer.__init__) - {"--self", "--classifier"}  # objects, not text
     assert pricer <= options("fit")
     assert "--ridge" in python_names(LinearModel.__init__) & options("fit")
     assert python_names(plan) <= options("plan")

@@ -14,7 +14,13 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fairpremium.portfolios import Portfolio, SimulatedPortfolio, unbalanced_poisson, zhang_liu_shi_2025
+from fairpremium.portfolios import (
+    Portfolio,
+    SimulatedPortfolio,
+    nonlinear_poisson,
+    unbalanced_poisson,
+    zhang_liu_shi_2025,
+)
 
 LIMIT = 5.0
 
@@ -273,3 +279,44 @@ def test_features_that_are_not_the_portfolios():
 
 def test_a_plain_portfolio_has_no_truth():
     assert not hasattr(Portfolio, "best_estimate")
+
+
+# --- the nonlinear portfolio ---------------------------------------------------------------------------------
+
+
+def test_the_nonlinear_formula_by_hand():
+    p = nonlinear_poisson(n=1, rng=0, frequency=0.2)
+    x = pd.DataFrame(
+        {"age": [18.0, 75.0], "power": [10.0, 4.0], "mileage": [5.0, 20.0], "region": ["city", "rural"]}, index=[7, 2]
+    )
+    log_a = np.array(
+        [
+            np.log(0.2) + 0.9 + 0.35 * np.log(0.5) + 0.12 * 3 + 0.3,
+            np.log(0.2) + 0.9 * np.exp(-57 / 8) + 0.5 * 10 / 15 + 0.35 * np.log(2),
+        ]
+    )
+    truth = p.best_estimate(x)
+    assert truth.index.tolist() == [7, 2]
+    np.testing.assert_allclose(np.log(truth["A"]), log_a, rtol=1e-12)
+    np.testing.assert_allclose(np.log(truth["B"]), log_a + [0.8, 0.4], rtol=1e-12)
+    np.testing.assert_allclose(np.log(truth["C"]), log_a + [-0.7, 0.3], rtol=1e-12)
+    odds = p.propensity(x)["C"] / p.propensity(x)["A"]
+    np.testing.assert_allclose(np.log(odds), [-2.2 + 1.5 + 0.04 * -5, -2.2 + 0.04 * 10], rtol=1e-12)
+
+
+def test_the_nonlinear_portfolio_is_drawn_from_its_formula():
+    p = nonlinear_poisson(n=200_000, rng=1)
+    member = np.column_stack([p.sensitive == g for g in p.groups])
+    shares = np.array(list(p.group_distribution.values()))
+    assert shares.sum() == pytest.approx(1, abs=1e-12)
+    assert (np.abs(z_score(member - shares)) < LIMIT).all()
+    assert (np.abs(z_score(member - p.propensity(p.X).to_numpy())) < LIMIT).all()
+    excess = p.sample_weight * (p.y - (p.best_estimate(p.X).to_numpy() * member).sum(axis=1))
+    for checked in (np.ones(len(p)), p.X["age"] < 30, p.X["power"] > 9, p.X["region"] == "city"):
+        assert np.abs(z_score(excess[:, None] * member * np.asarray(checked, dtype=float)[:, None])).max() < LIMIT
+
+
+@pytest.mark.parametrize("bad", [{"frequency": 0.0}, {"frequency": np.nan}, {"group_effect": np.inf}, {"n": 0}])
+def test_the_nonlinear_portfolio_refuses_nonsense(bad):
+    with pytest.raises(ValueError, match="expected"):
+        nonlinear_poisson(**{"n": 10, **bad})

@@ -89,13 +89,22 @@ def fit(
         typer.Option(help="normal, poisson, gamma, tweedie or bernoulli.", rich_help_panel=_MODEL),
     ] = "normal",
     power: Annotated[float | None, typer.Option(help="Variance power of tweedie; 1.5.", rich_help_panel=_MODEL)] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="linear, boosted or neural; several, such as linear,boosted, to choose.", rich_help_panel=_MODEL
+        ),
+    ] = "linear",
     correction: Annotated[
-        str, typer.Option(help="How the noise is undone: auto or inverse.", rich_help_panel=_MODEL)
+        str,
+        typer.Option(
+            help="How the noise is undone: auto, inverse, score, posterior or likelihood.", rich_help_panel=_MODEL
+        ),
     ] = "auto",
     pooling: Annotated[
         str, typer.Option(help="auto, or a strength in rows; 0 for none.", rich_help_panel=_MODEL)
     ] = "auto",
-    ridge: Annotated[float, typer.Option(help="Ridge penalty of the coefficients.", rich_help_panel=_MODEL)] = 0.0,
+    ridge: Annotated[float, typer.Option(help="Ridge penalty of a linear model.", rich_help_panel=_MODEL)] = 0.0,
     reference: Annotated[
         str,
         typer.Option(
@@ -135,7 +144,7 @@ def fit(
     _check_one_source(keep, epsilon, channel, true_attribute, estimator)
     pricer = DiscriminationFreePricer(
         family=_family(family, power),
-        model=LinearModel(ridge=ridge),
+        model=_models(model, ridge),
         correction=correction,
         pooling=_pooling(pooling),
         reference=split_weights(reference, "--reference") if "=" in reference else reference,
@@ -210,6 +219,14 @@ def _family(name: str, power: float | None) -> Any:
     return get_family({"name": name, "power": power})
 
 
+def _models(text: str, ridge: float) -> Any:
+    names = split_list(text, "--model") or []
+    if ridge and "linear" not in names:
+        raise ValueError(f"--ridge belongs to --model linear. Got --model {text}.")
+    models = [LinearModel(ridge=ridge) if name == "linear" else name for name in names]
+    return models[0] if len(models) == 1 else models
+
+
 def _pooling(text: str) -> Any:
     if text == "auto":
         return text
@@ -234,6 +251,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
         "noise": None
         if noise is None
         else {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
+        "model": pricer.candidates_.loc[pricer.candidates_["chosen"], "model"].iloc[0],
         "correction": pricer.correction_,
         "pooling": pricer.pooling_,
         "reason": pricer.candidates_.loc[pricer.candidates_["chosen"], "reason"].iloc[0],
@@ -262,6 +280,7 @@ def _render(result: dict[str, Any]) -> None:
             if channel is None
             else f"{channel_text(channel)} (from {result['channel_source']})",
             "Noise": result["noise"] and result["noise"]["message"],
+            "Model": result["model"],
             "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}"
             + ("" if result["reason"] == "given" else f" ({result['reason']})"),
             "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",

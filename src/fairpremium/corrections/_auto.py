@@ -9,7 +9,6 @@ corrections within sampling error (see `_agreement`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,7 +46,7 @@ _POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predi
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the inverse correction's
 _AGREEMENT = 0.05  # smallest p-value of a posterior's agreement with the moment corrections
 _CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
-_FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
+FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class Verdict:
     risk_error: float = np.nan
     report_loss: float = np.nan
     report_loss_error: float = np.nan
+    model: str = "linear"
 
 
 def candidates_for(correction: str, family: Family, q: int, classifier: Any = None) -> list[Candidate]:
@@ -93,11 +93,22 @@ def candidates_for(correction: str, family: Family, q: int, classifier: Any = No
 
 
 class Chosen(NamedTuple):
-    """A fit with the story of its choice, and the same candidate for another channel."""
+    """A fit with the story of its choice, and what is needed to fit the same candidate again."""
 
+    candidate: Candidate
     fit: GroupFit
+    claim: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it claims nothing
     verdicts: list[Verdict]
-    refit: Callable[[Noise], GroupFit]
+
+    def refit(self, noise: Noise, problem: LinearProblem | None = None) -> Chosen:
+        """Fit the same candidate with the same strength for another channel, or on other rows."""
+        rng = np.random.default_rng(0)
+        strength, problem = self.fit.strength, problem or self.fit.problem
+        if isinstance(self.candidate, InverseCandidate):
+            return self._replace(fit=start_fit(problem, noise, strength, rng))
+        task = Task(problem, _robust_start(problem, noise, strength, rng), noise)
+        claim = _claim_on(self.candidate, task)
+        return self._replace(fit=self.candidate.fit(task, strength, claim, rng), claim=claim)
 
 
 def fit_correction(
@@ -130,14 +141,15 @@ def fit_correction(
     """
     if correction == "inverse" or (correction == "auto" and _is_clear(noise)):
         start = start_fit(problem, noise, pooling, rng)
-        return _chosen(InverseCandidate(), problem, start, _strength_verdicts(start, pooling))
+        return Chosen(InverseCandidate(), start, None, _strength_verdicts(start, pooling))
     start = _robust_start(problem, noise, pooling, rng)
     task = Task(problem, start, noise)
     candidates = candidates_for(correction, problem.family, problem.moments.q, classifier)
     if len(candidates) == 1:
         only = candidates[0]
-        fit = only.fit(task, pooling, only.claim(task, {}), rng)
-        return _chosen(only, problem, fit, [Verdict(fit.correction, only.detail, fit.strength, True, "asked for")])
+        claim = only.claim(task, {})
+        fit = only.fit(task, pooling, claim, rng)
+        return Chosen(only, fit, claim, [Verdict(fit.correction, only.detail, fit.strength, True, "asked for")])
     sample = _sample(problem, rng)
     board = _Board(sample, noise, candidates, start, rng)
     order, reasons = board.choose()
@@ -148,10 +160,10 @@ def fit_correction(
                 continue
             claim = board.claims.get(name) if sample is problem else _claim_on(chosen, task)
             fit = chosen.fit(task, pooling, claim, rng)
-        except _FAILURES as error:
+        except FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
-        return _chosen(chosen, problem, fit, board.verdicts(name, fit.strength, reasons))
+        return Chosen(chosen, fit, claim, board.verdicts(name, fit.strength, reasons))
     raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
 
 
@@ -159,17 +171,6 @@ def _is_clear(noise: Noise) -> bool:
     """Tell whether the reports are nearly the truth, so that every correction comes to the same."""
     inverse = noise.table[:, :-1]
     return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
-
-
-def _chosen(candidate: Candidate, problem: LinearProblem, fit: GroupFit, verdicts: list[Verdict]) -> Chosen:
-    def refit(noise: Noise) -> GroupFit:
-        rng = np.random.default_rng(0)
-        if isinstance(candidate, InverseCandidate):
-            return start_fit(problem, noise, fit.strength, rng)
-        task = Task(problem, _robust_start(problem, noise, fit.strength, rng), noise)
-        return candidate.fit(task, fit.strength, _claim_on(candidate, task), rng)
-
-    return Chosen(fit, verdicts, refit)
 
 
 def _robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
@@ -226,7 +227,7 @@ class _Board:
         for candidate in candidates:
             try:
                 claim = candidate.claim(Task(problem, start, noise), self.claims)
-            except (*_FAILURES, KeyError) as error:
+            except (*FAILURES, KeyError) as error:
                 self.trouble[candidate.name] = f"could not be fitted: {error}"
                 continue
             if claim is not None:
@@ -252,7 +253,7 @@ class _Board:
         for f, train in enumerate(self.train):
             try:
                 claim = candidate.relearn(self.claims[name], train, self.part_claims[f])
-            except (*_FAILURES, KeyError) as error:
+            except (*FAILURES, KeyError) as error:
                 self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
                 return
             self.part_claims[f][name] = claim
@@ -271,7 +272,7 @@ class _Board:
                 held = self.rows.take(self.part == f)
                 at = latent.on(train.rows).maximise(near)
                 losses[self.part == f] = latent.report_log_loss(held.block(0, len(held)), at)
-        except _FAILURES:
+        except FAILURES:
             return  # nothing to compare with: then the outcome is not known to be useless
         self.report["x alone"] = losses
 
@@ -285,7 +286,7 @@ class _Board:
             try:
                 task = Task(train, self.start, self.noise)
                 B = candidate.prices(task, strength, self.part_claims[f].get(name))
-            except _FAILURES as error:
+            except FAILURES as error:
                 self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
                 return False
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -302,11 +303,11 @@ class _Board:
 
     def report_gap(self, a: str, b: str) -> float:
         """How many standard errors the report log-loss of a exceeds that of b."""
-        return _z(self.report[a] - self.report[b], np.ones(len(self.part)))
+        return paired_z(self.report[a] - self.report[b])
 
     def risk_gap(self, a: str, b: str) -> float:
         """How many standard errors the corrected risk of a exceeds that of b."""
-        return _z(self.risk[a] - self.risk[b], self.weight)
+        return paired_z(self.risk[a] - self.risk[b], self.weight)
 
     def _mean_loss(self, candidate: Candidate) -> float:
         return float(np.mean(self.report[candidate.name]))
@@ -382,7 +383,7 @@ class _Board:
             robust = start_fit(self.problem, self.noise, 0.0, rng)
             if moment.correction == "score":
                 robust = moment.fit(task._replace(start=robust), 0.0, None, rng)
-        except _FAILURES:
+        except FAILURES:
             return True  # without pooling there is nothing to compare with
         p = agreement(fit, robust)
         if p < _AGREEMENT:
@@ -397,8 +398,8 @@ class _Board:
         for candidate in self.candidates:
             name = candidate.name
             own = self.start.strength if candidate.correction in ("inverse", "posterior") else 0.0
-            risk = _mean(self.risk[name], self.weight) if name in self.risk else (np.nan, np.nan)
-            loss = _mean(self.report[name], np.ones(len(self.part))) if name in self.report else (np.nan, np.nan)
+            risk = mean_and_error(self.risk[name], self.weight) if name in self.risk else (np.nan, np.nan)
+            loss = mean_and_error(self.report[name]) if name in self.report else (np.nan, np.nan)
             pooling = strength if name == chosen else own
             rows.append(
                 Verdict(candidate.correction, candidate.detail, pooling, name == chosen, reasons[name], *risk, *loss)
@@ -418,16 +419,19 @@ def _strength_verdicts(fit: GroupFit, pooling: float | None) -> list[Verdict]:
     return rows
 
 
-def _mean(values: Array, weight: Array) -> tuple[float, float]:
+def mean_and_error(values: Array, weight: Array | None = None) -> tuple[float, float]:
+    """Compute a weighted mean and its standard error; (inf, nan) if a value is not finite."""
     if not np.isfinite(values).all():
         return np.inf, np.nan
+    weight = np.ones(len(values)) if weight is None else weight
     total = weight.sum()
     mean = float(weight @ values / total)
     return mean, float(np.sqrt(np.sum((weight * (values - mean)) ** 2)) / total)
 
 
-def _z(difference: Array, weight: Array) -> float:
+def paired_z(difference: Array, weight: Array | None = None) -> float:
+    """Compute how many standard errors a mean difference is above zero."""
     if not np.isfinite(difference).all():
         return np.inf
-    mean, error = _mean(difference, weight)
+    mean, error = mean_and_error(difference, weight)
     return mean / error if error > 0 else 0.0

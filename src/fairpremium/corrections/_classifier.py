@@ -69,7 +69,8 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
     Parameters
     ----------
     classifier : scikit-learn classifier
-        With `predict_proba` and `fit(X, y, sample_weight)`; it is cloned.
+        With `predict_proba` and `fit(X, y, sample_weight)`, or with `fit_reports(U, report, T)` if it learns through
+        a channel itself; it is cloned.
     problem : LinearProblem
     matrix : array of shape (reports, K)
         T.
@@ -85,6 +86,8 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
         return np.column_stack(columns if block.weight is None else [*columns, block.weight])
 
     block = rows.block(0, len(rows))
+    if hasattr(classifier, "fit_reports"):
+        return FittedClassifier(clone(classifier).fit_reports(features(block), block.report, T), features, T)
     n, K = len(rows), T.shape[1]
     U = np.tile(features(block), (K, 1))
     target = np.repeat(np.arange(K), n)

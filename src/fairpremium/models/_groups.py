@@ -1,13 +1,14 @@
 """What a model class beyond the linear one offers: the prices of all groups, fitted together to weighted rows.
 
 A correction says what the rows weigh (`Objective`), a model class says what prices look like (`GroupModel`). The
-unaware price is the case of one group.
+unaware price is the case of one group. Prices build on a start: a constant, or prices that are linear in the
+features and the unaware price.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,13 @@ from fairpremium.families import Family
 from fairpremium.models._design import Design
 
 Array = npt.NDArray[np.float64]
+
+
+class Start(NamedTuple):
+    """Linear predictors that prices build on: of the training rows (n, K) and of the held-out rows (m, K)."""
+
+    train: Array
+    held: Array
 
 
 class Objective(Protocol):
@@ -49,8 +57,8 @@ class GroupPrices(ABC):
     rounds: int  # rounds of training (epochs, boosting rounds) that the prices are from
 
     @abstractmethod
-    def predictor(self, X: npt.NDArray[Any]) -> Array:
-        """Compute the linear predictors f_k(x), on the scale of the link: shape (n, K)."""
+    def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
+        """Compute the linear predictors f_k(x), on the scale of the link, from those of the start: shape (n, K)."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -65,17 +73,18 @@ class GroupPrices(ABC):
 class Learner(ABC):
     """A model class bound to the columns of a portfolio and a family."""
 
+    linear_start: bool = True  # whether prices may build on a linear predictor
+
     @abstractmethod
     def fit(
         self,
         train: Rows,
         held: Rows | None,
         objective: Objective,
-        groups: int,
+        start: Start,
         rng: np.random.Generator,
         *,
-        start: GroupPrices | None = None,
-        rounds: int | None = None,
+        like: GroupPrices | None = None,
     ) -> GroupPrices:
         """Fit the prices of all groups.
 
@@ -84,15 +93,13 @@ class Learner(ABC):
         train : Rows
             Rows to learn from.
         held : Rows or None
-            Rows that decide when to stop, by the objective's `held_loss`; None trains for `rounds` rounds.
+            Rows that decide when to stop, by the objective's `held_loss`; None trains as long as `like` was.
         objective : Objective
-        groups : int
-            Number of groups K.
+        start : Start
+            What the prices build on; it also says how many groups there are.
         rng : Generator
-        start : GroupPrices, optional
-            Prices to start from: of K groups, or of one (the unaware price) for all of them.
-        rounds : int, optional
-            Number of rounds; by default as many as help on the held-out rows.
+        like : GroupPrices, optional
+            Earlier prices whose number of rounds, and whatever else held-out rows decided, is taken over.
         """
 
 
@@ -101,7 +108,9 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
 
     kind: ClassVar[str]  # name in tables and model files
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
-    replicates: int  # bootstrap fits behind the intervals
+    judge_parts: ClassVar[int]  # parts in which the referees divide the rows
+    refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
+    replicates: int  # fits behind the intervals
 
     @abstractmethod
     def check(self) -> None:

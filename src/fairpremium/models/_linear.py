@@ -153,7 +153,7 @@ def prepare(
             f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
             "them; their coefficients are set to zero, which changes no price on rows like these.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
     ridge = 0.0 if null.ridge is None else null.ridge

@@ -17,11 +17,14 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.errors import ModelFileError
-from fairpremium.families import get_family
-from fairpremium.models import Design, LinearModel
-from fairpremium.pricing._prices import LinearPrices
+from fairpremium.families import Family, get_family
+from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel
+from fairpremium.models._boosted import BoostedPrices
+from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
 
+_CLASSES: dict[str, type[LinearModel | GroupModel]] = {"linear": LinearModel, "boosted": BoostedModel}
+_READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices}
 FORMAT = "fairpremium-pricer"
 VERSION = 1
 
@@ -42,14 +45,13 @@ def read_model(cls: Any, path: str | PathLike[str]) -> Any:
 
 def to_document(pricer: Any) -> dict[str, Any]:
     """Return a fitted pricer as plain data with its hash."""
-    prices: LinearPrices = pricer._fitted()
-    model = LinearModel() if isinstance(pricer.model, str) else pricer.model
+    prices: Prices = pricer._fitted()
     reference = pricer.reference if isinstance(pricer.reference, str) else "given"
     body = {
         "format": FORMAT,
         "version": VERSION,
         "family": prices.family.to_dict(),
-        "model": {"kind": "linear", **model.get_params()},
+        "model": {"kind": prices.kind, **pricer.model_.get_params()},
         "groups": [_label(group) for group in prices.groups],
         "channel": None if pricer.channel_ is None else pricer.channel_.descriptor(),
         "correction": pricer.correction_,
@@ -57,11 +59,9 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "reference": reference,
         "unseen_levels": pricer.unseen_levels,
         "design": prices.design.to_dict(),
-        "coefficients": prices.coefficients.T.tolist(),
-        "unaware": prices.unaware.tolist(),
+        **_prices_to_dict(prices),
         "group_distribution": pricer.group_distribution_.tolist(),
-        "reference_distribution": prices.reference.tolist(),
-        "covariance": None if prices.covariance is None else prices.covariance.tolist(),
+        "reference_distribution": pricer.reference_distribution_.tolist(),
         "candidates": [
             {key: _plain(value) for key, value in row.items()} for row in pricer.candidates_.to_dict("records")
         ],
@@ -95,25 +95,26 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     groups = tuple(_unlabel(group) for group in body["groups"])
     channel = None if body["channel"] is None else Channel.from_descriptor(body["channel"])
     settings = dict(body["model"])
-    if settings.pop("kind") != "linear":
+    kind = settings.pop("kind")
+    if kind not in _CLASSES:
         raise ModelFileError("The file holds a model class that this version does not know.")
-    model = LinearModel(**settings)
+    model = _CLASSES[kind](**settings)
     model.check()
     design = Design.from_dict(body["design"])
-    K, p = len(groups), len(design.features)
-    coefficients = _numbers(body["coefficients"], (K, 1 + p), "coefficients").T
-    size = K * (1 + p) + K
+    family, K = get_family(body["family"]), len(groups)
     weights = _numbers(body["reference_distribution"], (K,), "reference_distribution")
-    covariance = None if body["covariance"] is None else _numbers(body["covariance"], (size, size), "covariance")
+    prices = (
+        _read_linear(body, family, design, groups) if kind == "linear" else _read_model(body, family, design, groups)
+    )
     reference = body["reference"]
     pricer = cls(
-        family=get_family(body["family"]),
+        family=family,
         model=model,
         channel=channel,
         correction="auto" if body["correction"] == "none" else body["correction"],
         pooling=float(body["pooling"]),
         reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
-        intervals=covariance is not None,
+        intervals=prices.has_intervals,
         unseen_levels=body["unseen_levels"],
     )
     if channel is not None and channel.groups != groups:
@@ -121,6 +122,8 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     pricer.groups_ = groups
     pricer.channel_ = channel
     pricer.noise_ = None
+    pricer.model_ = model
+    pricer.history_ = None
     pricer.correction_ = body["correction"]
     pricer.pooling_ = pricer.pooling
     pricer.candidates_ = _candidates(body["candidates"])
@@ -131,9 +134,74 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     pricer.n_features_in_ = len(design.columns)
     if design.named:
         pricer.feature_names_in_ = np.asarray(design.names, dtype=object)
-    unaware = _numbers(body["unaware"], (1 + p,), "unaware")
-    pricer._prices = LinearPrices(pricer.family, design, groups, coefficients, unaware, weights, covariance)
+    pricer._prices = prices
     return pricer
+
+
+def _prices_to_dict(prices: Prices) -> dict[str, Any]:
+    if isinstance(prices, LinearPrices):
+        return {
+            "coefficients": prices.coefficients.T.tolist(),
+            "unaware": prices.unaware.tolist(),
+            "covariance": None if prices.covariance is None else prices.covariance.tolist(),
+        }
+    assert isinstance(prices, ModelPrices)
+    return {
+        "formula": _formula_to_dict(prices.formula),
+        "replicates": [_formula_to_dict(formula) for formula in prices.replicates],
+        "shifted": [_formula_to_dict(formula) for formula in prices.shifted],
+        "shift": prices.shift,
+    }
+
+
+def _formula_to_dict(formula: Formula) -> dict[str, Any]:
+    return {
+        "center": formula.center,
+        "unaware": formula.unaware.to_dict(),
+        "coefficients": formula.coefficients.T.tolist(),
+        "prices": None if formula.prices is None else formula.prices.to_dict(),
+        "reference": formula.reference.tolist(),
+    }
+
+
+def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: tuple[Any, ...]) -> LinearPrices:
+    K, p = len(groups), len(design.features)
+    size = K * (1 + p) + K
+    return LinearPrices(
+        family,
+        design,
+        groups,
+        _numbers(body["coefficients"], (K, 1 + p), "coefficients").T,
+        _numbers(body["unaware"], (1 + p,), "unaware"),
+        _numbers(body["reference_distribution"], (K,), "reference_distribution"),
+        None if body["covariance"] is None else _numbers(body["covariance"], (size, size), "covariance"),
+    )
+
+
+def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tuple[Any, ...]) -> ModelPrices:
+    reader = _READERS[body["model"]["kind"]]
+    K, p = len(groups), len(design.features)
+
+    def formula(data: dict[str, Any]) -> Formula:
+        return Formula(
+            float(_numbers(data["center"], (), "center")),
+            reader.from_dict(data["unaware"]),
+            _numbers(data["coefficients"], (K, 2 + p), "coefficients").T,
+            None if data["prices"] is None else reader.from_dict(data["prices"]),
+            _numbers(data["reference"], (K,), "reference"),
+        )
+
+    found = ModelPrices(
+        family,
+        design,
+        groups,
+        formula(body["formula"]),
+        tuple(formula(data) for data in body["replicates"]),
+        tuple(formula(data) for data in body["shifted"]),
+        float(_numbers(body["shift"], (), "shift")),
+    )
+    found.best_estimate(np.zeros((1, p)))  # the pieces fit together
+    return found
 
 
 def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,33 +15,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairpremium._labels import encode_labels, infer_labels
 from fairpremium.blocks import Rows, Stream
-from fairpremium.corrections import (
-    Chosen,
-    GroupFit,
-    Noise,
-    Statistics,
-    Verdict,
-    corrected_risk,
-    fit_correction,
-    pad_missing,
-    portfolio_means,
-    sandwich,
-)
+from fairpremium.corrections import Verdict, corrected_risk, pad_missing
 from fairpremium.families import Family, get_family
-from fairpremium.models import Design, LinearModel, prepare
+from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, RegressorModel
 from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._classes import Assignment, learn
 from fairpremium.pricing._frames import frame_like
-from fairpremium.pricing._inputs import check_cluster, check_level, check_outcome, check_weight
-from fairpremium.pricing._prices import LinearPrices
-from fairpremium.pricing._reference import balanced, check_reference, marginal, reference_jacobian
+from fairpremium.pricing._inputs import check_cluster, check_counts, check_level, check_outcome, check_weight
+from fairpremium.pricing._prices import LinearPrices, Prices
+from fairpremium.pricing._reference import check_reference
 from fairpremium.pricing._sources import SourcePortfolio, is_source
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.privacy import Channel
 
 if TYPE_CHECKING:
     from fairpremium.pricing._predict_to import Priced
 
 Array = npt.NDArray[np.float64]
 
+_MODELS: dict[str, type[LinearModel | GroupModel]] = {
+    "linear": LinearModel,
+    "boosted": BoostedModel,
+}
 _CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
 
 
@@ -68,9 +61,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     family : str or Family
         Outcome distribution: "normal", "poisson", "gamma", "tweedie" (power 1.5), "bernoulli", or an object of
         `fairpremium.families`.
-    model : str or LinearModel
-        What mu(x, d) may look like: "linear" (on the scale of the family's link), or a model object with
-        its own settings.
+    model : str, model object or list
+        What mu(x, d) may look like on the scale of the family's link: "linear", "neural", "boosted", a model object of
+        `fairpremium.models` with its own settings, or any scikit-learn regressor that takes sample weights. A list
+        lets the referees choose among several.
     channel : None, Channel or noise estimator
         What `sensitive` holds. None: the true attribute D (Algorithm MPTP). A `Channel`: reports S that went
         through it (Algorithm MPTP-LDP). A noise estimator: reports whose noise is estimated first.
@@ -108,6 +102,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Unbiased estimate of P(D) by volume.
     reference_distribution_ : array of shape (K,)
         P*.
+    model_ : model object
+        The model class that was used, with its settings.
     correction_ : str
         The correction that was used; "none" for the true attribute.
     pooling_ : float
@@ -117,6 +113,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         with standard errors, the choice and the reason.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
+    history_ : list or None
+        Learning curve of a neural model.
     n_rows_, n_missing_reports_ : int
 
     Examples
@@ -135,7 +133,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     def __init__(
         self,
         family: str | Family = "normal",
-        model: str | LinearModel = "linear",
+        model: Any = "linear",
         channel: Channel | NoiseEstimator | None = None,
         correction: str = "auto",
         pooling: Literal["auto"] | float = "auto",
@@ -249,27 +247,23 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         groups: tuple[Any, ...],
     ) -> None:
         """Fit the prices to rows with coded reports."""
-        family, model, pooling = self._check_settings()
-        n = len(rows)
-        fixed_reference = check_reference(self.reference, groups)
-        inverse = np.eye(len(groups)) if channel is None else channel.inverse
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        n_parts = 1 if pooling is not None else _n_parts(n)
-        if n_parts > 1:
-            rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
-        problem = prepare(rows, inverse.shape[1] + 1, n_parts, family, model, design.features)
-        counts = problem.moments.counts.sum(axis=0)
-        _check_counts(counts[:-1], groups if channel is None else channel.reports, groups)
-        table = pad_missing(inverse)
-        matrix_t = np.eye(len(groups)) if channel is None else channel.matrix
-        correction = "inverse" if channel is None else self.correction
-        chosen = fit_correction(problem, Noise(matrix_t, table, groups), correction, pooling, rng, self.classifier)
-        fit = chosen.fit
-        statistics = _statistics(fit, self.intervals, need_means=self.reference == "balanced")
-        if self.intervals and noise is not None:
-            statistics = _add_channel_error(statistics, chosen, noise, groups)
-        reference = _resolve_reference(self.reference, fixed_reference, statistics, groups)
-        covariance = _premium_covariance(self.reference, reference, statistics)
+        family, models, pooling = self._check_settings()
+        task = Assignment(
+            rows,
+            design,
+            family,
+            groups,
+            channel,
+            noise,
+            self.correction,
+            pooling,
+            self.reference,
+            check_reference(self.reference, groups),
+            self.intervals,
+            self.classifier,
+            seed=int(check_random_state(self.random_state).randint(2**31)),
+        )
+        learned, verdicts = learn(task, models)
 
         if design.named:
             self.feature_names_in_ = np.asarray(design.names, dtype=object)
@@ -277,16 +271,16 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.groups_ = groups
         self.channel_ = channel
         self.noise_ = noise
-        self.correction_ = "none" if channel is None else fit.correction
-        self.pooling_ = fit.strength
-        self.candidates_ = _candidates(chosen.verdicts, self.correction_)
-        self.group_distribution_ = fit.shares
-        self.reference_distribution_ = reference
-        self.n_rows_ = n
-        self.n_missing_reports_ = int(counts[-1])
-        self._prices = LinearPrices(
-            family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], reference, covariance
-        )
+        self.model_ = learned.model
+        self.correction_ = "none" if channel is None else learned.correction
+        self.pooling_ = learned.pooling
+        self.candidates_ = _candidates(verdicts, self.correction_)
+        self.group_distribution_ = learned.shares
+        self.reference_distribution_ = learned.reference
+        self.history_ = learned.history
+        self.n_rows_ = len(rows)
+        self.n_missing_reports_ = learned.n_missing
+        self._prices = learned.prices
 
     def predict(self, X: Any) -> Array:
         """Compute the discrimination-free premium h*(x).
@@ -325,6 +319,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Interval
             Named tuple of arrays ``lower`` and ``upper``. It covers the uncertainty of coefficients and P* (and of
             an estimated channel, to first order), not that of the model's form, nor the bias of pooling or ridge.
+            The linear model has a sandwich covariance; for every other model it is a delete-a-group jackknife.
         """
         return Interval(*self._fitted().interval(self._matrix(X), check_level(level)))
 
@@ -409,10 +404,47 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
         return sensitivity_band(self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, keeps=keeps)
 
+    def explain(self, X: Any, *, points: int = 20, max_rows: int = 1000) -> pd.DataFrame:
+        """Compute the effect of each feature on the premium and on the differences between groups.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n, features)
+            The portfolio over which the other features are averaged.
+        points : int
+            Largest number of values of a numeric feature, at equal steps of its distribution.
+        max_rows : int
+            A larger portfolio is represented by so many random rows.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per feature and value: ``feature``, ``value``, ``premium`` and ``unaware`` (mean of h* and of the
+            unaware price over the portfolio if all rows had this value), and for each group ``gap <group>``, the mean
+            of f_k - f_0: how far its best estimate is above the unaware price on the scale of the link.
+
+        Notes
+        -----
+        These are partial dependences: they answer "what if only this feature changed", also where such rows are
+        rare, and they say nothing about causes.
+        """
+        if isinstance(points, bool) or points < 2 or isinstance(max_rows, bool) or max_rows < 1:
+            raise ValueError(
+                f"Got points={points!r} and max_rows={max_rows!r}, but expected points >= 2 and rows >= 1."
+            )
+        from fairpremium.pricing._explain import explain_prices
+
+        matrix = np.asarray(self._matrix(X), dtype=np.float64)
+        return explain_prices(self._fitted(), matrix, points=points, max_rows=max_rows, rng=np.random.default_rng(0))
+
     @property
     def coefficients_(self) -> pd.DataFrame:
         """Coefficients on the scale of the features: a column per group, and one for the unaware price."""
         prices = self._fitted()
+        if not isinstance(prices, LinearPrices):
+            raise AttributeError(
+                f"A {prices.kind} model has no coefficients; `explain` shows the effect of each feature."
+            )
         table = pd.DataFrame(
             prices.coefficients,
             index=["intercept", *prices.design.features],
@@ -449,25 +481,26 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         tags.regressor_tags.poor_score = True  # the score is minus a deviance, not an R^2
         return tags
 
-    def _fitted(self) -> LinearPrices:
+    def _fitted(self) -> Prices:
         check_is_fitted(self, "_prices")
         return self._prices
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         return self._fitted().design.transform(X, unseen=self.unseen_levels)
 
-    def _check_settings(self) -> tuple[Family, LinearModel, float | None]:
+    def _check_settings(self) -> tuple[Family, list[LinearModel | GroupModel], float | None]:
         if self.correction not in _CORRECTIONS:
             raise ValueError(f"Got correction={self.correction!r}, but expected one of {list(_CORRECTIONS)}.")
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
-        if isinstance(self.model, str) and self.model != "linear":
-            raise ValueError(f'Got model={self.model!r}, but expected "linear" or a model object.')
-        model = LinearModel() if isinstance(self.model, str) else self.model
-        if not isinstance(model, LinearModel):
-            raise TypeError(f'Got model of type {type(model).__name__}, but expected "linear" or a LinearModel.')
-        model.check()
-        return get_family(self.family), model, _check_pooling(self.pooling)
+        models = [_check_model(model) for model in (self.model if isinstance(self.model, list) else [self.model])]
+        if not models:
+            raise ValueError("Got model=[], but expected at least one model class.")
+        for model in models:
+            model.check()
+            if isinstance(model, GroupModel) and self.channel is not None:
+                _check_correction(model, self.correction)
+        return get_family(self.family), models, _check_pooling(self.pooling)
 
     def _resolve_channel(
         self, X: Any, y: Array, sensitive: Any, weight: Array | None
@@ -503,8 +536,34 @@ def _check_pooling(pooling: Any) -> float | None:
     raise ValueError(f'Got pooling={pooling!r}, but expected "auto" or a finite strength >= 0 in rows.')
 
 
-def _n_parts(n: int) -> int:
-    return int(min(n, 10 if n < 20_000 else 5))
+def _check_model(model: Any) -> LinearModel | GroupModel:
+    """Return the model object that a name or a regressor stands for."""
+    if isinstance(model, str):
+        if model not in _MODELS:
+            raise ValueError(f"Got model={model!r}, but expected one of {list(_MODELS)} or a model object.")
+        return _MODELS[model]()
+    if isinstance(model, LinearModel | GroupModel):
+        return model
+    if isinstance(model, BaseEstimator):
+        return RegressorModel(model)
+    raise TypeError(
+        f"Got model of type {type(model).__name__}, but expected one of {list(_MODELS)}, a model object, a "
+        "scikit-learn regressor, or a list of these."
+    )
+
+
+def _check_correction(model: GroupModel, correction: str) -> None:
+    if correction == "auto" or correction in model.corrections:
+        return
+    why = (
+        "its equations are those of a linear predictor"
+        if correction == "score"
+        else "its row weights T^-1[k, s] are negative, and trees then diverge without a word"
+    )
+    raise ValueError(
+        f'Got correction={correction!r} with a {model.kind} model, but {why}; expected "auto" or one of '
+        f"{list(model.corrections)}."
+    )
 
 
 def _encode_reports(
@@ -518,86 +577,16 @@ def _encode_reports(
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
     counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
-    _check_counts(counts, labels, groups if every_group else ())
+    check_counts(counts, labels, groups if every_group else ())
     if counts.sum() < n:
         codes = np.where(codes < 0, len(labels), codes)
     return codes.astype(np.uint16)
 
 
-def _check_counts(counts: npt.NDArray[Any], labels: tuple[Any, ...], groups: tuple[Any, ...]) -> None:
-    """Raise if nobody reported, or nobody a group that reports name."""
-    if not counts.any():
-        raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    if labels == groups and (counts == 0).any():
-        absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
-        raise ValueError(
-            f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
-            f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
-        )
-
-
-def _statistics(fit: GroupFit, intervals: bool, *, need_means: bool) -> Statistics:
-    if intervals:
-        return sandwich(fit)
-    K = len(fit.shares)
-    H, _, loss = portfolio_means(fit) if need_means else (np.full(K, np.nan), None, np.nan)
-    return Statistics(fit.coefficients, fit.shares, H, loss, np.empty((0, 0)))
-
-
-def _add_channel_error(
-    statistics: Statistics, chosen: Chosen, noise: NoiseEstimator, groups: tuple[Any, ...]
-) -> Statistics:
-    """Add the uncertainty of an estimated keep, by the delta method with a central difference.
-
-    The estimate of keep is taken as independent of the fit given its own sample, which holds for
-    validation and retest samples and to first order for the others.
-    """
-    keep, error, K = noise.keep_, noise.standard_error_, len(groups)
-    if not (np.isfinite(error) and error > 0 and np.isfinite(keep)):
-        return statistics
-    delta = min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2)
-
-    def stacked(pi: float) -> Array:
-        channel = RandomizedResponse(groups, keep=pi)
-        at_pi = Noise(channel.matrix, pad_missing(channel.inverse), groups)
-        near = chosen.refit(at_pi)
-        H = portfolio_means(near)[0]
-        return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
-
-    slope = (stacked(keep + delta) - stacked(keep - delta)) / (2 * delta)
-    return replace(statistics, covariance=statistics.covariance + error**2 * np.outer(slope, slope))
-
-
-def _resolve_reference(reference: Any, fixed: Array | None, statistics: Statistics, groups: tuple[Any, ...]) -> Array:
-    if fixed is not None:
-        return fixed
-    if reference == "marginal":
-        return marginal(statistics.shares, groups)
-    return balanced(statistics.shares, statistics.group_means, statistics.mean_loss, groups)
-
-
-def _premium_covariance(reference: Any, weights: Array, statistics: Statistics) -> Array | None:
-    """Reduce the covariance of all statistics to that of the coefficients and P*."""
-    if not len(statistics.covariance):
-        return None
-    size = statistics.coefficients.size
-    jacobian = reference_jacobian(
-        reference if isinstance(reference, str) else "given",
-        weights,
-        statistics.shares,
-        statistics.group_means,
-        statistics.mean_loss,
-    )
-    L = np.zeros((size + len(weights), len(statistics.covariance)))
-    L[:size, :size] = np.eye(size)
-    L[size:, size:] = jacobian
-    return np.asarray(L @ statistics.covariance @ L.T)
-
-
 def _candidates(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "model": "linear",
+            "model": [v.model for v in verdicts],
             "correction": [
                 correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
             ],

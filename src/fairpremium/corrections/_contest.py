@@ -1,0 +1,204 @@
+"""The choice among corrections and model classes by the two referees, on rows that no candidate saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Rows
+from fairpremium.corrections._auto import FAILURES, JUDGE_ROWS, Verdict, mean_and_error, paired_z
+from fairpremium.corrections._candidates import Noise
+from fairpremium.corrections._entries import (
+    Entry,
+    InverseEntry,
+    LikelihoodEntry,
+    LinearEntry,
+    ModelFit,
+    PosteriorEntry,
+    TrueGroupsEntry,
+)
+from fairpremium.corrections._stage import Setting, Stage
+from fairpremium.errors import ConvergenceError
+from fairpremium.families import law_of, other_laws
+
+Array = npt.NDArray[np.float64]
+
+_LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
+_RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the start's
+
+
+def entries_for(setting: Setting, correction: str) -> list[Entry]:
+    """Return the candidates of one correction, or of all that the model class can serve for "auto"."""
+    family = setting.family
+    laws = [law_of(family), *other_laws(family)]
+    if correction == "none":
+        return [TrueGroupsEntry()]
+    if correction == "auto":
+        likelihoods = [LikelihoodEntry(law) for law in laws]
+        start = [LinearEntry()] if setting.learner.linear_start else []
+        return [*likelihoods, PosteriorEntry(), *start]
+    return [
+        {
+            "inverse": InverseEntry(),
+            "posterior": PosteriorEntry(),
+            "likelihood": LikelihoodEntry(laws[0]),
+        }[correction]
+    ]
+
+
+@dataclass(frozen=True)
+class ModelChosen:
+    """A fit of a model class with the story of its choice."""
+
+    entry: Entry
+    fit: ModelFit
+    verdicts: list[Verdict]
+
+    def refit(self, *, rows: Rows | None = None, noise: Noise | None = None) -> ModelFit:
+        """Fit the same candidate, trained as long, on other rows or for another channel."""
+        stage = self.fit.stage
+        setting = stage.setting if noise is None else replace(stage.setting, noise=noise)
+        again = Stage(setting, stage.rows if rows is None else rows, like=stage)
+        return self.entry.fit(again, self.fit.prices)
+
+
+def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
+    """Fit a model class with one correction, or with the one that the referees prefer."""
+    entries = entries_for(setting, correction)
+    if len(entries) == 1:
+        fit = entries[0].fit(Stage(setting, rows))
+        reason = "asked for" if correction != "none" else "the true attribute"
+        verdict = Verdict(fit.correction, entries[0].detail, fit.strength, True, reason, model=setting.model.kind)
+        return ModelChosen(entries[0], fit, [verdict])
+    contest = Contest(setting, rows)
+    for entry in entries:
+        contest.judge(entry)
+    order, reasons = contest.rank(entries)
+    stage = Stage(setting, rows)
+    for name in order:
+        entry = next(e for e in entries if e.name == name)
+        try:
+            fit = entry.fit(stage)
+        except FAILURES as error:
+            reasons[name] = f"could not be fitted: {error}"
+            continue
+        return ModelChosen(entry, fit, contest.verdicts(entries, name, fit, reasons))
+    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
+
+
+class Contest:
+    """Held-out judgements of candidates on the same rows and parts.
+
+    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part.
+    """
+
+    def __init__(self, setting: Setting, rows: Rows):
+        rng = np.random.default_rng(setting.seed)
+        if len(rows) > JUDGE_ROWS:
+            rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
+        self.setting = setting
+        n_parts = setting.model.judge_parts
+        part = rows.draw_parts(max(n_parts, 4), rng)
+        self.stages = [Stage(setting, rows.take(part != f)) for f in range(n_parts)]
+        self.held = [rows.take((part == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_parts)]
+        self.trouble: dict[str, str] = {}
+        self.risk: dict[str, Array] = {}
+        self.report: dict[str, Array] = {}
+
+    @property
+    def weight(self) -> Array:
+        """Volumes of the held-out rows."""
+        return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in self.held])
+
+    def judge(self, entry: Entry) -> None:
+        """Fit a candidate without each part, and record both losses of the rows in it."""
+        risk, report = [], []
+        family, table = self.setting.family, self.setting.noise.table
+        for stage, held in zip(self.stages, self.held, strict=True):
+            try:
+                fit = entry.fit(stage)
+            except FAILURES as error:
+                self.trouble[entry.name] = f"could not be fitted without a part of the rows: {error}"
+                return
+            lifted = stage.lift_rows(held)
+            eta = fit.predictor(lifted)
+            risk.append(held_risk(family, held, eta, table))
+            report.append(fit.report_log_loss(lifted))
+        self.risk[entry.name] = np.concatenate(risk)
+        if all(losses is not None for losses in report):
+            self.report[entry.name] = np.concatenate([losses for losses in report if losses is not None])
+
+    def rank(self, entries: Sequence[Entry]) -> tuple[list[str], dict[str, str]]:
+        """Apply the rule; returns the acceptable candidates, best first, and a reason for each candidate.
+
+        1. A likelihood, the one with the smallest report log-loss, unless the posterior's classifier predicts
+           held-out reports better by more than one standard error.
+        2. Otherwise the posterior. Neither is taken if its corrected risk is above that of the linear start by more
+           than one standard error.
+        3. Otherwise the linear start.
+        """
+        reasons: dict[str, str] = {}
+        order: list[str] = []
+        able = [e for e in entries if e.name not in self.trouble]
+        start = next((e.name for e in able if isinstance(e, LinearEntry)), None)
+        posterior = next((e.name for e in able if isinstance(e, PosteriorEntry)), None)
+        likelihoods = sorted(
+            (e.name for e in able if isinstance(e, LikelihoodEntry)), key=lambda name: float(np.mean(self.report[name]))
+        )
+        for name in likelihoods:
+            ahead = order[0] if order else None
+            gap = paired_z(self.report[name] - self.report[posterior]) if posterior is not None else 0.0
+            if ahead is not None:
+                reasons[name] = f"report log-loss above {ahead}"
+            elif gap > _LIKELIHOOD_MARGIN:
+                reasons[name] = (
+                    f"report log-loss {gap:.1f} standard errors above a classifier's: its law of y or its P(D given x) "
+                    "is wrong"
+                )
+            elif self._passes(name, start, reasons):
+                order.append(name)
+        if posterior is not None and self._passes(posterior, start, reasons):
+            order.append(posterior)
+        if start is not None:
+            order.append(start)
+        if not order:
+            order = sorted(self.risk, key=lambda name: mean_and_error(self.risk[name], self.weight)[0])
+        for name in order[1:]:
+            reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
+        return order, reasons
+
+    def _passes(self, name: str, start: str | None, reasons: dict[str, str]) -> bool:
+        gap = 0.0 if start is None else paired_z(self.risk[name] - self.risk[start], self.weight)
+        if gap > _RISK_MARGIN:
+            reasons[name] = f"corrected risk {gap:.1f} standard errors above that of the linear start"
+        return gap <= _RISK_MARGIN
+
+    def verdicts(self, entries: Sequence[Entry], chosen: str, fit: ModelFit, reasons: dict[str, str]) -> list[Verdict]:
+        """Tell the story of every candidate."""
+        reasons = {**reasons, **self.trouble}
+        reasons[chosen] = "the most efficient candidate that no referee rejects"
+        none = (np.nan, np.nan)
+        return [
+            Verdict(
+                entry.correction,
+                entry.detail,
+                fit.strength if entry.name == chosen else np.nan,
+                entry.name == chosen,
+                reasons[entry.name],
+                *(mean_and_error(self.risk[entry.name], self.weight) if entry.name in self.risk else none),
+                *(mean_and_error(self.report[entry.name]) if entry.name in self.report else none),
+                model=self.setting.model.kind,
+            )
+            for entry in entries
+        ]
+
+
+def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:
+    """Compute each row's corrected deviance, sum_k T^-1[k, s] d(y, mu_k)."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
+    return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))

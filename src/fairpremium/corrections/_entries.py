@@ -1,0 +1,199 @@
+"""The corrections of a model class beyond the linear one, each as one way to go on from the stage's linear start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Rows
+from fairpremium.corrections._objectives import MixtureObjective, Propensity
+from fairpremium.corrections._shares import estimate_shares
+from fairpremium.corrections._stage import Stage, UnawarePrice, one_block, train
+from fairpremium.families import Law
+from fairpremium.models._groups import GroupPrices
+
+Array = npt.NDArray[np.float64]
+
+_SETTLE = 5
+
+__all__ = ["Entry", "InverseEntry", "LikelihoodEntry", "LinearEntry", "ModelFit", "PosteriorEntry", "TrueGroupsEntry"]
+
+
+@dataclass(frozen=True)
+class ModelFit:
+    """Group prices of a model class: a start that is linear in (1, x, u(x)), and what the class adds to it."""
+
+    stage: Stage
+    correction: str
+    strength: float
+    coefficients: Array  # (2 + features, K), of (1, x, u(x))
+    prices: GroupPrices | None  # None: nothing is added
+    shares: Array  # (K,)
+    claim: Any = None  # callable from lifted rows and predictors to -log P(s given x, y), or None
+
+    @property
+    def unaware(self) -> UnawarePrice:
+        """The unaware price."""
+        return self.stage.unaware
+
+    def predictor(self, rows: Rows) -> Array:
+        """Compute f_k(x) of rows that carry u(x) as their last feature: shape (n, K)."""
+        start = _linear(rows, self.coefficients)
+        return start if self.prices is None else self.prices.predictor(rows.X[:, :-1], start)
+
+    def report_log_loss(self, rows: Rows) -> Array | None:
+        """Compute -log P(s given x, y) of such rows; None if the correction claims nothing."""
+        return None if self.claim is None else self.claim(rows, self.predictor(rows))
+
+
+class Entry(ABC):
+    """One way to correct; how long to train is found on held-out rows, or taken over from earlier prices."""
+
+    correction: str
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """Correction and detail."""
+        return f"{self.correction} ({self.detail})" if self.detail else self.correction
+
+    @abstractmethod
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Fit on the rows of a stage."""
+
+
+class LinearEntry(Entry):
+    """The start alone, by the correction that the referees of the linear problem prefer."""
+
+    correction = "linear start"
+
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Fit the linear problem."""
+        chosen = stage.linear("auto")
+        fit, claim = chosen.fit, chosen.claim
+        loss = None if claim is None else (lambda rows, _: np.asarray(claim.report_log_loss(one_block(rows))))
+        return ModelFit(stage, fit.correction, fit.strength, fit.coefficients, None, fit.shares, loss)
+
+
+class TrueGroupsEntry(Entry):
+    """The true attribute: every row trains its own group."""
+
+    correction = "inverse"
+
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Fit with weights 0 and 1."""
+        fit = stage.linear("inverse").fit
+        return _fit_weighted(stage, "inverse", fit, stage.setting.noise.table.T[stage.rows.report], None, like)
+
+
+class PosteriorEntry(Entry):
+    """Posterior weights of the classifier that predicts held-out reports best."""
+
+    correction = "posterior"
+
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Fit with the classifier's weights."""
+        chosen = stage.linear("posterior")
+        rows = stage.problem.rows
+        assert isinstance(rows, Rows)
+        weights = rows.map(chosen.claim.weights)
+        loss = lambda rows, _: np.asarray(chosen.claim.report_log_loss(one_block(rows)))  # noqa: E731
+        return _fit_weighted(stage, "posterior", chosen.fit, weights, loss, like)
+
+
+class InverseEntry(Entry):
+    """The paper's corrected risk, from a constant: signed weights, for model classes that can bear them."""
+
+    correction = "inverse"
+
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Fit with the weights T^-1[k, s]."""
+        table = stage.setting.noise.table
+        shares = estimate_shares(stage.problem.moments, table)
+        coefficients = np.zeros((stage.rows.n_features + 2, len(table)))
+        coefficients[0] = stage.center
+        rows = stage.rows
+        reported = rows.report < table.shape[1] - 1
+        weights = table.T[rows.report] if rows.weight is None else table.T[rows.report] * rows.weight[:, None]
+        start = np.full((int(reported.sum()), len(table)), stage.center)
+        prices = stage.train(rows.take(reported), weights[reported], start, like)
+        return ModelFit(stage, "inverse", 0.0, coefficients, prices, shares)
+
+
+@dataclass(frozen=True)
+class LikelihoodEntry(Entry):
+    """The mixture likelihood with one law, by generalised EM."""
+
+    law: Law
+    correction = "likelihood"
+
+    @property
+    def detail(self) -> str:  # type: ignore[override]
+        """The law."""
+        return self.law.name
+
+    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+        """Climb the likelihood from its linear maximum."""
+        chosen = stage.likelihood(self.law)
+        latent, at = chosen.claim.latent, chosen.claim.parameters
+        coefficients = stage.start(chosen.fit)
+        rows = stage.lifted
+        rows = rows.take(rows.report < len(latent.T) - 1)
+        U = latent.features(one_block(rows))
+        assert at.log_dispersion is not None
+        last: list[MixtureObjective] = []
+
+        def objective(t: npt.NDArray[Any], h: npt.NDArray[Any]) -> MixtureObjective:
+            held = (rows.take(h), U[h]) if len(h) else None
+            made = MixtureObjective(
+                self.law, latent.T, Propensity(at.gamma), (rows.take(t), U[t]), held, float(at.log_dispersion[0])
+            )
+            last.append(made)
+            return made
+
+        prices = train(
+            stage.setting,
+            _without_lift(rows),
+            objective,
+            start=_linear(rows, coefficients),
+            held=stage.split(rows) if like is None else None,
+            like=like,
+            rng=stage.rng,
+        )
+        final = last[-1]
+        for _ in range(_SETTLE):  # dispersion and propensity at the final prices
+            final.weights(prices.predictor(final.train[0].X[:, :-1], _linear(final.train[0], coefficients)))
+
+        def loss(held: Rows, eta: Array) -> Array:
+            return final.report_log_loss(held, latent.features(one_block(held)), eta)
+
+        made = ModelFit(stage, "likelihood", chosen.fit.strength, coefficients, prices, chosen.fit.shares, loss)
+        everyone = stage.lifted  # those who did not report too: their report says nothing, their outcome does
+        r = final.responsibilities(everyone, latent.features(one_block(everyone)), made.predictor(everyone))
+        return replace(made, shares=np.average(r, axis=0, weights=everyone.weight))
+
+
+def _fit_weighted(
+    stage: Stage, correction: str, fit: Any, weights: Array, loss: Any, like: GroupPrices | None
+) -> ModelFit:
+    """Train on fixed weights per group, from a linear fit; rows without any weight (no report) take no part."""
+    rows = stage.lifted
+    use = np.asarray(weights.any(axis=1))
+    rows, weights = rows.take(use), weights[use]
+    if rows.weight is not None:
+        weights = weights * rows.weight[:, None]
+    coefficients = stage.start(fit)
+    prices = stage.train(_without_lift(rows), weights, _linear(rows, coefficients), like)
+    return ModelFit(stage, correction, fit.strength, coefficients, prices, fit.shares, loss)
+
+
+def _linear(rows: Rows, coefficients: Array) -> Array:
+    return np.asarray(rows.X @ coefficients[1:] + coefficients[0])
+
+
+def _without_lift(rows: Rows) -> Rows:
+    return replace(rows, X=rows.X[:, :-1])

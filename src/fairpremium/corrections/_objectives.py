@@ -1,0 +1,131 @@
+"""What a model class is trained on: fixed row weights, or responsibilities that follow the prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Rows
+from fairpremium.corrections._latent import log_softmax, log_sum_exp
+from fairpremium.families import Family, Law
+
+Array = npt.NDArray[np.float64]
+
+_LARGEST_MOVE = 0.5  # of the log-dispersion in one round
+_PRIOR_ROWS = 1.0  # ridge of the propensity's coefficients
+
+
+@dataclass(frozen=True)
+class WeightedObjective:
+    """Rows with fixed weights: true groups (0 or 1), posterior weights (in [0, 1]), T^-1 (signed)."""
+
+    family: Family
+    train: Array  # (n, K), volumes included
+    y_held: Array  # (m,)
+    held: Array  # (m, K)
+
+    @property
+    def signed(self) -> bool:
+        """Whether a weight is negative."""
+        return bool((self.train < 0).any())
+
+    def weights(self, eta: Array) -> Array:
+        """Return the weights, whatever the prices."""
+        return self.train
+
+    def held_loss(self, eta: Array) -> float:
+        """Return the weighted loss per row; for T^-1 weights it is the corrected risk up to a constant."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss = float(np.sum(self.held * self.family.loss_terms(self.y_held[:, None], eta)[0])) / len(eta)
+        return loss if np.isfinite(loss) else np.inf
+
+
+class Propensity:
+    """P(D = k given x) as a logit that follows the responsibilities, one Newton step of its M-step a round."""
+
+    def __init__(self, gamma: Array):
+        self.gamma = gamma.copy()  # (K - 1, m)
+
+    def log(self, U: Array) -> Array:
+        """Compute log q_k for features U: shape (rows, K)."""
+        return log_softmax(U @ self.gamma.T)
+
+    def update(self, U: Array, r: Array) -> None:
+        """Move towards the maximum of sum_i sum_k r_ik log q_k(u_i)."""
+        q = np.exp(self.log(U))[:, 1:]
+        m, k = U.shape[1], q.shape[1]
+        prior = np.full(m, _PRIOR_ROWS)
+        prior[0] = 0.0
+        gradient = (r[:, 1:] - q).T @ U - prior * self.gamma
+        information = np.zeros((k, m, k, m))
+        for a in range(k):
+            for b in range(k):
+                weight = q[:, a] * ((a == b) - q[:, b])
+                information[a, :, b, :] = (U * weight[:, None]).T @ U + (a == b) * np.diag(prior)
+        step = np.linalg.lstsq(information.reshape(k * m, k * m), gradient.ravel(), rcond=1e-10)[0]
+        step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))
+        self.gamma += step.reshape(k, m)
+
+
+class MixtureObjective:
+    """The mixture likelihood of reports and outcomes: weights are P(D = k given x, y, s) under the current prices.
+
+    One round is a step of a generalised EM algorithm: it computes responsibilities (E), moves the dispersion and the
+    propensity of x towards their maximum given these (M), and leaves a step of the prices to the model class. The
+    held-out loss is minus the log-likelihood of reports and outcomes, -log sum_k T[s, k] q_k(x) p(y; f_k(x)).
+    """
+
+    signed = False
+
+    def __init__(
+        self,
+        law: Law,
+        T: Array,
+        propensity: Propensity,
+        train: tuple[Rows, Array],
+        held: tuple[Rows, Array] | None,
+        log_dispersion: float,
+    ):
+        self.law, self.propensity, self.log_dispersion = law, propensity, log_dispersion
+        with np.errstate(divide="ignore"):
+            self.log_t = np.log(T)  # (codes, K)
+        self.train, self.held = train, held
+
+    def log_joint(self, rows: Rows, U: Array, eta: Array) -> tuple[Array, Array]:
+        """Compute log q_k p_k(y), and the same with log T[s, k] added: each (rows, K)."""
+        w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
+        dispersion = np.full(eta.shape[1], self.log_dispersion)
+        with np.errstate(over="ignore", invalid="ignore"):
+            claim = self.propensity.log(U) + self.law.terms(rows.y[:, None], w, eta, dispersion).log_density
+        return claim, claim + self.log_t[rows.report]
+
+    def responsibilities(self, rows: Rows, U: Array, eta: Array) -> Array:
+        """Compute P(D = k given x, y, s): shape (rows, K)."""
+        joint = self.log_joint(rows, U, eta)[1]
+        return np.asarray(np.exp(joint - log_sum_exp(joint)[:, None]))
+
+    def weights(self, eta: Array) -> Array:
+        """Do the E-step and the M-step of dispersion and propensity."""
+        rows, U = self.train
+        r = self.responsibilities(rows, U, eta)
+        if self.law.has_dispersion:
+            w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
+            terms = self.law.terms(rows.y[:, None], w, eta, np.full(eta.shape[1], self.log_dispersion))
+            slope, curvature = float(np.sum(r * terms.d_lambda)), float(np.sum(r * terms.d_lambda_lambda))
+            move = slope / max(-curvature, 0.1 * len(rows))
+            self.log_dispersion += float(np.clip(move, -_LARGEST_MOVE, _LARGEST_MOVE))
+        self.propensity.update(U, r)
+        return r if rows.weight is None else r * rows.weight[:, None]
+
+    def held_loss(self, eta: Array) -> float:
+        """Return minus the mean log-likelihood of the held-out rows."""
+        assert self.held is not None
+        loss = -float(np.mean(log_sum_exp(self.log_joint(*self.held, eta)[1])))
+        return loss if np.isfinite(loss) else np.inf
+
+    def report_log_loss(self, rows: Rows, U: Array, eta: Array) -> Array:
+        """Compute -log P(s given x, y)."""
+        claim, joint = self.log_joint(rows, U, eta)
+        return np.asarray(log_sum_exp(claim) - log_sum_exp(joint))

@@ -1,0 +1,212 @@
+"""Where the prices of a model class begin: linear in the features and in the class's own unaware price.
+
+The unaware price u(x) needs no attribute, so all rows teach it what the features do. How the groups differ is hard to
+see through the noise, and a linear predictor in (x, u(x)), to which every correction applies with all its safeguards,
+is the best first guess. A model class then adds what the rows say beyond it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._auto import Chosen, fit_correction
+from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task, start_fit
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._objectives import WeightedObjective
+from fairpremium.families import Family, Law
+from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
+from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+
+Array = npt.NDArray[np.float64]
+
+_LIFT_PARTS = 5  # parts over which the unaware price is cross-fitted
+_STOP_PARTS = 5  # one part in so many decides when training stops
+_RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is to be fitted: family, channel, model class, and how."""
+
+    family: Family
+    noise: Noise
+    model: GroupModel
+    learner: Learner
+    pooling: float | None
+    classifier: Any
+    seed: int
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UnawarePrice:
+    """u(x): what the model class adds to the mean outcome."""
+
+    center: float
+    prices: GroupPrices
+
+    def predictor(self, X: npt.NDArray[Any]) -> Array:
+        """Compute the linear predictor: shape (n, 1)."""
+        return self.prices.predictor(X, np.full((len(X), 1), self.center))
+
+
+class Stage:
+    """What all candidates of a model class share on the same rows, each piece computed when it is first used."""
+
+    def __init__(self, setting: Setting, rows: Rows, like: Stage | None = None):
+        self.setting, self.rows = setting, rows
+        self._like = like  # a stage of more rows whose numbers of rounds and choices are taken over
+        self.rng = np.random.default_rng(setting.seed)
+        self._chosen: dict[str, Chosen] = {}
+
+    @cached_property
+    def center(self) -> float:
+        """Link of the mean outcome."""
+        family, mean = self.setting.family, np.asarray(np.average(self.rows.y, weights=self.rows.weight))
+        if not family.mean.contains(mean):
+            raise ValueError(
+                f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
+                "are all outcomes zero, or all one?"
+            )
+        return float(family.link.predictor(mean))
+
+    @cached_property
+    def unaware(self) -> UnawarePrice:
+        """The unaware price on all rows."""
+        like = None if self._like is None else self._like.unaware.prices
+        ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
+        start = np.full((len(self.rows), 1), self.center)
+        return UnawarePrice(self.center, self.train(self.rows, ones, start, like))
+
+    @cached_property
+    def lift(self) -> Array:
+        """u(x) of each row by a fit that did not see it: shape (n,)."""
+        part = self.rows.draw_parts(_LIFT_PARTS, self.rng)
+        ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
+        lift = np.empty(len(self.rows))
+        for f in range(_LIFT_PARTS):
+            train, held = self.rows.take(part != f), self.rows.take(part == f)
+            start = np.full((len(train), 1), self.center)
+            prices = self.train(train, ones[part != f], start, self.unaware.prices)
+            lift[part == f] = UnawarePrice(self.center, prices).predictor(held.X)[:, 0]
+        return lift
+
+    @cached_property
+    def lifted(self) -> Rows:
+        """The rows with u(x) as a further feature."""
+        return replace(self.rows, X=np.column_stack([self.rows.X, self.lift]))
+
+    @cached_property
+    def problem(self) -> LinearProblem:
+        """The linear problem in (x, u(x))."""
+        setting, n = self.setting, len(self.rows)
+        parts = 1 if setting.pooling is not None else min(n, 10 if n < 20_000 else 5)
+        rows = self.lifted.with_parts(self.lifted.draw_parts(parts, self.rng) if parts > 1 else None)
+        names = (*setting.features, "the unaware price")
+        with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
+            warnings.filterwarnings("ignore", message="The features", category=UserWarning)
+            return prepare(rows, setting.noise.table.shape[1], parts, setting.family, LinearModel(ridge=_RIDGE), names)
+
+    def lift_rows(self, rows: Rows) -> Rows:
+        """Add u(x) to rows that this stage did not see."""
+        return replace(rows, X=np.column_stack([rows.X, self.unaware.predictor(rows.X)]))
+
+    def linear(self, correction: str) -> Chosen:
+        """Fit a correction of the linear problem."""
+        if correction not in self._chosen:
+            setting = self.setting
+            if self._like is not None and correction in self._like._chosen:
+                found = self._like._chosen[correction].refit(setting.noise, self.problem)
+            else:
+                found = fit_correction(
+                    self.problem, setting.noise, correction, setting.pooling, self.rng, setting.classifier
+                )
+            self._chosen[correction] = found
+        return self._chosen[correction]
+
+    def likelihood(self, law: Law) -> Chosen:
+        """Fit the likelihood of the linear problem with a law."""
+        key = f"likelihood {law.name}"
+        if key not in self._chosen:
+            setting = self.setting
+            if self._like is not None and key in self._like._chosen:
+                self._chosen[key] = self._like._chosen[key].refit(setting.noise, self.problem)
+            else:
+                start = start_fit(self.problem, setting.noise, setting.pooling, self.rng)
+                task = Task(self.problem, start, setting.noise)
+                candidate = LikelihoodCandidate(law)
+                claim = candidate.claim(task, {})
+                fit = candidate.fit(task, setting.pooling, claim, self.rng)
+                self._chosen[key] = Chosen(candidate, fit, claim, [])
+        return self._chosen[key]
+
+    def start(self, fit: GroupFit) -> Array:
+        """Return the coefficients of (1, x, u(x)) that prices start from: shape (2 + features, K).
+
+        A model class that must keep a shape (monotone prices) starts from the unaware price alone.
+        """
+        if self.setting.learner.linear_start:
+            return fit.coefficients
+        alone = np.zeros_like(fit.coefficients)
+        alone[-1] = 1.0
+        return alone
+
+    def split(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Mark the rows that decide when training stops."""
+        return np.asarray(rows.draw_parts(_STOP_PARTS, self.rng) == 0)
+
+    def train(self, rows: Rows, weights: Array, start: Array, like: GroupPrices | None) -> GroupPrices:
+        """Train the model class on fixed weights, for as long as it helps or as earlier prices were trained."""
+        setting = self.setting
+
+        def objective(train: npt.NDArray[Any], held: npt.NDArray[Any]) -> WeightedObjective:
+            return WeightedObjective(setting.family, weights[train], rows.y[held], weights[held])
+
+        return train(setting, rows, objective, start, self.split(rows) if like is None else None, like, self.rng)
+
+
+def train(
+    setting: Setting,
+    rows: Rows,
+    objective: Any,
+    start: Array,
+    held: npt.NDArray[np.bool_] | None,
+    like: GroupPrices | None,
+    rng: np.random.Generator,
+) -> GroupPrices:
+    """Train a model class with held-out rows, or as earlier prices were trained.
+
+    Parameters
+    ----------
+    setting : Setting
+    rows : Rows
+    objective : callable
+        From the positions of the training rows and of the held-out rows to an `Objective`.
+    start : array of shape (n, K)
+    held : boolean array or None
+        Rows that decide when to stop; None trains like `like` on all rows.
+    like : GroupPrices or None
+    rng : Generator
+    """
+    everything = np.arange(len(rows))
+    if held is not None:
+        t, h = everything[~held], everything[held]
+        at = Start(start[t], start[h])
+        prices = setting.learner.fit(rows.take(t), rows.take(h), objective(t, h), at, rng)
+        if not setting.model.refit:
+            return prices
+        like = prices
+    none = everything[:0]
+    return setting.learner.fit(rows, None, objective(everything, none), Start(start, start[:0]), rng, like=like)
+
+
+def one_block(rows: Rows) -> Block:
+    """Return all rows as one block."""
+    return rows.block(0, len(rows))

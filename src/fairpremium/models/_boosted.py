@@ -1,0 +1,375 @@
+"""Boosted trees: one LightGBM booster whose K outputs are the groups' linear predictors.
+
+Every round computes the gradient and curvature of the family's loss at the current prices, times the row weights of
+the correction, and adds one tree to each group. Because the weights are asked for anew in every round, boosting the
+likelihood correction is a generalised EM algorithm with one tree as its M-step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Rows
+from fairpremium.errors import MissingExtraError
+from fairpremium.families import Family
+from fairpremium.models._design import Design
+from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+
+Array = npt.NDArray[np.float64]
+Slopes = Callable[[Array], tuple[Array, Array]]
+
+_ONE_THREAD = 20_000  # rows below which threads cost more than they bring
+_DAMPED = {"poisson": np.exp(0.7), "negative_binomial": np.exp(0.7)}  # LightGBM's poisson_max_delta_step
+
+
+class BoostedModel(GroupModel):
+    """Gradient boosted trees (LightGBM) for the corrections whose row weights lie in [0, 1].
+
+    Parameters
+    ----------
+    max_rounds : int
+        Largest number of boosting rounds; held-out rows tell how many help.
+    learning_rate : float
+        Part of each tree that is added.
+    num_leaves : int
+        Largest number of leaves of a tree of the unaware price.
+    group_leaves : int
+        Largest number of leaves of a tree of a group's price: groups differ in simpler ways than risks do.
+    min_leaf : float
+        Smallest weight of a leaf, in rows: a row that belongs to a group with probability r counts r for it.
+    l2 : float
+        Shrinkage of a leaf's value towards zero, that is of a group's price towards the start, in rows.
+    patience : int
+        Stop after so many rounds without progress on the held-out rows.
+    monotone : mapping, optional
+        From column name to +1 or -1: the price of every group, and so the premium, must rise or fall with it.
+    categorical : bool
+        Whether text columns are split by sets of levels (LightGBM's categorical features) or level by level.
+    replicates : int
+        Number of bootstrap fits behind the intervals.
+    params : mapping, optional
+        Further LightGBM parameters.
+    """
+
+    kind: ClassVar[str] = "boosted"
+    corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
+    judge_parts: ClassVar[int] = 5
+    refit: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        max_rounds: int = 500,
+        learning_rate: float = 0.1,
+        num_leaves: int = 15,
+        group_leaves: int = 8,
+        min_leaf: float = 10.0,
+        l2: float = 1.0,
+        patience: int = 30,
+        monotone: Mapping[str, int] | None = None,
+        categorical: bool = True,
+        replicates: int = 10,
+        params: Mapping[str, Any] | None = None,
+    ):
+        self.max_rounds = max_rounds
+        self.learning_rate = learning_rate
+        self.num_leaves = num_leaves
+        self.group_leaves = group_leaves
+        self.min_leaf = min_leaf
+        self.l2 = l2
+        self.patience = patience
+        self.monotone = monotone
+        self.categorical = categorical
+        self.replicates = replicates
+        self.params = params
+
+    def check(self) -> None:
+        """Raise if a setting is out of range, or LightGBM is not installed."""
+        _lightgbm()
+        least: dict[str, float] = {"max_rounds": 1, "num_leaves": 2, "group_leaves": 2, "patience": 1, "replicates": 2}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+                raise ValueError(f"Got {name}={value!r}, but expected an integer >= {low}.")
+        for name in ("min_leaf", "l2"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not 0 <= value < np.inf:
+                raise ValueError(f"Got {name}={value!r}, but expected a finite number >= 0.")
+        if isinstance(self.learning_rate, bool) or not 0 < self.learning_rate <= 1:
+            raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a number in (0, 1].")
+        for name, sign in (self.monotone or {}).items():
+            if sign not in (-1, 1):
+                raise ValueError(f"Got monotone with {sign!r} for {name!r}, but expected +1 or -1.")
+        reserved = {"objective", "num_class", "metric"} & set(self.params or {})
+        if reserved:
+            raise ValueError(f"Got params with {sorted(reserved)}, which the family and the groups decide.")
+
+    def learner(self, design: Design, family: Family) -> BoostedLearner:
+        """Bind the settings to columns and family."""
+        encoding = TreeEncoding.of(design, categorical=self.categorical)
+        unknown = sorted(set(self.monotone or {}) - set(design.names))
+        if unknown:
+            raise ValueError(f"Got monotone for {unknown}, but the columns are {list(design.names)}.")
+        text = sorted(c.name for c in design.columns if c.name in (self.monotone or {}) and c.levels is not None)
+        if text:
+            raise ValueError(f"Got monotone for {text}, which hold levels; expected numeric columns.")
+        signs = [(self.monotone or {}).get(name, 0) for name in encoding.names]
+        return BoostedLearner(self, family, encoding, tuple(signs) if any(signs) else ())
+
+
+@dataclass(frozen=True)
+class TreeEncoding:
+    """From the features of a design to the columns that trees see: indicators of one text column become one code."""
+
+    names: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]  # (first feature, one past the last)
+    categorical: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, design: Design, *, categorical: bool) -> Self:
+        """Learn from a design."""
+        names, spans, kinds, at = [], [], [], 0
+        for column in design.columns:
+            width = len(column.features)
+            if categorical and column.levels is not None and width > 1:
+                pieces = [(at, at + width)]
+            else:
+                pieces = [(at + j, at + j + 1) for j in range(width)]
+            names += [column.name] * len(pieces)
+            spans += pieces
+            kinds += [stop - start > 1 for start, stop in pieces]
+            at += width
+        return cls(tuple(names), tuple(spans), tuple(kinds))
+
+    def __call__(self, X: npt.NDArray[Any]) -> Array:
+        """Encode a matrix of features."""
+        if not any(self.categorical):
+            return np.asarray(X, dtype=np.float64)
+        columns = [
+            X[:, a] if b - a == 1 else X[:, a:b] @ np.arange(1, b - a + 1)  # zero is the base level
+            for a, b in self.spans
+        ]
+        return np.column_stack(columns).astype(np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "names": list(self.names),
+            "spans": [list(span) for span in self.spans],
+            "categorical": list(self.categorical),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned."""
+        spans = tuple((int(a), int(b)) for a, b in data["spans"])
+        return cls(tuple(map(str, data["names"])), spans, tuple(map(bool, data["categorical"])))
+
+
+@dataclass(frozen=True)
+class BoostedLearner(Learner):
+    """Boosted trees bound to columns and family."""
+
+    model: BoostedModel
+    family: Family
+    encoding: TreeEncoding
+    signs: tuple[int, ...]
+
+    @property
+    def linear_start(self) -> bool:  # type: ignore[override]
+        """Trees with monotone constraints keep the shape of a monotone start alone."""
+        return not self.signs
+
+    def fit(
+        self,
+        train: Rows,
+        held: Rows | None,
+        objective: Objective,
+        start: Start,
+        rng: np.random.Generator,
+        *,
+        like: GroupPrices | None = None,
+    ) -> BoostedPrices:
+        """Boost all groups together; see `Learner.fit`."""
+        if objective.signed:
+            raise ValueError("Boosted trees need row weights >= 0.")
+        model, y, family, groups = self.model, train.y[:, None], self.family, start.train.shape[1]
+        unit = 1 / np.average(family.loss_terms(y, start.train[:, :1])[2][:, 0], weights=train.weight)  # count rows
+        damping = unit * _DAMPED.get(family.name, 1.0)
+
+        def slopes(scores: Array) -> tuple[Array, Array]:
+            eta = start.train + scores
+            weight = objective.weights(eta)
+            _, slope, curvature = family.loss_terms(y, eta)
+            return weight * slope * unit, weight * curvature * damping
+
+        booster, best = boost(
+            self.encoding(train.X),
+            slopes,
+            groups,
+            self.settings(rng, model.num_leaves if groups == 1 else model.group_leaves),
+            [j for j, kind in enumerate(self.encoding.categorical) if kind],
+            rounds=model.max_rounds if like is None else like.rounds,
+            held=None if held is None else (self.encoding(held.X), lambda s: objective.held_loss(start.held + s)),
+            patience=model.patience,
+        )
+        return BoostedPrices(booster.model_to_string(num_iteration=max(best, 1)), groups, best, self.encoding)
+
+    def settings(self, rng: np.random.Generator, num_leaves: int) -> dict[str, Any]:
+        """LightGBM's parameters."""
+        model = self.model
+        return {
+            "learning_rate": model.learning_rate,
+            "num_leaves": num_leaves,
+            "min_sum_hessian_in_leaf": model.min_leaf,
+            "min_data_in_leaf": max(1, int(model.min_leaf)),
+            "lambda_l2": model.l2,
+            "seed": int(rng.integers(2**31)),
+            **({"monotone_constraints": list(self.signs)} if self.signs else {}),
+            **(model.params or {}),
+        }
+
+
+@dataclass(frozen=True)
+class BoostedPrices(GroupPrices):
+    """Fitted boosters, kept as LightGBM's own text."""
+
+    text: str
+    groups: int
+    rounds: int
+    encoding: TreeEncoding
+
+    kind: ClassVar[str] = "boosted"
+
+    @cached_property
+    def _booster(self) -> Any:
+        return _lightgbm().Booster(model_str=self.text)
+
+    def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
+        """Compute the linear predictors: the start plus the trees."""
+        if self.rounds == 0:
+            return start
+        scores = self._booster.predict(self.encoding(X), raw_score=True, num_iteration=self.rounds)
+        return np.asarray(start + scores.reshape(len(X), self.groups))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the prices as plain data."""
+        return {
+            "groups": self.groups,
+            "rounds": self.rounds,
+            "encoding": self.encoding.to_dict(),
+            "trees": self.text,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Build prices from the data of `to_dict`."""
+        found = cls(
+            str(data["trees"]),
+            int(data["groups"]),
+            int(data["rounds"]),
+            TreeEncoding.from_dict(data["encoding"]),
+        )
+        try:
+            outputs = found._booster.num_model_per_iteration()
+        except _lightgbm().basic.LightGBMError as error:
+            raise ValueError(f"the trees cannot be read: {error}") from error
+        if outputs != found.groups or found._booster.num_feature() != len(found.encoding.names):
+            raise ValueError("the trees do not fit the groups and columns of the file")
+        return found
+
+
+def boost(
+    X: Array,
+    slopes: Slopes,
+    outputs: int,
+    settings: dict[str, Any],
+    categorical: list[int],
+    *,
+    rounds: int,
+    held: tuple[Array, Callable[[Array], float]] | None = None,
+    patience: int = 30,
+) -> tuple[Any, int]:
+    """Boost trees with several outputs by given derivatives.
+
+    Parameters
+    ----------
+    X : array of shape (n, columns)
+    slopes : callable
+        From the current scores (n, outputs), which start at zero, to gradient and curvature of the loss.
+    outputs : int
+    settings : dict
+        LightGBM parameters.
+    categorical : list of int
+        Columns that hold codes of levels.
+    rounds : int
+        Number of rounds, or the largest number if there are held-out rows.
+    held : tuple, optional
+        Held-out X, and the loss of its scores.
+    patience : int
+        Rounds without progress after which training stops.
+
+    Returns
+    -------
+    booster, best
+        And the number of its rounds that are best on the held-out rows (zero: no tree helps).
+    """
+    lgb = _lightgbm()
+    params = {
+        "verbosity": -1,
+        "objective": "none",
+        "metric": "none",
+        "boost_from_average": False,
+        "deterministic": True,
+        "force_row_wise": True,
+        "feature_pre_filter": False,
+        **({"num_threads": 1} if len(X) < _ONE_THREAD else {}),
+        **({"num_class": outputs} if outputs > 1 else {}),
+        **settings,
+    }
+    data = lgb.Dataset(X, label=np.zeros(len(X)), categorical_feature=categorical, params=params, free_raw_data=False)
+    booster = lgb.Booster(params, data)
+
+    def derivatives(scores: Array, _: Any) -> tuple[Array, Array]:
+        gradient, curvature = slopes(scores.reshape(len(X), outputs).astype(np.float64))
+        if outputs == 1:
+            return gradient[:, 0], curvature[:, 0]
+        return gradient, curvature
+
+    if held is None:
+        for _ in range(rounds):
+            booster.update(fobj=derivatives)
+        return booster, rounds
+    X_held, loss = held
+    booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
+
+    def judge(scores: Array, _: Any) -> tuple[str, float, bool]:
+        return "loss", loss(scores.reshape(len(X_held), outputs).astype(np.float64)), False
+
+    best, best_round = np.inf, 0
+    for done in range(1, rounds + 1):
+        if done == 1:
+            slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
+            best = loss(np.zeros((len(X_held), outputs)))
+        booster.update(fobj=derivatives)
+        value = booster.eval_valid(judge)[0][2]
+        if value < best:
+            best, best_round = value, done
+        if done - best_round >= patience:
+            break
+    return booster, best_round
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise MissingExtraError(
+            'Boosted trees need LightGBM. Install it with: pip install "fairpremium[boosted]"'
+        ) from error
+    return lightgbm

@@ -1,0 +1,151 @@
+"""Any scikit-learn regressor that takes non-negative sample weights, as a model class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone, is_regressor
+from sklearn.utils.validation import has_fit_parameter
+
+from fairpremium.blocks import Rows
+from fairpremium.errors import ModelFileError
+from fairpremium.families import Family
+from fairpremium.models._design import Design
+from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+
+Array = npt.NDArray[np.float64]
+
+_BLENDS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # weights of the regressor's prices against the start
+_ROUNDS = 5
+
+
+class RegressorModel(GroupModel):
+    """A scikit-learn regressor per group, blended with the start on the scale of the mean.
+
+    Parameters
+    ----------
+    regressor : scikit-learn regressor
+        With `fit(X, y, sample_weight)`; it is cloned. It predicts means, so its loss should fit the family (for
+        example ``HistGradientBoostingRegressor(loss="poisson")``).
+    replicates : int
+        Number of fits behind the intervals.
+
+    Notes
+    -----
+    The mean of group k is a g_k(x) + (1 - a) times that of the start, which is linear in the features and the unaware
+    price. The weight a < 1 is the best one on held-out rows: it shrinks a group whose rows are few, and keeps means
+    positive where a leaf of a forest holds no claim. Weights that follow the prices (the likelihood correction) cost a
+    new fit of all groups in each round.
+    """
+
+    kind: ClassVar[str] = "regressor"
+    corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
+    judge_parts: ClassVar[int] = 1
+    refit: ClassVar[bool] = True
+
+    def __init__(self, regressor: Any, replicates: int = 5):
+        self.regressor = regressor
+        self.replicates = replicates
+
+    def check(self) -> None:
+        """Raise if this is not a regressor with sample weights."""
+        if not is_regressor(self.regressor):
+            raise TypeError(
+                f"Got a model of type {type(self.regressor).__name__}, but expected a scikit-learn regressor."
+            )
+        if not has_fit_parameter(self.regressor, "sample_weight"):
+            raise TypeError(
+                f"Got the regressor {type(self.regressor).__name__}, whose fit takes no sample_weight; expected one "
+                "that does, because each row counts for every group with a weight."
+            )
+        if isinstance(self.replicates, bool) or not self.replicates >= 2:
+            raise ValueError(f"Got replicates={self.replicates!r}, but expected an integer >= 2.")
+
+    def learner(self, design: Design, family: Family) -> RegressorLearner:
+        """Bind the regressor to a family."""
+        return RegressorLearner(self.regressor, family)
+
+
+@dataclass(frozen=True)
+class RegressorLearner(Learner):
+    """A regressor bound to a family."""
+
+    regressor: Any
+    family: Family
+
+    def fit(
+        self,
+        train: Rows,
+        held: Rows | None,
+        objective: Objective,
+        start: Start,
+        rng: np.random.Generator,
+        *,
+        like: GroupPrices | None = None,
+    ) -> RegressorPrices:
+        """Fit the regressor to each group; see `Learner.fit`."""
+        if objective.signed:
+            raise ValueError("A scikit-learn regressor needs row weights >= 0.")
+        best = RegressorPrices((), 0.0, 0, self.family)
+        eta = start.train
+        weights = objective.weights(eta)
+        best_loss = np.inf if held is None else objective.held_loss(start.held)
+        blends = (like.blend,) if isinstance(like, RegressorPrices) else _BLENDS
+        for done in range(1, (_ROUNDS if like is None else like.rounds) + 1):
+            fitted = tuple(self._fit_one(train, weights[:, k], rng) for k in range(weights.shape[1]))
+            trials = [RegressorPrices(fitted, a, done, self.family) for a in blends]
+            if held is None:
+                best = trials[0]
+            else:
+                losses = [objective.held_loss(trial.predictor(held.X, start.held)) for trial in trials]
+                if min(losses) >= best_loss:
+                    break
+                best, best_loss = trials[int(np.argmin(losses))], min(losses)
+            eta = best.predictor(train.X, start.train)
+            again = objective.weights(eta)
+            if again is weights:  # fixed weights: one round is all
+                break
+            weights = again
+        return best
+
+    def _fit_one(self, train: Rows, weight: Array, rng: np.random.Generator) -> Any:
+        regressor = clone(self.regressor)
+        if "random_state" in regressor.get_params() and regressor.get_params()["random_state"] is None:
+            regressor.set_params(random_state=int(rng.integers(2**31)))
+        use = weight > 0
+        return regressor.fit(train.X[use], train.y[use], sample_weight=weight[use])
+
+
+@dataclass(frozen=True)
+class RegressorPrices(GroupPrices):
+    """Fitted regressors with their weight against the start."""
+
+    fitted: tuple[Any, ...]
+    blend: float
+    rounds: int
+    family: Family
+
+    kind: ClassVar[str] = "regressor"
+
+    def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
+        """Compute the linear predictor of the blended means."""
+        if not self.fitted:
+            return start
+        link = self.family.link
+        means = np.column_stack([regressor.predict(X) for regressor in self.fitted])
+        return link.predictor(self.blend * means + (1 - self.blend) * link.mean_of(start))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Refuse: only pickle could hold an arbitrary regressor, and loading that would execute code."""
+        raise ModelFileError(
+            "A pricer with a scikit-learn regressor cannot be saved: a model file is plain data that never executes "
+            'code. Use model="boosted" or model="neural", or save the premiums.'
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Refuse; see `to_dict`."""
+        raise ValueError("model files hold no scikit-learn regressors")

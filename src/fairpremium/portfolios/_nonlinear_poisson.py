@@ -1,0 +1,163 @@
+"""A claim-frequency portfolio that no linear predictor fits: bends, thresholds and interactions, three groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from fairpremium.portfolios._portfolio import (
+    SimulatedPortfolio,
+    check_rows,
+    column,
+    draw_labels,
+    number_column,
+)
+
+__all__ = ["nonlinear_poisson"]
+
+GROUPS = ("A", "B", "C")
+REGIONS = ("rural", "suburb", "city")
+FULL_YEAR = 0.6  # share of policies with exposure 1
+
+
+@dataclass(frozen=True)
+class _Truth:
+    frequency: float
+    group_effect: float
+
+    @property
+    def group_distribution(self) -> dict[str, float]:
+        X, weight = _quadrature()
+        return dict(zip(GROUPS, (weight @ self.propensities(X)).tolist(), strict=True))
+
+    def means(self, X: Any) -> NDArray[np.float64]:
+        age, power, mileage, city = _parts(X)
+        base = (
+            np.log(self.frequency)
+            + 0.9 * np.exp(-(age - 18) / 8)
+            + 0.5 * np.maximum(age - 65, 0) / 15
+            + 0.35 * np.log(mileage / 10)
+            + 0.12 * (power - 7) * (age < 30)
+            + 0.3 * city * (mileage < 8)
+        )
+        g = self.group_effect
+        effects = [0.0 * age, g * (0.4 + 0.4 * (age < 40)), g * (0.5 * np.cos(np.pi * (power - 4) / 6) - 0.2)]
+        mean: NDArray[np.float64] = np.exp(base[:, None] + np.column_stack(effects))
+        return mean
+
+    def propensities(self, X: Any) -> NDArray[np.float64]:
+        age, power, mileage, city = _parts(X)
+        logits = [
+            0.0 * age,
+            -0.9 + 0.8 * city + 0.7 * np.sin(age / 8),
+            -2.2 + 1.5 * (power > 9) + 0.04 * (mileage - 10),
+        ]
+        q: NDArray[np.float64] = softmax(np.column_stack(logits), axis=1)
+        return q
+
+
+def nonlinear_poisson(
+    n: int = 100_000,
+    rng: int | np.random.Generator | None = None,
+    *,
+    frequency: float = 0.15,
+    group_effect: float = 1.0,
+) -> SimulatedPortfolio:
+    """Draw a claim-frequency portfolio with bends, thresholds and interactions, three unequal groups and exposure.
+
+    Parameters
+    ----------
+    n : int, default 100_000
+        Number of policies.
+    rng : int, Generator or None
+        Seed or generator; None draws anew on each call.
+    frequency : float, default 0.15
+        Claims per year of group A at the base of all effects.
+    group_effect : float, default 1
+        How much D itself matters; with 0, Y is independent of D given X.
+
+    Returns
+    -------
+    SimulatedPortfolio
+        X with the columns `age`, `power`, `mileage` (thousand km), `region` (text); y = claims / exposure,
+        `sample_weight` = exposure in (0, 1], family "poisson". The shares of A, B, C are about .54, .31, .14.
+
+    Notes
+    -----
+    With f = `frequency` and g = `group_effect`::
+
+        log lambda(x, A) = log f + 0.9 exp(-(age - 18) / 8) + 0.5 max(age - 65, 0) / 15 + 0.35 log(mileage / 10)
+                           + 0.12 (power - 7) 1{age < 30} + 0.3 1{city and mileage < 8}
+        log lambda(x, B) = log lambda(x, A) + g (0.4 + 0.4 1{age < 40})
+        log lambda(x, C) = log lambda(x, A) + g (0.5 cos(pi (power - 4) / 6) - 0.2)
+
+        P(D given x) proportional to exp(0, -0.9 + 0.8 1{city} + 0.7 sin(age / 8),
+                                         -2.2 + 1.5 1{power > 9} + 0.04 (mileage - 10))
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fairpremium.portfolios import nonlinear_poisson
+    >>> p = nonlinear_poisson(n=10, rng=0, frequency=1.0)
+    >>> x = pd.DataFrame({"age": [50.0], "power": 4.0, "mileage": 10.0, "region": "rural"})
+    >>> p.best_estimate(x).round(3)
+           A      B      C
+    0  1.017  1.517  1.372
+    """
+    rows = check_rows(n)
+    if not (np.isfinite(frequency) and frequency > 0):
+        raise ValueError(f"Got frequency={frequency}, but expected a positive finite number of claims per year.")
+    if not np.isfinite(group_effect):
+        raise ValueError(f"Got group_effect={group_effect}, but expected a finite number.")
+    generator = np.random.default_rng(rng)
+    truth = _Truth(float(frequency), float(group_effect))
+    X = _draw_features(rows, generator)
+    d, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
+    exposure = np.where(generator.random(rows) < FULL_YEAR, 1.0, 1.0 - generator.random(rows))
+    claims = generator.poisson(exposure * truth.means(X)[np.arange(rows), d])
+    return SimulatedPortfolio(
+        name="nonlinear_poisson",
+        X=X,
+        y=claims / exposure,
+        sensitive=sensitive,
+        groups=GROUPS,
+        family="poisson",
+        sample_weight=exposure,
+        truth=truth,
+    )
+
+
+def _draw_features(n: int, rng: np.random.Generator) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "age": rng.uniform(18, 80, n),
+            "power": rng.integers(4, 14, n).astype(float),
+            "mileage": np.exp(rng.normal(np.log(10), 0.5, n)),
+            "region": np.array(REGIONS, dtype=object)[rng.integers(0, len(REGIONS), n)],
+        }
+    )
+
+
+def _quadrature() -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """Points and weights of x by Gauss rules, for P(D): exact to many digits, since P(D given x) is smooth in each."""
+    age, age_weight = np.polynomial.legendre.leggauss(60)
+    z, z_weight = np.polynomial.hermite_e.hermegauss(40)
+    power = np.arange(4.0, 14.0)
+    a, b, c, d = np.meshgrid(49 + 31 * age, power, np.exp(np.log(10) + 0.5 * z), np.arange(3), indexing="ij")
+    weight = np.einsum("a,b,c,d->abcd", age_weight / 2, np.full(10, 0.1), z_weight / z_weight.sum(), np.full(3, 1 / 3))
+    region = np.array(REGIONS, dtype=object)[d.ravel()]
+    X = pd.DataFrame({"age": a.ravel(), "power": b.ravel(), "mileage": c.ravel(), "region": region})
+    return X, weight.ravel()
+
+
+def _parts(X: Any) -> tuple[NDArray[np.float64], ...]:
+    region = pd.Index(REGIONS).get_indexer(pd.Index(column(X, "region").astype(object)))
+    if (region < 0).any():
+        raise ValueError(f"Got column 'region' with other values than {list(REGIONS)}, expected only these.")
+    numbers = tuple(number_column(X, name) for name in ("age", "power", "mileage"))
+    return (*numbers, (region == 2).astype(np.float64))

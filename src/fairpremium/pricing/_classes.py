@@ -1,0 +1,357 @@
+"""From a portfolio to fitted prices, for one model class or for the best of several.
+
+The linear class has a sandwich covariance. Every other class gets a delete-a-group jackknife: the rows are divided into
+parts, the whole fit is repeated without each of them, and the premiums' scatter is scaled up accordingly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import Rows, Stream
+from fairpremium.corrections import (
+    JUDGE_ROWS,
+    Chosen,
+    GroupFit,
+    ModelChosen,
+    ModelFit,
+    Noise,
+    Setting,
+    Statistics,
+    Verdict,
+    fit_correction,
+    fit_model,
+    held_risk,
+    mean_and_error,
+    pad_missing,
+    paired_z,
+    portfolio_means,
+    sandwich,
+)
+from fairpremium.errors import FairPremiumError
+from fairpremium.families import Family
+from fairpremium.models import Design, GroupModel, LinearModel, prepare
+from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._inputs import check_counts
+from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
+from fairpremium.pricing._reference import balanced, marginal, reference_jacobian
+from fairpremium.privacy import Channel, RandomizedResponse
+
+Array = npt.NDArray[np.float64]
+
+_COMPARE_PARTS = 5
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is to be learned, whatever the model class."""
+
+    rows: Rows | Stream
+    design: Design
+    family: Family
+    groups: tuple[Any, ...]
+    channel: Channel | None
+    estimator: NoiseEstimator | None  # that the channel is from
+    correction: str
+    pooling: float | None
+    reference: Any
+    fixed_reference: Array | None
+    intervals: bool
+    classifier: Any
+    seed: int
+
+    @property
+    def noise(self) -> Noise:
+        """The channel as the corrections need it."""
+        return noise_of(self.channel, self.groups)
+
+    def weights(self, shares: Array, group_means: Array, mean_loss: float) -> Array:
+        """Compute P*."""
+        if self.fixed_reference is not None:
+            return self.fixed_reference
+        if self.reference == "marginal":
+            return marginal(shares, self.groups)
+        return balanced(shares, group_means, mean_loss, self.groups)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A fitted model class."""
+
+    prices: Prices
+    correction: str
+    pooling: float
+    shares: Array
+    reference: Array
+    model: LinearModel | GroupModel
+    n_missing: int  # rows without a report
+    history: Any = None
+
+
+class ClassFit(ABC):
+    """One model class, fitted to an assignment."""
+
+    kind: str
+    verdicts: list[Verdict]
+
+    @abstractmethod
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit the same again on some rows and compute the linear predictors of others: shape (held, K)."""
+
+    @abstractmethod
+    def finish(self) -> Learned:
+        """Compute P*, standard errors and prices."""
+
+
+class LinearClass(ClassFit):
+    """The (generalised) linear class."""
+
+    kind = "linear"
+
+    def __init__(self, task: Assignment, model: LinearModel):
+        self.task, self.model = task, model
+        rng = np.random.default_rng(task.seed)
+        rows = task.rows
+        n_parts = 1 if task.pooling is not None else _n_parts(len(rows))
+        if n_parts > 1:
+            rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
+        noise = task.noise
+        problem = prepare(rows, noise.table.shape[1], n_parts, task.family, model, task.design.features)
+        counts = problem.moments.counts.sum(axis=0)
+        check_counts(counts[:-1], task.groups if task.channel is None else task.channel.reports, task.groups)
+        self.n_missing = int(counts[-1])
+        correction = "inverse" if task.channel is None else task.correction
+        self.chosen: Chosen = fit_correction(problem, noise, correction, task.pooling, rng, task.classifier)
+        self.verdicts = self.chosen.verdicts
+
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit again on some rows and price others."""
+        fit = self.chosen.refit(self.task.noise, self.chosen.fit.problem.on(train)).fit
+        return np.asarray(held.X @ fit.coefficients[1:] + fit.coefficients[0])
+
+    def finish(self) -> Learned:
+        """Compute P*, the sandwich covariance and the prices."""
+        task, fit = self.task, self.chosen.fit
+        statistics = _statistics(fit, task.intervals, need_means=_is_balanced(task.reference))
+        if task.intervals and task.estimator is not None:
+            statistics = _add_channel_error(statistics, self.chosen, task.estimator, task.groups)
+        reference = task.weights(statistics.shares, statistics.group_means, statistics.mean_loss)
+        covariance = _premium_covariance(task.reference, reference, statistics)
+        prices = LinearPrices(
+            task.family,
+            task.design,
+            task.groups,
+            fit.coefficients,
+            fit.unaware_coefficients[:, 0],
+            reference,
+            covariance,
+        )
+        return Learned(prices, fit.correction, fit.strength, fit.shares, reference, self.model, self.n_missing)
+
+
+class NonlinearClass(ClassFit):
+    """Any other model class."""
+
+    def __init__(self, task: Assignment, model: GroupModel):
+        self.task, self.model, self.kind = task, model, model.kind
+        self.rows = _in_memory(task)
+        correction = "none" if task.channel is None else task.correction
+        learner = model.learner(task.design, task.family)
+        setting = Setting(
+            task.family, task.noise, model, learner, task.pooling, task.classifier, task.seed, task.design.features
+        )
+        self.chosen: ModelChosen = fit_model(setting, self.rows, correction)
+        self.verdicts = self.chosen.verdicts
+
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit again on some rows and price others."""
+        fit = self.chosen.refit(rows=train)
+        return fit.predictor(fit.stage.lift_rows(held))
+
+    def finish(self) -> Learned:
+        """Compute P*, the jackknife's fits and the prices."""
+        task, fit = self.task, self.chosen.fit
+        formula = self._formula(fit)
+        replicates: tuple[Formula, ...] = ()
+        shifted: tuple[Formula, ...] = ()
+        shift = 0.0
+        if task.intervals:
+            try:
+                replicates = tuple(self._replicates())
+                if task.estimator is not None:
+                    shifted, shift = self._shifted(task.estimator)
+            except FairPremiumError as error:
+                warnings.warn(
+                    f"The prices have no intervals: the fit could not be repeated without a part of the rows. {error}",
+                    UserWarning,
+                    stacklevel=6,
+                )
+        prices = ModelPrices(task.family, task.design, task.groups, formula, replicates, shifted, shift)
+        missing = int(np.count_nonzero(self.rows.report == task.noise.table.shape[1] - 1))
+        history = None if fit.prices is None else getattr(fit.prices, "history", None)
+        return Learned(
+            prices, fit.correction, fit.strength, fit.shares, formula.reference, self.model, missing, history
+        )
+
+    def _formula(self, fit: ModelFit) -> Formula:
+        rows = self.rows
+        group_means, loss = np.full(len(fit.shares), np.nan), np.nan
+        if _is_balanced(self.task.reference):
+            mu = self.task.family.link.mean_of(fit.predictor(fit.stage.lift_rows(rows)))
+            group_means = np.average(mu, axis=0, weights=rows.weight)
+            loss = float(np.average(rows.y, weights=rows.weight))
+        reference = self.task.weights(fit.shares, group_means, loss)
+        return Formula(fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference)
+
+    def _replicates(self) -> list[Formula]:
+        rows, parts = self.rows, self.model.replicates
+        part = rows.draw_parts(parts, np.random.default_rng(self.task.seed))
+        return [self._formula(self.chosen.refit(rows=rows.take(part != g))) for g in range(parts)]
+
+    def _shifted(self, estimator: NoiseEstimator) -> tuple[tuple[Formula, ...], float]:
+        """Fit with keep a little higher and lower, and what a unit of their difference is in standard errors."""
+        step = _keep_step(estimator, len(self.task.groups))
+        if step is None:
+            return (), 0.0
+        channels = [RandomizedResponse(self.task.groups, keep=estimator.keep_ + sign * step) for sign in (1, -1)]
+        fits = [self.chosen.refit(noise=noise_of(channel, self.task.groups)) for channel in channels]
+        return tuple(self._formula(fit) for fit in fits), estimator.standard_error_ / (2 * step)
+
+
+def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Learned, list[Verdict]]:
+    """Fit each model class and keep the one whose held-out corrected risk is smallest.
+
+    Parameters
+    ----------
+    task : Assignment
+    models : list
+        Model classes, the preferred one first: a later one has to be better than it.
+    """
+    if not all(isinstance(model, LinearModel) for model in models):
+        _in_memory(task)
+    fits: list[ClassFit] = [
+        LinearClass(task, model) if isinstance(model, LinearModel) else NonlinearClass(task, model) for model in models
+    ]
+    if len(fits) == 1:
+        return fits[0].finish(), fits[0].verdicts
+    best, verdicts = _compare(task, fits)
+    return best.finish(), verdicts
+
+
+def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Verdict]]:
+    """Judge what each class chose by the corrected risk on parts that it did not see, the same for all."""
+    rng = np.random.default_rng(task.seed)
+    rows, table = _in_memory(task), task.noise.table
+    if len(rows) > JUDGE_ROWS:
+        rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
+    part = rows.draw_parts(_COMPARE_PARTS, rng)
+    held = [rows.take((part == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_PARTS)]
+    weight = np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+    risk = [
+        np.concatenate(
+            [held_risk(task.family, h, fit.without(rows.take(part != f), h), table) for f, h in enumerate(held)]
+        )
+        for fit in fits
+    ]
+    best = min(range(len(fits)), key=lambda i: mean_and_error(risk[i], weight)[0])
+    verdicts = []
+    for i, fit in enumerate(fits):
+        gap = paired_z(risk[i] - risk[best], weight)
+        mean, error = mean_and_error(risk[i], weight)
+        for verdict in fit.verdicts:
+            if verdict.chosen:
+                reason = (
+                    f"{verdict.reason}; smallest corrected risk of all model classes"
+                    if i == best
+                    else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].kind} model"
+                )
+                verdict = replace(verdict, chosen=i == best, reason=reason, risk=mean, risk_error=error)
+            verdicts.append(verdict)
+    return fits[best], verdicts
+
+
+def _in_memory(task: Assignment) -> Rows:
+    """Return the rows, or say that this cannot be done with rows that are read piece by piece."""
+    if isinstance(task.rows, Stream):
+        raise ValueError(
+            f'Got a source of {len(task.rows):,} rows, but only model="linear" fits rows that are read piece by piece; '
+            "for another model class, or a choice between several, pass a table that fits into memory."
+        )
+    return task.rows
+
+
+def noise_of(channel: Channel | None, groups: tuple[Any, ...]) -> Noise:
+    """Return what the corrections need of a channel; None stands for the true attribute."""
+    if channel is None:
+        return Noise(np.eye(len(groups)), pad_missing(np.eye(len(groups))), groups)
+    return Noise(channel.matrix, pad_missing(channel.inverse), groups)
+
+
+def _n_parts(n: int) -> int:
+    return int(min(n, 10 if n < 20_000 else 5))
+
+
+def _is_balanced(reference: Any) -> bool:
+    return isinstance(reference, str) and reference == "balanced"
+
+
+def _statistics(fit: GroupFit, intervals: bool, *, need_means: bool) -> Statistics:
+    if intervals:
+        return sandwich(fit)
+    K = len(fit.shares)
+    H, _, loss = portfolio_means(fit) if need_means else (np.full(K, np.nan), None, np.nan)
+    return Statistics(fit.coefficients, fit.shares, H, loss, np.empty((0, 0)))
+
+
+def _keep_step(estimator: NoiseEstimator, K: int) -> float | None:
+    """Return how far keep is moved to see what its error does; None if it has none."""
+    keep, error = estimator.keep_, estimator.standard_error_
+    if not (np.isfinite(error) and error > 0 and np.isfinite(keep)):
+        return None
+    return float(min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2))
+
+
+def _add_channel_error(
+    statistics: Statistics, chosen: Chosen, estimator: NoiseEstimator, groups: tuple[Any, ...]
+) -> Statistics:
+    """Add the uncertainty of an estimated keep, by the delta method with a central difference.
+
+    The estimate of keep is taken as independent of the fit given its own sample, which holds for
+    validation and retest samples and to first order for the others.
+    """
+    step = _keep_step(estimator, len(groups))
+    if step is None:
+        return statistics
+
+    def stacked(keep: float) -> Array:
+        near = chosen.refit(noise_of(RandomizedResponse(groups, keep=keep), groups)).fit
+        H = portfolio_means(near)[0]
+        return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
+
+    slope = (stacked(estimator.keep_ + step) - stacked(estimator.keep_ - step)) / (2 * step)
+    variance = estimator.standard_error_**2
+    return replace(statistics, covariance=statistics.covariance + variance * np.outer(slope, slope))
+
+
+def _premium_covariance(reference: Any, weights: Array, statistics: Statistics) -> Array | None:
+    """Reduce the covariance of all statistics to that of the coefficients and P*."""
+    if not len(statistics.covariance):
+        return None
+    size = statistics.coefficients.size
+    jacobian = reference_jacobian(
+        reference if isinstance(reference, str) else "given",
+        weights,
+        statistics.shares,
+        statistics.group_means,
+        statistics.mean_loss,
+    )
+    L = np.zeros((size + len(weights), len(statistics.covariance)))
+    L[:size, :size] = np.eye(size)
+    L[size:, size:] = jacobian
+    return np.asarray(L @ statistics.covariance @ L.T)
