@@ -274,6 +274,10 @@ class Stream:
             )
         return jobs
 
+    def apply(self, task: Task) -> Iterator[Any]:
+        """Yield the result of a task for each partition, in order."""
+        return self._run(lambda start, stop: task)
+
     def _run(self, task: Callable[[int, int], Task | None]) -> Iterator[Any]:
         for result in self.source.run(self._jobs(task), self.reader.columns):
             if result is not None:

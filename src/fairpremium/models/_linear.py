@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Rows, Stream, merge_rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments, compute_moments
@@ -131,6 +131,7 @@ def prepare(
     family: Family,
     model: LinearModel,
     features: Sequence[str],
+    merge: bool = False,
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
@@ -145,6 +146,8 @@ def prepare(
     model : LinearModel
     features : sequence of str
         Names of the columns of `rows.X`, for messages.
+    merge : bool
+        Whether to fit to merged rows (see `merge_rows`) if few are left, which changes no estimate.
     """
     moments = compute_moments(rows, n_codes, n_parts, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
@@ -155,6 +158,9 @@ def prepare(
             UserWarning,
             stacklevel=6,
         )
+    merged = merge_rows(rows) if merge else None
+    if merged is not None:
+        rows = merged
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
     ridge = 0.0 if null.ridge is None else null.ridge
     null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
     JUDGE_ROWS,
     Chosen,
@@ -35,7 +35,7 @@ from fairpremium.corrections import (
     sandwich,
 )
 from fairpremium.errors import FairPremiumError
-from fairpremium.families import Family
+from fairpremium.families import Family, Normal
 from fairpremium.models import Design, GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._inputs import check_counts
@@ -46,6 +46,7 @@ from fairpremium.privacy import Channel, RandomizedResponse
 Array = npt.NDArray[np.float64]
 
 _COMPARE_PARTS = 5
+_MERGE_FROM = 100_000  # rows from which merging is considered
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,21 @@ class Assignment:
     intervals: bool
     classifier: Any
     seed: int
+    merge: bool | Literal["auto"] = "auto"
+
+    @property
+    def merges(self) -> bool:
+        """Whether the linear class should fit to merged rows."""
+        inverse = self.channel is None or self.correction == "inverse"
+        clustered = isinstance(self.rows, Rows) and self.rows.cluster is not None
+        if self.merge is True and not inverse:
+            raise ValueError(
+                f'Got merge=True with correction={self.correction!r}, but only "inverse" does not change when rows are '
+                "merged."
+            )
+        if not inverse or clustered or self.merge is False or isinstance(self.family, Normal):
+            return False  # squared loss has its moments and needs no second pass
+        return self.merge is True or (len(self.rows) >= _MERGE_FROM and worth_merging(self.rows))
 
     @property
     def noise(self) -> Noise:
@@ -122,7 +138,10 @@ class LinearClass(ClassFit):
         if n_parts > 1:
             rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
         noise = task.noise
-        problem = prepare(rows, noise.table.shape[1], n_parts, task.family, model, task.design.features)
+        self.rows = rows
+        problem = prepare(
+            rows, noise.table.shape[1], n_parts, task.family, model, task.design.features, merge=task.merges
+        )
         counts = problem.moments.counts.sum(axis=0)
         check_counts(counts[:-1], task.groups if task.channel is None else task.channel.reports, task.groups)
         self.n_missing = int(counts[-1])
@@ -138,7 +157,8 @@ class LinearClass(ClassFit):
     def finish(self) -> Learned:
         """Compute P*, the sandwich covariance and the prices."""
         task, fit = self.task, self.chosen.fit
-        statistics = _statistics(fit, task.intervals, need_means=_is_balanced(task.reference))
+        each = replace(fit, problem=replace(fit.problem, rows=self.rows))  # merged rows do not show their scatter
+        statistics = _statistics(each, task.intervals, need_means=_is_balanced(task.reference))
         if task.intervals and task.estimator is not None:
             statistics = _add_channel_error(statistics, self.chosen, task.estimator, task.groups)
         reference = task.weights(statistics.shares, statistics.group_means, statistics.mean_loss)
