@@ -110,7 +110,7 @@ class SourcePortfolio:
     def _learn_levels(self) -> dict[str, Counter[Any]]:
         """Count the levels of the text columns in one pass; numbers need none."""
         texts = [name for name in self.features if not _is_number(self.source.type_of(name))]
-        found = self._count(texts)
+        found = _count(self.source, texts)
         for name, counts in found.items():
             if counts[None]:
                 raise ValueError(
@@ -120,22 +120,11 @@ class SourcePortfolio:
             del counts[None]
         return found
 
-    def _count(self, columns: list[str]) -> dict[str, Counter[Any]]:
-        if not columns:
-            return {}
-        job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
-        jobs = [job if count else None for count in self.source.counts]
-        total: dict[str, Counter[Any]] = {name: Counter() for name in columns}
-        for found in self.source.run(jobs, columns):
-            for name, counts in found.items():
-                total[name] += counts
-        return total
-
     def preview(self, channel: Any, rng: np.random.Generator) -> Preview:
         """Return what is needed to know the groups and the channel: labels, or rows for a noise estimator."""
         if channel is None:
-            counts = self._count([self.sensitive])[self.sensitive]
-            return Preview(None, None, [label for label in counts if label is not None], None)
+            labels = [label for label in count_labels(self.source, self.sensitive) if label is not None]
+            return Preview(None, None, labels, None)
         if not hasattr(channel, "require_channel"):
             return Preview(None, None, (), None)
         n = sum(self.source.counts)
@@ -167,6 +156,22 @@ class SourcePortfolio:
             rows = stream.take(np.arange(n))
             return Rows(np.ascontiguousarray(rows.X), rows.y, rows.weight, rows.report)
         return stream
+
+
+def count_labels(source: Source, column: str) -> Counter[Any]:
+    """Count the distinct values of a column in one pass over it."""
+    return _count(source, [column])[column]
+
+
+def _count(source: Source, columns: list[str]) -> dict[str, Counter[Any]]:
+    if not columns:
+        return {}
+    job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
+    total: dict[str, Counter[Any]] = {name: Counter() for name in columns}
+    for found in source.run([job if count else None for count in source.counts], columns):
+        for name, counts in found.items():
+            total[name] += counts
+    return total
 
 
 @dataclass(frozen=True)
