@@ -3,7 +3,7 @@
 Every fit runs in a process of its own, whose memory (with its workers') is watched; what is compared runs in the same
 run on the same files. Usage:
 
-    python benchmarks/scale.py [--largest 100000000] [--sections squared,poisson,others,peers,engines]
+    python benchmarks/scale.py [--largest 100000000] [--sections squared,poisson,others,peers,engines] [--files FOLDER]
 
 Results go to benchmarks/results/scale.json, the table and the charts to scale.md and scale-*.svg beside it; sections
 that are not run keep their results.
@@ -44,7 +44,9 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=1e8)
     parser.add_argument("--sections", default="squared,poisson,others,peers,engines")
     parser.add_argument("--json", type=Path, default=RESULTS / "scale.json")
-    parser.add_argument("--folder", type=Path, help="where to make the files; a temporary folder by default")
+    parser.add_argument(
+        "--files", type=Path, help="a folder for the files that stays; by default it is a temporary one"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -56,8 +58,8 @@ def main() -> None:
         f"{platform.python_implementation()} {platform.python_version()}"
     )
     largest = int(args.largest)
-    with tempfile.TemporaryDirectory(dir=args.folder, prefix="fairpremium-scale-") as folder:
-        files = Files(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="fairpremium-scale-") as folder:
+        files = Files(args.files or Path(folder))
         for section in args.sections.split(","):
             print(f"-- {section}", flush=True)
             result[section] = SECTIONS[section](files, largest)
@@ -73,7 +75,6 @@ class Files:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.made = 0
 
     def of(self, rows: int) -> Path:
         path = self.folder / f"rows-{rows}"
@@ -122,6 +123,7 @@ def measure(**what: Any) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"{what} failed")
     found: dict[str, Any] = {**what, **json.loads(out.splitlines()[-1]), "peak_gib": peak.stop() / 2**30}
+    found["cpu_seconds"] = sum(peak.cpu.values())
     found.pop("path", None)
     found.pop("sample", None)
     print("   ", {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
@@ -133,6 +135,7 @@ class Peak:
 
     def __init__(self, pid: int):
         self.process, self.largest, self.done = psutil.Process(pid), 0, False
+        self.cpu: dict[int, float] = {}  # processor time of each process when it was last seen
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
 
@@ -143,6 +146,8 @@ class Peak:
                 for process in [self.process, *self.process.children(recursive=True)]:
                     try:
                         total += process.memory_info().rss
+                        times = process.cpu_times()
+                        self.cpu[process.pid] = times.user + times.system
                     except psutil.Error:
                         continue
             except psutil.Error:
@@ -394,8 +399,8 @@ def write_report(result: dict[str, Any], path: Path) -> None:
         if row["work"] == "gram":
             bare[row["rows"]] = min(row["seconds"], bare.get(row["rows"], np.inf))
     exponents = {}
-    lines += ["| work | rows | groups | pooling | seconds | to the bare Gram pass | passes | peak memory |"]
-    lines += ["| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |"]
+    lines += ["| work | rows | groups | pooling | seconds | to the bare Gram pass | processor time | passes | memory |"]
+    lines += ["| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
     series: dict[str, list[tuple[int, float, float]]] = {}
     for row in sorted(fits, key=lambda r: (label(r), r["rows"], r.get("groups", 0))):
         n, seconds = row["rows"], row["seconds"]
@@ -403,7 +408,7 @@ def write_report(result: dict[str, Any], path: Path) -> None:
         passes = f"{row['passes']:.1f}" if "passes" in row else ""
         lines.append(
             f"| {label(row)} | {n:,} | {row.get('groups', '')} | {row.get('pooling', '')} | {seconds:.2f} | {ratio} "
-            f"| {passes} | {row['peak_gib']:.2f} GiB |"
+            f"| {row['cpu_seconds']:.1f} | {passes} | {row['peak_gib']:.2f} GiB |"
         )
         if row.get("groups", 4) == 4 and row.get("pooling", 0) == 0:
             series.setdefault(label(row), []).append((n, seconds, row["peak_gib"]))

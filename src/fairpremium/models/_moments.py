@@ -25,6 +25,7 @@ Array = npt.NDArray[np.float64]
 _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
 _PRODUCT_ROWS = 4096  # rows in one matrix product
+_FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this part of its variance
 
 
@@ -154,7 +155,7 @@ def compute_moments(
     """
     coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
-    sums = _BlockMoments(coordinates.center, y_center, n_codes, n_parts * n_codes)
+    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_parts * n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
     second, weights, squares, counts = rows.fold(sums, block_rows=block_rows)
     scale = np.append(coordinates.scale, 1.0)
@@ -183,16 +184,19 @@ class _BlockMoments:
     """
 
     center: Array
+    spread: Array
     y_center: float
     n_codes: int
     n_segments: int
 
     def __call__(self, block: Block) -> tuple[Array, Array, Array, Array]:
         n_segments = self.n_segments
-        segment = block.report if block.part is None else block.part.astype(np.int64) * self.n_codes + block.report
+        kind: Any = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
+        segment = block.report.astype(kind, copy=False)
+        if block.part is not None:
+            segment = block.part.astype(kind) * kind(self.n_codes) + segment
         counts = np.bincount(segment, minlength=n_segments)
-        sort_type = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
-        order = np.argsort(segment.astype(sort_type), kind="stable")
+        order = np.argsort(segment, kind="stable")
         if block.weight is None:
             root, weights, squares = None, counts.astype(float), counts.astype(float)
         else:
@@ -228,6 +232,8 @@ class _BlockMoments:
         q = 1 + block.X.shape[1]
         X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
         y = block.y[order]
+        # moments around zero can be moved to the center afterwards, as long as that cancels few digits
+        later = bool((np.abs(self.center) <= _FEW_SPREADS * self.spread).all())
         center = self.center[:, None]
         V = np.empty((q + 1, _PRODUCT_ROWS))
         second = np.zeros((self.n_segments, q + 1, q + 1))
@@ -238,11 +244,17 @@ class _BlockMoments:
                 cut = slice(first, min(first + _PRODUCT_ROWS, stop))
                 v = V[:, : cut.stop - first]
                 v[0] = 1.0
-                np.subtract(X[:, cut], center, out=v[1:q])
+                v[1:q] = X[:, cut]
+                if not later:
+                    v[1:q] -= center
                 np.subtract(y[cut], self.y_center, out=v[q])
                 if root is not None:
                     v *= root[cut]
                 second[i] += v @ v.T
+        if later:
+            move = np.eye(q + 1)
+            move[1:q, 0] = -self.center
+            second = move @ second @ move.T
         return second
 
 

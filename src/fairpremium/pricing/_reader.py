@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.types as pt
 from fairpremium._labels import encode_labels
 from fairpremium.blocks import Rows
 from fairpremium.families import Family
+from fairpremium.families._domain import REAL
 from fairpremium.models import Design
 from fairpremium.models._design import check_finite
 from fairpremium.pricing._inputs import check_outcome, check_weight
@@ -62,10 +64,24 @@ class PortfolioReader:
         if self.weight is not None:
             numbers = _numbers(table, self.weight)
             weight = check_weight(numbers, n) if numbers.any() else np.zeros(n)  # others may have some volume
-        y = check_outcome(_numbers(table, self.y), n, self.family)
-        codes = encode_labels(table.column(self.sensitive), self.labels, name=self.sensitive, missing="code")
-        report = np.where(codes < 0, len(self.labels), codes).astype(np.uint16)
-        return Rows(features_of(table, self.design), y, weight, report)
+        y = np.asarray(_numbers(table, self.y))
+        if y.dtype.kind == "f" and self.family.outcome == REAL and np.isfinite(y).all():
+            y = y.astype(np.float64, copy=False)
+        else:
+            y = check_outcome(y, n, self.family)
+        return Rows(features_of(table, self.design), y, weight, self._reports(table.column(self.sensitive)))
+
+    def _reports(self, column: pa.ChunkedArray) -> npt.NDArray[np.uint16]:
+        """Turn reports into codes, the number of reports standing for a missing one."""
+        if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
+            chunk = column.chunk(0)
+            with suppress(ValueError, TypeError):  # a value that no row has may be unknown
+                return np.asarray(self._codes(chunk.dictionary)[chunk.indices.to_numpy()])
+        return self._codes(column)
+
+    def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
+        codes = encode_labels(values, self.labels, name=self.sensitive, missing="code")
+        return np.where(codes < 0, len(self.labels), codes).astype(np.uint16)
 
 
 def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.NDArray[Any]:
