@@ -512,6 +512,12 @@ def test_arguments_that_do_not_fit(frame: pd.DataFrame, folder: Path, tmp_path: 
         fit(frame[FEATURES], frame["loss"], sensitive=frame["report"], features=["x1"])
 
 
+def test_other_model_classes_ask_for_a_table(frame: pd.DataFrame, folder: Path) -> None:
+    for model in ("boosted", ["linear", "boosted"]):
+        with pytest.raises(ValueError, match='only model="linear" fits rows that are read piece by piece'):
+            from_source(folder, model=model)
+
+
 def test_premiums_never_overwrite_what_is_there(
     frame: pd.DataFrame, folder: Path, fitted: DiscriminationFreePricer, tmp_path: Path
 ) -> None:

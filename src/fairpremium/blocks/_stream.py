@@ -299,7 +299,7 @@ def stack(parts: Sequence[Rows]) -> Rows:
         return None if values[0] is None else np.concatenate(values)
 
     return Rows(
-        np.concatenate([p.X for p in parts]),
+        np.ascontiguousarray(np.concatenate([p.X for p in parts])),
         np.concatenate([p.y for p in parts]),
         joined([p.weight for p in parts]),
         np.concatenate([p.report for p in parts]),

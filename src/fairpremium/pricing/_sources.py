@@ -153,8 +153,7 @@ class SourcePortfolio:
         stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
         n = len(stream)
         if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
-            rows = stream.take(np.arange(n))
-            return Rows(np.ascontiguousarray(rows.X), rows.y, rows.weight, rows.report)
+            return stream.take(np.arange(n))
         return stream
 
 
