@@ -1,6 +1,6 @@
 """Discrimination-free insurance pricing when the sensitive attribute is never seen."""
 
-from fairpremium.models import BoostedModel, LinearModel
+from fairpremium.models import BoostedModel, LinearModel, NeuralModel, NeuralRepresentation
 from fairpremium.noise import (
     AnchorNoise,
     LikelihoodNoise,
@@ -22,6 +22,8 @@ __all__ = [
     "LikelihoodNoise",
     "LinearModel",
     "MarginNoise",
+    "NeuralModel",
+    "NeuralRepresentation",
     "RandomizedResponse",
     "RetestNoise",
     "ValidationNoise",

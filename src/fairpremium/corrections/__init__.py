@@ -1,6 +1,14 @@
 """Ways to learn group prices from privatized reports, and the judge that compares them."""
 
-from fairpremium.corrections._auto import JUDGE_ROWS, Chosen, Verdict, fit_correction, mean_and_error, paired_z
+from fairpremium.corrections._auto import (
+    FAILURES,
+    JUDGE_ROWS,
+    Chosen,
+    Verdict,
+    fit_correction,
+    mean_and_error,
+    paired_z,
+)
 from fairpremium.corrections._boosted_classifier import BoostedClassifier
 from fairpremium.corrections._candidates import Noise
 from fairpremium.corrections._contest import ModelChosen, fit_model, held_risk
@@ -14,6 +22,7 @@ from fairpremium.corrections._shares import estimate_shares
 from fairpremium.corrections._stage import Setting
 
 __all__ = [
+    "FAILURES",
     "JUDGE_ROWS",
     "BoostedClassifier",
     "Chosen",

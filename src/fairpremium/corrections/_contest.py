@@ -78,7 +78,7 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
     for entry in entries:
         contest.judge(entry)
     order, reasons = contest.rank(entries)
-    stage = Stage(setting, rows)
+    stage = contest.stage if len(contest.stage.rows) == len(rows) else Stage(setting, rows, like=contest.stage)
     for name in order:
         entry = next(e for e in entries if e.name == name)
         try:
@@ -87,13 +87,16 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
             reasons[name] = f"could not be fitted: {error}"
             continue
         return ModelChosen(entry, fit, contest.verdicts(entries, name, fit, reasons))
-    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
+    why = {**reasons, **contest.trouble}
+    raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(why.values()))))
 
 
 class Contest:
     """Held-out judgements of candidates on the same rows and parts.
 
-    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part.
+    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part. Which
+    classifier the posterior uses, which linear start, and how many rounds the unaware price has, is decided once on all
+    these rows; every coefficient, tree and weight is learned without the part that is judged.
     """
 
     def __init__(self, setting: Setting, rows: Rows):
@@ -101,9 +104,10 @@ class Contest:
         if len(rows) > JUDGE_ROWS:
             rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
         self.setting = setting
+        self.stage = Stage(setting, rows)
         n_parts = setting.model.judge_parts
         part = rows.draw_parts(max(n_parts, 4), rng)
-        self.stages = [Stage(setting, rows.take(part != f)) for f in range(n_parts)]
+        self.stages = [Stage(setting, rows.take(part != f), like=self.stage) for f in range(n_parts)]
         self.held = [rows.take((part == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_parts)]
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
@@ -165,8 +169,6 @@ class Contest:
             order.append(posterior)
         if start is not None:
             order.append(start)
-        if not order:
-            order = sorted(self.risk, key=lambda name: mean_and_error(self.risk[name], self.weight)[0])
         for name in order[1:]:
             reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
         return order, reasons

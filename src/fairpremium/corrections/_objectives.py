@@ -98,7 +98,7 @@ class MixtureObjective:
         w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
         dispersion = np.full(eta.shape[1], self.log_dispersion)
         with np.errstate(over="ignore", invalid="ignore"):
-            claim = self.propensity.log(U) + self.law.terms(rows.y[:, None], w, eta, dispersion).log_density
+            claim = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
         return claim, claim + self.log_t[rows.report]
 
     def responsibilities(self, rows: Rows, U: Array, eta: Array) -> Array:

@@ -122,8 +122,8 @@ class Stage:
         """Fit a correction of the linear problem."""
         if correction not in self._chosen:
             setting = self.setting
-            if self._like is not None and correction in self._like._chosen:
-                found = self._like._chosen[correction].refit(setting.noise, self.problem)
+            if self._like is not None:
+                found = self._like.linear(correction).refit(setting.noise, self.problem)
             else:
                 found = fit_correction(
                     self.problem, setting.noise, correction, setting.pooling, self.rng, setting.classifier
@@ -136,8 +136,8 @@ class Stage:
         key = f"likelihood {law.name}"
         if key not in self._chosen:
             setting = self.setting
-            if self._like is not None and key in self._like._chosen:
-                self._chosen[key] = self._like._chosen[key].refit(setting.noise, self.problem)
+            if self._like is not None:
+                self._chosen[key] = self._like.likelihood(law).refit(setting.noise, self.problem)
             else:
                 start = start_fit(self.problem, setting.noise, setting.pooling, self.rng)
                 task = Task(self.problem, start, setting.noise)

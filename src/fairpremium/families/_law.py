@@ -48,6 +48,10 @@ class Law(ABC):
             Ignored by laws without dispersion.
         """
 
+    def log_density(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> Array:
+        """Compute log p(y) alone; parameters as for `terms`."""
+        return self.terms(y, weight, eta, log_dispersion).log_density
+
     def unit(self, log_dispersion: Array) -> float:
         """Scale of the linear predictor: one on a log or logit scale, a standard deviation on the outcome's."""
         return 1.0
@@ -127,7 +131,7 @@ class NegativeBinomialLaw(Law):
         alpha = np.exp(log_dispersion)
         r = 1 / alpha
         am = alpha * m
-        log_density = gammaln(N + r) - gammaln(r) - gammaln(N + 1) - r * np.log1p(am) + N * (np.log(am) - np.log1p(am))
+        log_density = self.log_density(y, weight, eta, log_dispersion)
         d_eta = (N - m) / (1 + am)
         d_r = digamma(N + r) - digamma(r) - np.log1p(am) + 1 - (r + N) / (r + m)
         d_rr = polygamma(1, N + r) - polygamma(1, r) + 1 / r - 1 / (r + m) - (m - N) / (r + m) ** 2
@@ -138,6 +142,17 @@ class NegativeBinomialLaw(Law):
             -r * d_r,
             r * d_r + r**2 * d_rr,
             -d_eta * am / (1 + am),
+        )
+
+    def log_density(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> Array:
+        """Compute log p(y) alone, the part that does not depend on eta once for all groups if they share alpha."""
+        N = weight * y
+        shared = np.unique(log_dispersion)
+        r = np.exp(-(shared if len(shared) == 1 else log_dispersion))
+        with np.errstate(over="ignore"):
+            am = weight * np.exp(eta) / r
+        return np.asarray(
+            gammaln(N + r) - gammaln(r) - gammaln(N + 1) - r * np.log1p(am) + N * (np.log(am) - np.log1p(am))
         )
 
     def start(self, y: Array, weight: Array, mu: Array) -> float:

@@ -20,11 +20,15 @@ from fairpremium.errors import MissingExtraError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._trees import compact_trees
 
 Array = npt.NDArray[np.float64]
 Slopes = Callable[[Array], tuple[Array, Array]]
 
 _ONE_THREAD = 20_000  # rows below which threads cost more than they bring
+_OBJECTIVES = {"objective", "objective_type", "app", "application", "loss"}
+_RESERVED = _OBJECTIVES | {"num_class", "num_classes", "metric", "metrics", "metric_types"}
+_OTHER_TREES = {"boosting", "boosting_type", "boost", "linear_tree", "linear_trees"}
 _DAMPED = {"poisson": np.exp(0.7), "negative_binomial": np.exp(0.7)}  # LightGBM's poisson_max_delta_step
 
 
@@ -52,7 +56,7 @@ class BoostedModel(GroupModel):
     categorical : bool
         Whether text columns are split by sets of levels (LightGBM's categorical features) or level by level.
     replicates : int
-        Number of bootstrap fits behind the intervals.
+        Number of fits behind the intervals, each without one part of the rows.
     params : mapping, optional
         Further LightGBM parameters.
     """
@@ -105,9 +109,15 @@ class BoostedModel(GroupModel):
         for name, sign in (self.monotone or {}).items():
             if sign not in (-1, 1):
                 raise ValueError(f"Got monotone with {sign!r} for {name!r}, but expected +1 or -1.")
-        reserved = {"objective", "num_class", "metric"} & set(self.params or {})
+        reserved = _RESERVED & set(self.params or {})
         if reserved:
             raise ValueError(f"Got params with {sorted(reserved)}, which the family and the groups decide.")
+        other = _OTHER_TREES & set(self.params or {})
+        if other:
+            raise ValueError(
+                f"Got params with {sorted(other)}, but expected plain boosting with constant leaves: the number of "
+                "rounds is found on held-out rows, and later trees must not change earlier ones."
+            )
 
     def learner(self, design: Design, family: Family) -> BoostedLearner:
         """Bind the settings to columns and family."""
@@ -146,6 +156,11 @@ class TreeEncoding:
             at += width
         return cls(tuple(names), tuple(spans), tuple(kinds))
 
+    @property
+    def n_features(self) -> int:
+        """Number of features of the design."""
+        return self.spans[-1][1]
+
     def __call__(self, X: npt.NDArray[Any]) -> Array:
         """Encode a matrix of features."""
         if not any(self.categorical):
@@ -168,7 +183,14 @@ class TreeEncoding:
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `to_dict` returned."""
         spans = tuple((int(a), int(b)) for a, b in data["spans"])
-        return cls(tuple(map(str, data["names"])), spans, tuple(map(bool, data["categorical"])))
+        found = cls(tuple(map(str, data["names"])), spans, tuple(map(bool, data["categorical"])))
+        starts, stops = [a for a, _ in spans], [b for _, b in spans]
+        wide = tuple(b - a > 1 for a, b in spans)
+        if not spans or starts != [0, *stops[:-1]] or wide != found.categorical or len(spans) != len(found.names):
+            raise ValueError("the columns of the trees do not follow each other")
+        if any(b <= a for a, b in spans):
+            raise ValueError("a column of the trees has no feature")
+        return found
 
 
 @dataclass(frozen=True)
@@ -199,7 +221,8 @@ class BoostedLearner(Learner):
         if objective.signed:
             raise ValueError("Boosted trees need row weights >= 0.")
         model, y, family, groups = self.model, train.y[:, None], self.family, start.train.shape[1]
-        unit = 1 / np.average(family.loss_terms(y, start.train[:, :1])[2][:, 0], weights=train.weight)  # count rows
+        curvature = family.loss_terms(y, start.train)[2].mean(axis=1)
+        unit = 1 / float(np.mean(curvature if train.weight is None else curvature * train.weight))  # count rows
         damping = unit * _DAMPED.get(family.name, 1.0)
 
         def slopes(scores: Array) -> tuple[Array, Array]:
@@ -218,7 +241,8 @@ class BoostedLearner(Learner):
             held=None if held is None else (self.encoding(held.X), lambda s: objective.held_loss(start.held + s)),
             patience=model.patience,
         )
-        return BoostedPrices(booster.model_to_string(num_iteration=max(best, 1)), groups, best, self.encoding)
+        text = booster.model_to_string(num_iteration=max(best, 1))
+        return BoostedPrices(compact_trees(text, groups, len(self.encoding.names)), groups, best, self.encoding)
 
     def settings(self, rng: np.random.Generator, num_leaves: int) -> dict[str, Any]:
         """LightGBM's parameters."""
@@ -252,7 +276,9 @@ class BoostedPrices(GroupPrices):
 
     def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictors: the start plus the trees."""
-        if self.rounds == 0:
+        if X.shape[1] != self.encoding.n_features or start.shape[1] != self.groups:
+            raise ValueError(f"the trees are for {self.encoding.n_features} features and {self.groups} groups")
+        if self.rounds == 0 or not len(X):
             return start
         scores = self._booster.predict(self.encoding(X), raw_score=True, num_iteration=self.rounds)
         return np.asarray(start + scores.reshape(len(X), self.groups))
@@ -269,18 +295,16 @@ class BoostedPrices(GroupPrices):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Build prices from the data of `to_dict`."""
-        found = cls(
-            str(data["trees"]),
-            int(data["groups"]),
-            int(data["rounds"]),
-            TreeEncoding.from_dict(data["encoding"]),
-        )
+        groups, rounds, encoding = int(data["groups"]), int(data["rounds"]), TreeEncoding.from_dict(data["encoding"])
+        if groups < 1:
+            raise ValueError("the trees are those of no group")
+        found = cls(compact_trees(str(data["trees"]), groups, len(encoding.names)), groups, rounds, encoding)
         try:
-            outputs = found._booster.num_model_per_iteration()
+            known = found._booster.current_iteration()
         except _lightgbm().basic.LightGBMError as error:
             raise ValueError(f"the trees cannot be read: {error}") from error
-        if outputs != found.groups or found._booster.num_feature() != len(found.encoding.names):
-            raise ValueError("the trees do not fit the groups and columns of the file")
+        if not 0 <= rounds <= known:
+            raise ValueError(f"the trees have {known} rounds, but {rounds} should be used")
         return found
 
 
@@ -344,23 +368,21 @@ def boost(
     if held is None:
         for _ in range(rounds):
             booster.update(fobj=derivatives)
-        return booster, rounds
+        return booster, booster.current_iteration()
     X_held, loss = held
     booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
 
     def judge(scores: Array, _: Any) -> tuple[str, float, bool]:
         return "loss", loss(scores.reshape(len(X_held), outputs).astype(np.float64)), False
 
-    best, best_round = np.inf, 0
+    slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
+    best, best_at, best_round = loss(np.zeros((len(X_held), outputs))), 0, 0
     for done in range(1, rounds + 1):
-        if done == 1:
-            slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
-            best = loss(np.zeros((len(X_held), outputs)))
         booster.update(fobj=derivatives)
         value = booster.eval_valid(judge)[0][2]
-        if value < best:
-            best, best_round = value, done
-        if done - best_round >= patience:
+        if value < best:  # a round in which no leaf can be split adds no tree
+            best, best_at, best_round = value, done, booster.current_iteration()
+        if done - best_at >= patience:
             break
     return booster, best_round
 

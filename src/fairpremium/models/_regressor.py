@@ -11,7 +11,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
 from fairpremium.blocks import Rows
-from fairpremium.errors import ModelFileError
+from fairpremium.errors import ConvergenceError, ModelFileError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
@@ -61,7 +61,8 @@ class RegressorModel(GroupModel):
                 f"Got the regressor {type(self.regressor).__name__}, whose fit takes no sample_weight; expected one "
                 "that does, because each row counts for every group with a weight."
             )
-        if isinstance(self.replicates, bool) or not self.replicates >= 2:
+        count = self.replicates
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
             raise ValueError(f"Got replicates={self.replicates!r}, but expected an integer >= 2.")
 
     def learner(self, design: Design, family: Family) -> RegressorLearner:
@@ -116,6 +117,8 @@ class RegressorLearner(Learner):
         if "random_state" in regressor.get_params() and regressor.get_params()["random_state"] is None:
             regressor.set_params(random_state=int(rng.integers(2**31)))
         use = weight > 0
+        if not use.any():
+            raise ConvergenceError("No row carries weight for one of the groups: its price cannot be learned.")
         return regressor.fit(train.X[use], train.y[use], sample_weight=weight[use])
 
 
@@ -132,11 +135,19 @@ class RegressorPrices(GroupPrices):
 
     def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictor of the blended means."""
-        if not self.fitted:
+        if not self.fitted or not len(X):
             return start
         link = self.family.link
         means = np.column_stack([regressor.predict(X) for regressor in self.fitted])
-        return link.predictor(self.blend * means + (1 - self.blend) * link.mean_of(start))
+        blended = self.blend * means + (1 - self.blend) * link.mean_of(start)
+        outside = int(np.count_nonzero(~self.family.mean.contains(blended)))
+        if outside:
+            raise ValueError(
+                f"Got a {type(self.fitted[0]).__name__} that predicts {outside} means outside the domain of the "
+                f"{self.family.name} family; expected every mean to be {self.family.mean}. Use a regressor whose loss "
+                "fits the family."
+            )
+        return link.predictor(blended)
 
     def to_dict(self) -> dict[str, Any]:
         """Refuse: only pickle could hold an arbitrary regressor, and loading that would execute code."""

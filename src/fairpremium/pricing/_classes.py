@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
+    FAILURES,
     JUDGE_ROWS,
     Chosen,
     GroupFit,
@@ -34,7 +35,6 @@ from fairpremium.corrections import (
     portfolio_means,
     sandwich,
 )
-from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family, Normal
 from fairpremium.models import Design, GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
@@ -206,9 +206,11 @@ class NonlinearClass(ClassFit):
                 replicates = tuple(self._replicates())
                 if task.estimator is not None:
                     shifted, shift = self._shifted(task.estimator)
-            except FairPremiumError as error:
+            except FAILURES as error:
+                replicates = ()
                 warnings.warn(
-                    f"The prices have no intervals: the fit could not be repeated without a part of the rows. {error}",
+                    f"The prices have no intervals: the fit could not be repeated on other rows or for another keep. "
+                    f"{error}",
                     UserWarning,
                     stacklevel=6,
                 )
@@ -255,17 +257,37 @@ def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Lea
     """
     if not all(isinstance(model, LinearModel) for model in models):
         _in_memory(task)
-    fits: list[ClassFit] = [
-        LinearClass(task, model) if isinstance(model, LinearModel) else NonlinearClass(task, model) for model in models
-    ]
+    fits: list[ClassFit] = []
+    failed: list[Verdict] = []
+    for model in models:
+        kind = "linear" if isinstance(model, LinearModel) else model.kind
+        try:
+            fits.append(LinearClass(task, model) if isinstance(model, LinearModel) else NonlinearClass(task, model))
+        except FAILURES as error:
+            failed.append(Verdict(task.correction, "", np.nan, False, f"could not be fitted: {error}", model=kind))
+            if len(failed) == len(models):
+                raise
     if len(fits) == 1:
-        return fits[0].finish(), fits[0].verdicts
+        return fits[0].finish(), [*fits[0].verdicts, *failed]
     best, verdicts = _compare(task, fits)
-    return best.finish(), verdicts
+    return best.finish(), [*verdicts, *failed]
+
+
+def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
+    """Return the correction with which a pricer that ended with this one can be fitted again.
+
+    The true attribute needs none, and a model class may have ended with its linear start, whose corrections it does
+    not serve itself.
+    """
+    served = isinstance(model, LinearModel) or correction in model.corrections
+    return correction if served and correction != "none" else "auto"
 
 
 def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Verdict]]:
-    """Judge what each class chose by the corrected risk on parts that it did not see, the same for all."""
+    """Judge what each class chose by the corrected risk on parts that it did not see, the same for all.
+
+    A class that cannot be fitted without a part is out, unless that is true of all.
+    """
     rng = np.random.default_rng(task.seed)
     rows, table = _in_memory(task), task.noise.table
     if len(rows) > JUDGE_ROWS:
@@ -273,25 +295,32 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
     part = rows.draw_parts(_COMPARE_PARTS, rng)
     held = [rows.take((part == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_PARTS)]
     weight = np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
-    risk = [
-        np.concatenate(
-            [held_risk(task.family, h, fit.without(rows.take(part != f), h), table) for f, h in enumerate(held)]
-        )
-        for fit in fits
-    ]
-    best = min(range(len(fits)), key=lambda i: mean_and_error(risk[i], weight)[0])
+    risk: dict[int, Array] = {}
+    trouble: dict[int, str] = {}
+    for i, fit in enumerate(fits):
+        try:
+            risk[i] = np.concatenate(
+                [held_risk(task.family, h, fit.without(rows.take(part != f), h), table) for f, h in enumerate(held)]
+            )
+        except FAILURES as error:
+            trouble[i] = f"could not be fitted without a part of the rows: {error}"
+            if len(trouble) == len(fits):
+                raise
+    best = min(risk, key=lambda i: mean_and_error(risk[i], weight)[0])
     verdicts = []
     for i, fit in enumerate(fits):
-        gap = paired_z(risk[i] - risk[best], weight)
-        mean, error = mean_and_error(risk[i], weight)
         for verdict in fit.verdicts:
-            if verdict.chosen:
+            if verdict.chosen and i in trouble:
+                verdict = replace(verdict, chosen=False, reason=trouble[i])
+            elif verdict.chosen:
+                gap = paired_z(risk[i] - risk[best], weight)
+                mean, error_of_mean = mean_and_error(risk[i], weight)
                 reason = (
                     f"{verdict.reason}; smallest corrected risk of all model classes"
                     if i == best
                     else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].kind} model"
                 )
-                verdict = replace(verdict, chosen=i == best, reason=reason, risk=mean, risk_error=error)
+                verdict = replace(verdict, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
             verdicts.append(verdict)
     return fits[best], verdicts
 

@@ -7,43 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.utils import column_or_1d
 
-from fairpremium.families import Family
+from fairpremium.models._inputs import check_outcome, check_weight
 
-Array = npt.NDArray[np.float64]
-
-
-def check_outcome(y: Any, n: int, family: Family | None = None) -> Array:
-    """Return the outcome as finite floats of length n within the family's domain."""
-    if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    outcome = _numbers(y, "y", n)
-    bad = int(np.count_nonzero(~np.isfinite(outcome)))
-    if bad:
-        raise ValueError(f"Got y with {bad} of {n} values that are NaN or inf (infinite); expected finite numbers.")
-    if family is not None:
-        family.check_outcome(outcome)
-    return outcome
-
-
-def check_weight(sample_weight: Any, n: int) -> Array | None:
-    """Return the weights as finite floats >= 0 of length n, or None for ones."""
-    if sample_weight is None:
-        return None
-    weight = _numbers(sample_weight, "sample_weight", n)
-    if not np.isfinite(weight).all():
-        bad = int(np.count_nonzero(~np.isfinite(weight)))
-        raise ValueError(f"Got sample_weight with {bad} values that are NaN or infinite; expected finite numbers.")
-    if (weight < 0).any():
-        bad = int(np.count_nonzero(weight < 0))
-        raise ValueError(
-            f"Got sample_weight with {bad} negative values; expected volumes >= 0. The signs that undo the noise "
-            "of the reports come from the channel."
-        )
-    if not weight.any():
-        raise ValueError("Got sample_weight with every weight zero; expected some volume.")
-    return weight
+__all__ = ["check_cluster", "check_level", "check_outcome", "check_weight"]
 
 
 def check_cluster(cluster: Any, n: int) -> npt.NDArray[np.integer[Any]] | None:
@@ -75,16 +42,3 @@ def check_level(level: Any) -> float:
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
         raise ValueError(f"Got level={level!r}, but expected a number strictly between 0 and 1, such as 0.95.")
     return float(level)
-
-
-def _numbers(values: Any, name: str, n: int) -> Array:
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    try:
-        column = column_or_1d(np.asarray(values), warn=True, input_name=name)
-        numbers = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Got {name} that is not one column of numbers: {error}") from error
-    if len(numbers) != n:
-        raise ValueError(f"Got {name} with {len(numbers)} rows, but X has {n}; expected the same number.")
-    return numbers

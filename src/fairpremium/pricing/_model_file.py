@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,19 @@ import pandas as pd
 
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel
+from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel, NeuralModel
 from fairpremium.models._boosted import BoostedPrices
+from fairpremium.models._neural import NeuralPrices
+from fairpremium.pricing._classes import correction_for
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
 
-_CLASSES: dict[str, type[LinearModel | GroupModel]] = {"linear": LinearModel, "boosted": BoostedModel}
-_READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices}
+_CLASSES: dict[str, type[LinearModel | GroupModel]] = {
+    "linear": LinearModel,
+    "boosted": BoostedModel,
+    "neural": NeuralModel,
+}
+_READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
 VERSION = 1
 
@@ -51,7 +58,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "family": prices.family.to_dict(),
-        "model": {"kind": prices.kind, **pricer.model_.get_params()},
+        "model": {"kind": prices.kind, **_plain(pricer.model_.get_params())},
         "groups": [_label(group) for group in prices.groups],
         "channel": None if pricer.channel_ is None else pricer.channel_.descriptor(),
         "correction": pricer.correction_,
@@ -111,7 +118,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         family=family,
         model=model,
         channel=channel,
-        correction="auto" if body["correction"] == "none" else body["correction"],
+        correction=correction_for(model, body["correction"]),
         pooling=float(body["pooling"]),
         reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
         intervals=prices.has_intervals,
@@ -200,7 +207,8 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
         tuple(formula(data) for data in body["shifted"]),
         float(_numbers(body["shift"], (), "shift")),
     )
-    found.best_estimate(np.zeros((1, p)))  # the pieces fit together
+    for each in (found.formula, *found.replicates, *found.shifted):
+        each.predictor(np.zeros((1, p)))  # the pieces fit together
     return found
 
 
@@ -223,6 +231,10 @@ def _numbers(values: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

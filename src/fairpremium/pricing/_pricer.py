@@ -17,7 +17,7 @@ from fairpremium._labels import encode_labels, infer_labels
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import Verdict, corrected_risk, pad_missing
 from fairpremium.families import Family, get_family
-from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, RegressorModel
+from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._classes import Assignment, learn
 from fairpremium.pricing._frames import frame_like
@@ -35,6 +35,7 @@ Array = npt.NDArray[np.float64]
 _MODELS: dict[str, type[LinearModel | GroupModel]] = {
     "linear": LinearModel,
     "boosted": BoostedModel,
+    "neural": NeuralModel,
 }
 _CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
 

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from fairpremium.errors import ConvergenceError, RiskUnboundedError, UnattainableReferenceError
+from fairpremium.pricing._classes import correction_for
 from fairpremium.privacy import RandomizedResponse
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def sensitivity_band(
 
     Notes
     -----
-    Correction and pooling strength stay those that `pricer` chose, so that the premium moves with keep alone.
+    Model class, correction and pooling strength stay those that `pricer` chose, so that the premium moves with keep
+    alone; a model class that stopped at its linear start chooses its correction again.
     With keep = 1 the reports are taken for the truth: that end of the band is the price without a correction.
 
     Examples
@@ -91,8 +93,9 @@ def sensitivity_band(
         else:
             truth = keep == 1  # no channel: all corrections are the same then
             other = clone(pricer).set_params(
+                model=pricer.model_,
                 channel=None if truth else RandomizedResponse(channel.groups, keep=keep),
-                correction="inverse" if truth else pricer.correction_,
+                correction="inverse" if truth else correction_for(pricer.model_, pricer.correction_),
                 pooling=pricer.pooling_,
                 intervals=False,
             )

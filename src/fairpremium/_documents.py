@@ -1,0 +1,59 @@
+"""JSON files that carry a SHA-256 of their content, which finds damage; reading one never executes code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from fairpremium.errors import ModelFileError
+
+__all__ = ["digest", "read_document", "write_document"]
+
+
+def digest(body: dict[str, Any]) -> str:
+    """Compute the SHA-256 of plain data in canonical form."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_document(body: dict[str, Any], path: str | PathLike[str]) -> None:
+    """Write plain data with its hash."""
+    document = {**body, "sha256": digest(body)}
+    Path(path).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_document(path: str | PathLike[str], form: str, version: int, noun: str) -> dict[str, Any]:
+    """Read what `write_document` wrote, without the hash.
+
+    Parameters
+    ----------
+    path : path
+    form : str
+        The expected value of the field "format".
+    version : int
+        The expected value of the field "version".
+    noun : str
+        What the file should hold, for messages.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ModelFileError(f"{path} is not a {noun}: it is not JSON text.") from error
+    if not isinstance(document, dict) or document.get("format") != form:
+        raise ModelFileError(f'{path} is not a {noun}: expected "format": "{form}".')
+    if document.get("version") != version:
+        raise ModelFileError(
+            f"{path} has version {document.get('version')!r}, but this fairpremium reads version {version}. "
+            "Install a version that reads it, or fit again."
+        )
+    body = {key: value for key, value in document.items() if key != "sha256"}
+    try:
+        intact = document.get("sha256") == digest(body)
+    except ValueError:  # NaN or infinity, which no file of ours holds
+        intact = False
+    if not intact:
+        raise ModelFileError(f"{path} is damaged or was edited: its content does not match its sha256.")
+    return body

@@ -1,0 +1,371 @@
+"""Training of nets with torch, all groups at once: one batched product per layer, one optimiser.
+
+torch is imported when training begins, and nothing else needs it: prices are computed with numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.errors import MissingExtraError
+from fairpremium.families import Bernoulli, Family, Normal
+from fairpremium.models._groups import Objective, Start
+from fairpremium.models._nets import Nets
+
+Array = npt.NDArray[np.float64]
+Tensor = Any  # torch.Tensor
+
+_WARM_UP = 50  # steps until the learning rate is at its full height
+_AUTO_BATCH = (32, 256, 32)  # rows in a mini-batch, at least and at most, and mini-batches in an epoch
+_CLIP = 1.0  # longest gradient of a group
+
+
+@dataclass(frozen=True)
+class Units:
+    """The scale that nets are trained on: outcomes and linear predictors near one, whatever the currency.
+
+    The center is the link of the mean outcome. Prices are start + scale * output, where the scale is the outcome's
+    standard deviation (identity link) or one (log and logit).
+    """
+
+    family: Family
+    center: float
+    scale: float
+
+    @classmethod
+    def learn(cls, y: Array, weight: Array | None, family: Family) -> Units:
+        """Learn the scale of outcomes with volumes."""
+        mean = np.asarray(np.average(y, weights=weight))
+        if not family.mean.contains(mean):
+            raise ValueError(
+                f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
+                "are all outcomes zero, or all one?"
+            )
+        sd = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) if family.link.name == "identity" else 1.0
+        return cls(family, float(family.link.predictor(mean)), sd if sd > 0 else 1.0)
+
+    def outcome(self, y: Array) -> Array:
+        """Return the outcome in these units; a power family's loss changes by a constant factor only."""
+        if self.family.link.name == "identity":
+            return np.asarray((y - self.center) / self.scale)
+        return np.asarray(y / math.exp(self.center)) if self.family.link.name == "log" else y
+
+    def predictor(self, eta: Array) -> Array:
+        """Return a linear predictor in these units."""
+        return np.asarray(eta if self.family.link.name == "logit" else (eta - self.center) / self.scale)
+
+    def bounds(self, y: Array, start: Start) -> tuple[float, float]:
+        """Return the range that linear predictors of such outcomes cannot plausibly leave.
+
+        Means lie between the smallest and the largest outcome. Estimates of them may lie outside by the width of that
+        range (identity), by a factor of ten above and e^20 below the mean (log), by 20 on the scale of the logit; and
+        as far as the start does.
+        """
+        low, high = float(y.min()), float(y.max())
+        if self.family.link.name == "identity":
+            width = max(high - low, self.scale)
+            low, high = low - width, high + width
+        elif self.family.link.name == "log":
+            low, high = self.center - 20.0, math.log(high) + math.log(10.0)
+        else:
+            low, high = self.center - 20.0, self.center + 20.0
+        starts = np.concatenate([start.train.ravel(), start.held.ravel()])
+        return min(low, float(starts.min())), max(high, float(starts.max()))
+
+    def saturated(self, unit_y: Array) -> Array:
+        """Compute the loss of a price that equals the outcome, so that loss - saturated is half the deviance."""
+        mu = np.full_like(unit_y, {"identity": 0.0, "log": 1.0, "logit": 0.5}[self.family.link.name])
+        loss = self.family.loss_terms(unit_y, self.family.link.predictor(mu))[0]
+        return np.asarray(loss - 0.5 * self.family.unit_deviance(unit_y, mu))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train; see `NeuralModel` for the settings."""
+
+    learning_rate: float
+    weight_decay: float
+    batch_size: int | str
+    max_epochs: int
+    patience: int
+    averaging: float
+    nonnegative: bool
+    device: str
+
+    def steps(self, rows: int) -> int:
+        """Compute the number of mini-batches of equal size in an epoch."""
+        if isinstance(self.batch_size, str):
+            least, most, steps = _AUTO_BATCH
+            return math.ceil(rows / min(max(rows / steps, least), most))
+        return math.ceil(rows / self.batch_size)
+
+    def rate(self, step: int, steps: int) -> float:
+        """Compute the learning rate of a step: a short rise, then half a cosine over `max_epochs` of `steps` steps."""
+        rise = min(1.0, step / _WARM_UP)
+        return self.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * min(1.0, step / (self.max_epochs * steps))))
+
+
+class Trained(NamedTuple):
+    """What training gave."""
+
+    nets: Nets | None  # of the epoch that was kept; None if none gave plausible prices
+    rounds: int
+    history: dict[str, list[float]]
+
+
+def import_torch() -> Any:
+    """Import torch, or say how to get it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError('Nets need torch. Install it with: pip install "fairpremium[neural]"') from error
+    return torch
+
+
+def torch_loss(family: Family) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the loss in the linear predictor as `Family.loss_terms` has it, for tensors y and eta."""
+    torch = import_torch()
+    if isinstance(family, Normal):
+        return lambda y, eta: eta * (0.5 * eta - y)
+    if isinstance(family, Bernoulli):
+        return lambda y, eta: torch.nn.functional.softplus(eta) - y * eta
+    p = float(family.power)  # type: ignore[attr-defined]
+    if p == 1:
+        return lambda y, eta: torch.exp(eta) - y * eta
+    if p == 2:
+        return lambda y, eta: y * torch.exp(-eta) + eta
+    return lambda y, eta: y * torch.exp((1 - p) * eta) / (p - 1) + torch.exp((2 - p) * eta) / (2 - p)
+
+
+class _Network:
+    """Nets in torch: the numbers of all layers in two tensors, shared (1, P) and by group (K, P).
+
+    The optimiser and the average of the weights then work on whole tensors, whatever the number of layers and groups.
+    """
+
+    def __init__(self, nets: Nets, torch: Any, device: Any):
+        self.nets, self.torch = nets, torch
+        self.sigma = {"relu": torch.relu, "tanh": torch.tanh}[nets.activation]
+        rows = [len(W) for W in nets.weights]
+        self.part_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
+        self.values = []
+        for part in sorted(set(self.part_of)):
+            flat = [array.reshape(len(array), -1) for array in self._arrays(part)]
+            self.values.append(torch.tensor(np.concatenate(flat, axis=1), dtype=torch.float32, device=device))
+
+    def _arrays(self, part: int) -> list[Array]:
+        """Weights and biases of the layers of one tensor, in turn."""
+        layers = [layer for layer, own in enumerate(self.part_of) if own == part]
+        return [array for layer in layers for array in (self.nets.weights[layer], self.nets.biases[layer])]
+
+    def layers(self, values: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Cut the tensors into weights (G, inputs, outputs) and biases (G, 1, outputs)."""
+        pieces = [
+            iter(value.split([array[0].size for array in self._arrays(part)], dim=1))
+            for part, value in enumerate(values)
+        ]
+        return [
+            (next(pieces[part]).reshape(W.shape), next(pieces[part]).reshape(len(W), 1, -1))
+            for part, W in zip(self.part_of, self.nets.weights, strict=True)
+        ]
+
+    def output(self, values: list[Tensor], Z: Tensor) -> Tensor:
+        """Compute the outputs (n, K) of standardised inputs."""
+        h, (*hidden, last) = Z[None], self.layers(values)
+        for W, b in hidden:
+            h = self.sigma(self.torch.baddbmm(b, h.expand(len(W), -1, -1), W))
+        W, b = last
+        # one column: a sum of products is faster than a matrix product
+        return ((h * W.transpose(1, 2)).sum(dim=2) + b[:, 0]).T
+
+    def to_nets(self, values: list[Tensor]) -> Nets:
+        """Return the nets as arrays."""
+        layers = [(W.cpu().numpy().astype(float), b.cpu().numpy().astype(float)) for W, b in self.layers(values)]
+        return replace(self.nets, weights=tuple(W for W, _ in layers), biases=tuple(b[:, 0] for _, b in layers))
+
+
+class _Adam:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), and a running average of where it has been.
+
+    Written out because it is five lines on one tensor, and the first step of torch's own costs seconds of imports.
+    """
+
+    def __init__(self, values: list[Tensor], schedule: Schedule, steps: int, torch: Any):
+        self.torch, self.schedule, self.steps = torch, schedule, steps
+        self.average = [value.detach().clone() for value in values]
+        self.values = [value.detach().clone().requires_grad_() for value in values]
+        self.first = [torch.zeros_like(value) for value in values]
+        self.second = [torch.zeros_like(value) for value in values]
+        self.done = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Take one step down a loss, the gradient of each group cut to a length of one."""
+        self.done += 1
+        a, b, rate = 0.9, 0.999, self.schedule.rate(self.done, self.steps)
+        keep = min(self.schedule.averaging, self.done / (self.done + 1))
+        gradients = self.torch.autograd.grad(loss, self.values)
+        with self.torch.no_grad():
+            for value, gradient, first, second, average in zip(
+                self.values, gradients, self.first, self.second, self.average, strict=True
+            ):
+                length = gradient.norm(dim=1, keepdim=True)
+                gradient = gradient / length.clamp(min=_CLIP) * _CLIP
+                first.lerp_(gradient, 1 - a)
+                second.mul_(b).addcmul_(gradient, gradient, value=1 - b)
+                scale = (second / (1 - b**self.done)).sqrt_().add_(1e-8)
+                value.mul_(1 - rate * self.schedule.weight_decay)
+                value.addcdiv_(first, scale, value=-rate / (1 - a**self.done))
+                average.lerp_(value, 1 - keep)
+
+
+class _Training:
+    """Rows, nets and objective at work; `epoch` is one pass."""
+
+    def __init__(
+        self,
+        nets: Nets,
+        units: Units,
+        schedule: Schedule,
+        train: tuple[npt.NDArray[Any], Array],
+        held_X: npt.NDArray[Any] | None,
+        objective: Objective,
+        start: Start,
+    ):
+        torch = self.torch = import_torch()
+        self.device = _device(torch, schedule.device)
+        self.block = 2048 if self.device.type == "cpu" else 262_144  # rows priced at a time: what a cache holds
+        X, self.y = train
+        self.units, self.schedule, self.objective, self.start = units, schedule, objective, start
+        self.network = _Network(nets, torch, self.device)
+        self.loss = torch_loss(units.family)
+        self.steps = schedule.steps(len(self.y))
+        self.adam = _Adam(self.network.values, schedule, self.steps, torch)
+        unit_y = units.outcome(self.y)
+        self.Z, self.held_Z = self._tensor(nets.standardise(X)), None
+        if held_X is not None:
+            self.held_Z = self._tensor(nets.standardise(held_X))
+        self.target, self.saturated = self._tensor(unit_y), self._tensor(units.saturated(unit_y))
+        self.offset = self._tensor(units.predictor(start.train))
+        self.bounds = units.bounds(self.y, start)
+        self.eta, self.held_eta = start.train, None if held_X is None else start.held
+        self.start_loss = math.inf
+        self.history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return self.torch.tensor(np.asarray(array), dtype=self.torch.float32, device=self.device)
+
+    def _predictors(self, Z: Tensor, start: Array) -> Array:
+        with self.torch.no_grad():
+            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(self.block)]
+        return np.asarray(start + self.units.scale * np.concatenate(parts).astype(float))
+
+    def epoch(self, rng: np.random.Generator) -> bool:
+        """Make one pass over the rows; False if numbers left the finite ones, and training is over."""
+        weights = self.objective.weights(self.eta)  # (n, K)
+        if not np.isfinite(weights).all():
+            return False
+        if self.held_eta is not None and not self.history["held_loss"]:
+            self.start_loss = float(self.objective.held_loss(self.held_eta))
+        share = self._tensor(weights / np.maximum(np.abs(weights).mean(axis=0), np.finfo(float).tiny))
+        order = self.torch.from_numpy(rng.permutation(len(self.y))).to(self.device)
+        rows = (self.Z, self.target, self.offset, share, self.saturated)
+        for Z, y, a, w, c in zip(*(values[order].tensor_split(self.steps) for values in rows), strict=True):
+            eta = a + self.network.output(self.adam.values, Z)
+            risks = (w * (self.loss(y[:, None], eta) - c[:, None])).mean(dim=0)  # (K,), half the deviance
+            self.adam.step((risks.abs() if self.schedule.nonnegative else risks).sum())
+        self.eta = self._predictors(self.Z, self.start.train)
+        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z, self.start.held)
+        if not np.isfinite(self.eta).all() or (self.held_eta is not None and not np.isfinite(self.held_eta).all()):
+            return False
+        loss = self.units.family.loss_terms(self.y[:, None], self.eta)[0]
+        self.history["train_loss"].append(float((weights * loss).sum() / weights.sum()))
+        if self.held_eta is not None:
+            self.history["held_loss"].append(float(self.objective.held_loss(self.held_eta)))
+        return True
+
+    @property
+    def plausible(self) -> bool:
+        """Whether all prices are in the range that means can have."""
+        low, high = self.bounds
+        every = [self.eta] if self.held_eta is None else [self.eta, self.held_eta]
+        return all(bool((eta >= low).all() and (eta <= high).all()) for eta in every)
+
+
+def _device(torch: Any, name: str) -> Any:
+    """Find a device by name, and try it."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f'Got device={name!r}, which torch cannot use here; expected "auto", "cpu", or "cuda" where there is one.'
+        ) from error
+    return device
+
+
+def train_nets(
+    nets: Nets,
+    units: Units,
+    schedule: Schedule,
+    train: tuple[npt.NDArray[Any], Array],
+    held_X: npt.NDArray[Any] | None,
+    objective: Objective,
+    start: Start,
+    rng: np.random.Generator,
+    rounds: int | None = None,
+) -> Trained:
+    """Train the nets of K groups together.
+
+    Parameters
+    ----------
+    nets : Nets
+        Nets whose output is zero.
+    units : Units
+    schedule : Schedule
+    train : tuple of arrays X (n, features) and y (n,)
+        Rows to learn from.
+    held_X : array of shape (m, features) or None
+        Rows that decide when to stop.
+    objective : Objective
+        Asked for the rows' weights before each epoch, and for the held-out loss after it.
+    start : Start
+        Linear predictors to which the nets' outputs are added.
+    rng : Generator
+        Draws the mini-batches; no other source of chance is used.
+    rounds : int, optional
+        Train so many epochs and keep the last; by default that with the least held-out loss, and none if the start
+        has less.
+
+    Notes
+    -----
+    The prices of an epoch are those of a running average of the weights over the last steps: it is what the
+    objective sees and what is kept, and takes the noise of the mini-batches out of both.
+    """
+    if rounds == 0:
+        return Trained(nets, 0, {"train_loss": [], "held_loss": []})
+    training = _Training(nets, units, schedule, train, held_X, objective, start)
+    choose = rounds is None and held_X is not None
+    best, kept, values = math.inf, 0, None
+    for epoch in range(1, (rounds or schedule.max_epochs) + 1):
+        finite = training.epoch(rng)
+        if choose and epoch == 1 and math.isfinite(training.start_loss):
+            best, values = training.start_loss, training.network.values
+        if not finite:
+            break
+        held_loss = training.history["held_loss"][-1] if choose else -math.inf
+        if training.plausible and (held_loss < best or not choose):
+            best, kept = held_loss, epoch
+            values = [value.clone() for value in training.adam.average]
+        elif not choose:
+            kept, values = 0, None  # a price of the last epoch is wanted, and it is not plausible
+        elif epoch - kept >= schedule.patience:
+            break
+    return Trained(None if values is None else training.network.to_nets(values), kept, training.history)

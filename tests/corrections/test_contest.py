@@ -1,0 +1,280 @@
+"""The contest between the corrections of a model class: its rule, wrong laws, failures, and the boosted classifier."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairpremium import DiscriminationFreePricer, RandomizedResponse
+from fairpremium.blocks import Rows
+from fairpremium.corrections import BoostedClassifier, Noise, Setting, fit_model, pad_missing, paired_z
+from fairpremium.corrections import _contest as contest_module
+from fairpremium.corrections._contest import Contest, entries_for, held_risk
+from fairpremium.corrections._entries import LikelihoodEntry, LinearEntry, PosteriorEntry
+from fairpremium.corrections._stage import Stage
+from fairpremium.errors import ConvergenceError
+from fairpremium.families import Normal, Poisson, law_of
+from fairpremium.families._law import DispersionLaw
+from fairpremium.models import BoostedModel, Design
+
+QUICK = BoostedModel(max_rounds=30, learning_rate=0.3, patience=5)
+
+
+def make(n: int = 600, seed: int = 0, keep: float = 0.85, model: BoostedModel = QUICK, family=None):
+    """A setting with two groups, and rows of it."""
+    family = family or Normal()
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    D = (rng.random(n) < 0.4 + 0.2 * X[:, 0]).astype(int)
+    eta = X[:, 0] ** 2 + D * (1 + X[:, 1])
+    y = eta + 0.5 * rng.normal(size=n) if family.name == "normal" else rng.poisson(np.exp(eta)).astype(float)
+    channel = RandomizedResponse([0, 1], keep=keep)
+    S = np.asarray(channel.privatize(D, rng=seed), dtype=int)
+    noise = Noise(channel.matrix, pad_missing(channel.inverse), channel.groups)
+    learner = model.learner(Design.learn(X), family)
+    return Setting(family, noise, model, learner, 0.0, None, 0, ("x0", "x1")), Rows(X, y, None, S)
+
+
+class Broken(DispersionLaw):
+    """A law whose density cannot be computed."""
+
+    def terms(self, y, weight, eta, log_dispersion):
+        raise FloatingPointError("overflow in a density")
+
+
+@pytest.fixture(scope="module")
+def arena():
+    return make(n=60)
+
+
+def rank(arena, report: dict[str, float], risk: dict[str, float], *, poisson: bool = False, monotone: bool = False):
+    """Apply the rule to given mean losses, each with a paired standard error of one hundredth."""
+    setting, rows = arena
+    if poisson:
+        setting, rows = make(n=60, family=Poisson())
+    contest = Contest(setting, rows)
+    rng = np.random.default_rng(0)
+    n = len(contest.weight)
+    entries = [e for e in entries_for(setting, "auto") if not (monotone and isinstance(e, LinearEntry))]
+
+    def losses(mean: float) -> np.ndarray:
+        noise = rng.normal(size=n)
+        noise = (noise - noise.mean()) / noise.std()
+        return mean + 0.01 * np.sqrt(n / 2) * noise
+
+    contest.report = {name: losses(mean) for name, mean in report.items()}
+    contest.risk = {name: losses(mean) for name, mean in risk.items()}
+    known = set(contest.risk)
+    contest.trouble = {e.name: "failed" for e in entries if e.name not in known}
+    return (*contest.rank(entries), contest, entries)
+
+
+LIKELIHOOD, POSTERIOR, START = "likelihood (normal)", "posterior", "linear start"
+
+
+@pytest.mark.parametrize(
+    ("report", "risk", "expected"),
+    [
+        # the law is right, or as good as the classifier: the likelihood
+        ((0.50, 0.52), (1.0, 1.0, 1.0), [LIKELIHOOD, POSTERIOR, START]),
+        ((0.5001, 0.50), (1.0, 1.0, 1.0), [LIKELIHOOD, POSTERIOR, START]),
+        # the classifier predicts reports clearly better: the law is wrong
+        ((0.55, 0.50), (0.9, 1.0, 1.0), [POSTERIOR, START]),
+        # the likelihood's prices are clearly worse than the start's
+        ((0.50, 0.52), (1.1, 1.0, 1.0), [POSTERIOR, START]),
+        # nothing improves on the start
+        ((0.50, 0.52), (1.1, 1.1, 1.0), [START]),
+        # prices that are not numbers
+        ((0.50, 0.52), (np.inf, 1.0, 1.0), [POSTERIOR, START]),
+    ],
+)
+def test_rule(arena, report, risk, expected) -> None:
+    order, reasons, *_ = rank(
+        arena,
+        dict(zip([LIKELIHOOD, POSTERIOR], report, strict=True)),
+        dict(zip([LIKELIHOOD, POSTERIOR, START], risk, strict=True)),
+    )
+    assert order == expected
+    assert set(order[1:]) | set(reasons) == {LIKELIHOOD, POSTERIOR, START} - {order[0]}
+
+
+def test_of_two_laws_the_one_that_predicts_reports_better_stands(arena) -> None:
+    poisson, negative = "likelihood (poisson)", "likelihood (negative_binomial)"
+    order, reasons, *_ = rank(
+        arena,
+        {poisson: 0.50, negative: 0.48, POSTERIOR: 0.49},
+        {poisson: 1.0, negative: 1.0, POSTERIOR: 1.0, START: 1.0},
+        poisson=True,
+    )
+    assert order == [negative, POSTERIOR, START]
+    assert reasons[poisson] == f"report log-loss above {negative}"
+
+
+def test_without_a_classifier_or_a_start_the_rest_is_judged(arena) -> None:
+    order, *_ = rank(arena, {LIKELIHOOD: 0.5}, {LIKELIHOOD: 1.0, START: 1.0})
+    assert order == [LIKELIHOOD, START]
+    order, *_ = rank(arena, {LIKELIHOOD: 0.5}, {LIKELIHOOD: 1.0})
+    assert order == [LIKELIHOOD]
+
+
+def test_without_a_start_a_wrong_law_leaves_the_posterior(arena) -> None:
+    """Monotone trees have no linear start, and whatever its risk there is nothing to compare the posterior with."""
+    order, reasons, *_ = rank(
+        arena, {LIKELIHOOD: 0.55, POSTERIOR: 0.5}, {LIKELIHOOD: 1.0, POSTERIOR: 2.0}, monotone=True
+    )
+    assert order == [POSTERIOR]
+    assert "standard errors above a classifier's" in reasons[LIKELIHOOD]
+
+
+def test_the_corrected_risk_of_a_row_against_a_slow_twin() -> None:
+    setting, rows = make(n=40, family=Poisson())
+    eta = np.random.default_rng(1).normal(size=(40, 2))
+    slow = [
+        sum(
+            setting.noise.table[k, s] * 2 * ((y * np.log(y / m) if y else 0.0) - y + m)
+            for k, m in enumerate(np.exp(eta[i]))
+        )
+        for i, (s, y) in enumerate(zip(rows.report, rows.y, strict=True))
+    ]
+    np.testing.assert_allclose(held_risk(Poisson(), rows, eta, setting.noise.table), slow)
+
+
+def test_one_failure_does_not_stop_the_others(monkeypatch) -> None:
+    setting, rows = make()
+    broken = LikelihoodEntry(Broken(Normal()))
+    entries = [broken, PosteriorEntry()]
+    monkeypatch.setattr(contest_module, "entries_for", lambda *_: entries)
+    chosen = fit_model(setting, rows, "auto")
+    assert [v.chosen for v in chosen.verdicts].count(True) == 1
+    assert not chosen.verdicts[0].chosen
+    assert "overflow in a density" in chosen.verdicts[0].reason
+    assert np.isnan(chosen.verdicts[0].risk)
+    assert np.isfinite([v.risk for v in chosen.verdicts[1:]]).all()
+
+
+def test_when_all_fail_the_message_says_why(monkeypatch) -> None:
+    setting, rows = make(n=200)
+    broken = [LikelihoodEntry(Broken(Normal())), LikelihoodEntry(Broken(Poisson()))]
+    monkeypatch.setattr(contest_module, "entries_for", lambda *_: broken)
+    with pytest.raises(ConvergenceError, match=r"No candidate could be fitted.*overflow in a density"):
+        fit_model(setting, rows, "auto")
+
+
+@pytest.mark.parametrize(("noise", "accepted"), [("normal", True), ("skewed", False)])
+def test_a_wrong_law_is_rejected_by_the_reports(noise: str, accepted: bool) -> None:
+    """Two groups 1.5 apart, a bent effect of x, noise of standard deviation one: normal, or gamma with shape 0.2.
+
+    Over seeds the skewed noise gives 4.2 to 5.2 standard errors.
+    """
+    rng = np.random.default_rng(1)
+    n = 2500
+    X = rng.uniform(-1, 1, (n, 2))
+    D = (rng.random(n) < 0.5 + 0.2 * X[:, 0]).astype(int)
+    e = rng.normal(size=n) if noise == "normal" else (rng.gamma(0.2, 1, n) - 0.2) / np.sqrt(0.2)
+    truth = np.abs(2 * X[:, [0]]) + 1.5 * np.outer(1 + X[:, 1], [0, 1])
+    y = truth[np.arange(n), D] + e
+    setting, _ = make(n=60, keep=0.75)
+    channel = RandomizedResponse([0, 1], keep=0.75)
+    rows = Rows(X, y, None, np.asarray(channel.privatize(D, rng=0), dtype=int))
+    contest = Contest(setting, rows)
+    entries = [LikelihoodEntry(law_of(Normal())), PosteriorEntry()]
+    for entry in entries:
+        contest.judge(entry)
+    order, reasons = contest.rank(entries)
+    gap = paired_z(contest.report[LIKELIHOOD] - contest.report[POSTERIOR])
+    if accepted:
+        assert gap < 1
+        assert order[0] == LIKELIHOOD
+    else:
+        assert gap > 2.5
+        assert order == [POSTERIOR]
+        assert "its law of y or its P(D given x) is wrong" in reasons[LIKELIHOOD]
+    fit = next(e for e in entries if e.name == order[0]).fit(Stage(setting, rows))
+    # taking reports for groups errs by .53 in each group: the mean distance of 1.5 times half of 1 - rho
+    assert np.sqrt(np.mean((fit.predictor(fit.stage.lift_rows(rows)) - truth) ** 2)) < 0.45
+
+
+def test_a_fit_can_be_repeated_on_other_rows() -> None:
+    """The jackknife's fits: the same candidate with the same number of rounds, on the rows it is given alone."""
+    setting, rows = make()
+    chosen = fit_model(setting, rows, "likelihood")
+    again = chosen.refit()
+    np.testing.assert_allclose(
+        again.predictor(again.stage.lifted), chosen.fit.predictor(chosen.fit.stage.lifted), atol=0.2
+    )
+    some = chosen.refit(rows=rows.take(np.arange(0, 600, 2)))
+    assert len(some.stage.rows) == 300
+    assert some.prices.rounds <= chosen.fit.prices.rounds
+    assert some.correction == chosen.fit.correction == "likelihood"
+
+
+class Waves:
+    """K = 3: which group a row is in swings with x, and the outcome says more."""
+
+    def __init__(self, n: int, seed: int):
+        rng = np.random.default_rng(seed)
+        self.x = rng.uniform(-3, 3, n)
+        logits = np.column_stack([2.5 * np.sin(3 * self.x), 2.5 * np.cos(3 * self.x), np.zeros(n)])
+        q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        self.D = (rng.random(n)[:, None] > np.cumsum(q, axis=1)).sum(axis=1)
+        self.y = self.D * 1.0 + 0.7 * rng.normal(size=n)
+        density = q * np.exp(-((self.y[:, None] - np.arange(3)) ** 2) / (2 * 0.49))
+        self.q = density / density.sum(axis=1, keepdims=True)
+        self.T = np.vstack([np.full((3, 3), 0.1) + 0.7 * np.eye(3), np.ones(3)])
+        self.T[:3] /= self.T[:3].sum(axis=0)
+        self.report = (rng.random(n)[:, None] > np.cumsum(self.T[:3], axis=0)[:-1].T[self.D]).sum(axis=1)
+        self.U = np.column_stack([self.x, self.y])
+
+    def loss(self, q: np.ndarray) -> np.ndarray:
+        return -np.log((q * self.T[self.report]).sum(axis=1))
+
+
+def test_the_boosted_classifier_learns_the_groups_from_reports_alone() -> None:
+    train, test = Waves(3000, 0), Waves(3000, 1)
+    classifier = BoostedClassifier().fit_reports(train.U, train.report, train.T)
+    q = classifier.predict_proba(test.U)
+    np.testing.assert_allclose(q.sum(axis=1), 1)
+    shares = np.linalg.solve(train.T[:3], np.bincount(train.report, minlength=3) / 3000)
+    constant = np.tile(shares, (3000, 1))
+    assert paired_z(test.loss(constant) - test.loss(q)) > 10
+    # most of what the exact P(D given x, y) gains over the constant is gained
+    gain, best = (np.mean(test.loss(constant) - test.loss(p)) for p in (q, test.q))
+    assert gain > 0.7 * best
+    # and it is the groups that were learned, not the reports
+    likely = np.mean(q[np.arange(3000), test.D])
+    assert likely > 0.85 * np.mean(test.q[np.arange(3000), test.D])
+
+
+def test_the_boosted_classifier_stops_where_there_is_nothing_to_learn() -> None:
+    rng = np.random.default_rng(0)
+    T = np.vstack([[0.6, 0.4], [0.4, 0.6], [1, 1]])
+    D = rng.random(4000) < 0.3
+    report = np.where(rng.random(4000) < 0.6, D, ~D).astype(int)
+    classifier = BoostedClassifier().fit_reports(rng.normal(size=(4000, 2)), report, T)
+    q = classifier.predict_proba(rng.normal(size=(500, 2)))
+    assert classifier.rounds_ < 20
+    # standard error of the share through this channel: .5 / sqrt(4000) / .2 = .04
+    np.testing.assert_allclose(q[:, 1].mean(), 0.3, atol=5 * 0.04)
+
+
+def test_the_referees_take_the_boosted_classifier_where_logits_fail() -> None:
+    waves = Waves(2500, 2)
+    channel = RandomizedResponse([0, 1, 2], keep=0.8)
+    pricer = DiscriminationFreePricer(
+        channel=channel, correction="posterior", classifier=BoostedClassifier(), pooling=0, random_state=0
+    ).fit(waves.x[:, None], waves.y, sensitive=channel.privatize(waves.D, rng=3))
+    chosen = pricer.candidates_.loc[pricer.candidates_["chosen"], "detail"].item()
+    assert chosen == "BoostedClassifier"
+    means = np.asarray(pricer.predict_best_estimate(np.zeros((1, 1))))[0]
+    np.testing.assert_allclose(means, [0, 1, 2], atol=0.25)
+
+
+def test_law_of_the_family_is_the_only_likelihood_that_is_asked_for() -> None:
+    setting, _ = make(n=60, family=Poisson())
+    assert [e.name for e in entries_for(setting, "likelihood")] == [f"likelihood ({law_of(Poisson()).name})"]
+    assert [e.name for e in entries_for(setting, "auto")] == [
+        "likelihood (poisson)",
+        "likelihood (negative_binomial)",
+        "posterior",
+        "linear start",
+    ]
