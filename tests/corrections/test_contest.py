@@ -190,19 +190,19 @@ def test_a_wrong_law_is_rejected_by_the_reports(noise: str, accepted: bool) -> N
         assert order == [POSTERIOR]
         assert "its law of y or its P(D given x) is wrong" in reasons[LIKELIHOOD]
     fit = next(e for e in entries if e.name == order[0]).fit(Stage(setting, rows))
-    # taking reports for groups errs by .53 in each group: the mean distance of 1.5 times half of 1 - rho
-    assert np.sqrt(np.mean((fit.predictor(fit.stage.lift_rows(rows)) - truth) ** 2)) < 0.45
+    # taking reports for groups leaves a quarter of the distance between them, which is 1.73 in root mean square: .43
+    assert np.sqrt(np.mean((fit.predictor(fit.stage.lift_rows(rows)) - truth) ** 2)) < 0.35
 
 
 def test_a_fit_can_be_repeated_on_other_rows() -> None:
     """The jackknife's fits: the same candidate with the same number of rounds, on the rows it is given alone."""
     setting, rows = make()
     chosen = fit_model(setting, rows, "likelihood")
-    again = chosen.refit()
+    again = chosen.refit(rows)
     np.testing.assert_allclose(
         again.predictor(again.stage.lifted), chosen.fit.predictor(chosen.fit.stage.lifted), atol=0.2
     )
-    some = chosen.refit(rows=rows.take(np.arange(0, 600, 2)))
+    some = chosen.refit(rows.take(np.arange(0, 600, 2)))
     assert len(some.stage.rows) == 300
     assert some.prices.rounds <= chosen.fit.prices.rounds
     assert some.correction == chosen.fit.correction == "likelihood"

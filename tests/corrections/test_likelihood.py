@@ -74,7 +74,7 @@ def fit_with(
     W = np.diag(1 / T.mean(axis=1))
     inverse = np.linalg.solve(T.T @ W @ T, T.T @ W)
     noise = Noise(T, pad_missing(inverse), tuple(range(T.shape[1])))
-    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0))[0]
+    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0)).fit
 
 
 def z_values(statistics: Statistics, family: Family, X: np.ndarray, base: float) -> np.ndarray:

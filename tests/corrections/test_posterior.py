@@ -133,7 +133,7 @@ def test_skewed_noise_does_no_harm(randomized_response: Callable, report: Callab
     means = np.einsum("ij,ji->i", np.column_stack([np.ones(12_000), rows.X]), BETA[:, D])
     skewed = Rows(rows.X, means + rng.exponential(size=12_000) - 1, None, rows.report)
     problem, noise = prepared(skewed, T, Normal())
-    fit, verdicts, _ = fit_correction(problem, noise, "posterior", 0.0, rng)
+    _, fit, _, verdicts = fit_correction(problem, noise, "posterior", 0.0, rng)
     error = np.sqrt(np.diag(sandwich(fit).covariance))[:6]
     # a spline is close to the truth, not equal to it: half a standard error on top
     assert np.abs((fit.coefficients - BETA).T.ravel() / error).max() < sigmas(6) + 0.5
@@ -144,7 +144,7 @@ def test_classifiers_are_listed_with_their_report_log_loss(randomized_response: 
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 2000, seed=6)
     problem, noise = prepared(rows, T, Normal())
-    fit, verdicts, _ = fit_correction(problem, noise, "posterior", 0.0, np.random.default_rng(0))
+    _, fit, _, verdicts = fit_correction(problem, noise, "posterior", 0.0, np.random.default_rng(0))
     assert fit.correction == "posterior"
     assert sum(v.chosen for v in verdicts) == 1
     loss = [v.report_loss for v in verdicts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def draw(
 def fit_with(rows: Rows, T: np.ndarray, family: Family, correction: str = "score", pooling: float = 0.0) -> GroupFit:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
     noise = Noise(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
-    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0))[0]
+    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0)).fit
 
 
 def z_values(fit: GroupFit) -> np.ndarray:
@@ -237,3 +238,12 @@ def test_scatters_less_than_the_inverse_correction_and_knows_it(
     assert ours.mean() < theirs.mean()
     claimed = np.sqrt(np.mean(errors, axis=0))
     assert np.abs(claimed / np.std(score, axis=0, ddof=1) - 1).max() < 5 / np.sqrt(2 * R) + 0.05
+
+
+def test_a_start_at_the_border_of_the_means_is_refused(randomized_response, report, fit) -> None:
+    """Prices of exactly zero or one have no variance to weigh by."""
+    T = randomized_response(2, 0.9)
+    rows, _ = draw(Bernoulli(), T, report, 300, 0)
+    start = fit(rows, T, Bernoulli(), pooling=1.0)
+    with pytest.raises(ConvergenceError, match="border of its means"):
+        module.fit_score(start.problem, T, start.table, (0, 1), replace(start, B=1e4 * start.B))

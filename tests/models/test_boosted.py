@@ -299,6 +299,7 @@ def test_text_columns_level_by_level(by_area: tuple) -> None:
         ({"params": {"application": "poisson"}}, "which the family"),
         ({"params": {"boosting": "dart"}}, "expected plain boosting with constant leaves"),
         ({"params": {"linear_tree": True}}, "expected plain boosting with constant leaves"),
+        ({"params": {"tree_learner": "bonsai"}}, "Got params that LightGBM refuses"),
         ({"monotone": {"nowhere": 1}}, "Got monotone for .'nowhere'., but the columns are"),
         ({"monotone": {"t": 1}}, "which hold levels; expected numeric columns"),
     ],

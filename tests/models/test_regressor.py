@@ -202,4 +202,4 @@ def test_saving_is_refused(tmp_path) -> None:
 def test_the_design_hands_over_numbers_only() -> None:
     """A learner is bound to the family; the columns are already numbers."""
     learner = RegressorModel(LinearRegression()).learner(Design.learn(np.zeros((3, 2))), Normal())
-    assert learner.linear_start
+    assert learner.begin == "linear"

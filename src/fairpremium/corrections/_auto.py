@@ -106,7 +106,7 @@ class Chosen(NamedTuple):
         strength, problem = self.fit.strength, problem or self.fit.problem
         if isinstance(self.candidate, InverseCandidate):
             return self._replace(fit=start_fit(problem, noise, strength, rng))
-        task = Task(problem, _robust_start(problem, noise, strength, rng), noise)
+        task = Task(problem, robust_start(problem, noise, strength, rng), noise)
         claim = _claim_on(self.candidate, task)
         return self._replace(fit=self.candidate.fit(task, strength, claim, rng), claim=claim)
 
@@ -142,7 +142,7 @@ def fit_correction(
     if correction == "inverse" or (correction == "auto" and _is_clear(noise)):
         start = start_fit(problem, noise, pooling, rng)
         return Chosen(InverseCandidate(), start, None, _strength_verdicts(start, pooling))
-    start = _robust_start(problem, noise, pooling, rng)
+    start = robust_start(problem, noise, pooling, rng)
     task = Task(problem, start, noise)
     candidates = candidates_for(correction, problem.family, problem.moments.q, classifier)
     if len(candidates) == 1:
@@ -173,7 +173,7 @@ def _is_clear(noise: Noise) -> bool:
     return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
 
 
-def _robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
+def robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
     """Fit the inverse correction with as little more pooling than asked for as gives a minimum."""
     volume = problem.moments.total_weight
     for more in (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3):

@@ -39,7 +39,7 @@ def entries_for(setting: Setting, correction: str) -> list[Entry]:
         return [TrueGroupsEntry()]
     if correction == "auto":
         likelihoods = [LikelihoodEntry(law) for law in laws]
-        start = [LinearEntry()] if setting.learner.linear_start else []
+        start = [] if setting.learner.begin == "unaware" else [LinearEntry()]
         return [*likelihoods, PosteriorEntry(), *start]
     return [
         {
@@ -58,12 +58,23 @@ class ModelChosen:
     fit: ModelFit
     verdicts: list[Verdict]
 
-    def refit(self, *, rows: Rows | None = None, noise: Noise | None = None) -> ModelFit:
-        """Fit the same candidate, trained as long, on other rows or for another channel."""
+    def refit(self, rows: Rows) -> ModelFit:
+        """Fit the same candidate, trained as long, on other rows."""
+        return self._fit(Stage(self.fit.stage.setting, rows, like=self.fit.stage))
+
+    def without(self, part: npt.NDArray[np.bool_]) -> ModelFit:
+        """Fit the same candidate, trained as long, without a part of its rows."""
         stage = self.fit.stage
-        setting = stage.setting if noise is None else replace(stage.setting, noise=noise)
-        again = Stage(setting, stage.rows if rows is None else rows, like=stage)
-        return self.entry.fit(again, self.fit.prices)
+        return self._fit(Stage(stage.setting, stage.rows.take(~part), like=stage, taken=~part))
+
+    def with_noise(self, noise: Noise) -> ModelFit:
+        """Fit the same candidate, trained as long, for another channel."""
+        stage = self.fit.stage
+        everyone = np.ones(len(stage.rows), dtype=bool)
+        return self._fit(Stage(replace(stage.setting, noise=noise), stage.rows, like=stage, taken=everyone))
+
+    def _fit(self, stage: Stage) -> ModelFit:
+        return self.entry.fit(stage, self.fit.prices)
 
 
 def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:

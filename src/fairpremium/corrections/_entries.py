@@ -143,6 +143,7 @@ class LikelihoodEntry(Entry):
         coefficients = stage.start(chosen.fit)
         rows = stage.lifted
         rows = rows.take(rows.report < len(latent.T) - 1)
+        guide = None if stage.setting.learner.begin == "linear" else _linear(rows, chosen.fit.coefficients)
         U = latent.features(one_block(rows))
         assert at.log_dispersion is not None
         last: list[MixtureObjective] = []
@@ -150,7 +151,13 @@ class LikelihoodEntry(Entry):
         def objective(t: npt.NDArray[Any], h: npt.NDArray[Any]) -> MixtureObjective:
             held = (rows.take(h), U[h]) if len(h) else None
             made = MixtureObjective(
-                self.law, latent.T, Propensity(at.gamma), (rows.take(t), U[t]), held, float(at.log_dispersion[0])
+                self.law,
+                latent.T,
+                Propensity(at.gamma),
+                (rows.take(t), U[t]),
+                held,
+                float(at.log_dispersion[0]),
+                None if guide is None else guide[t],
             )
             last.append(made)
             return made
@@ -165,6 +172,7 @@ class LikelihoodEntry(Entry):
             rng=stage.rng,
         )
         final = last[-1]
+        final.guide = None
         for _ in range(_SETTLE):  # dispersion and propensity at the final prices
             final.weights(prices.predictor(final.train[0].X[:, :-1], _linear(final.train[0], coefficients)))
 

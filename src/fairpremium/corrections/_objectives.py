@@ -14,6 +14,7 @@ from fairpremium.families import Family, Law
 Array = npt.NDArray[np.float64]
 
 _LARGEST_MOVE = 0.5  # of the log-dispersion in one round
+_GUIDED = 20  # rounds that follow the guide
 _PRIOR_ROWS = 1.0  # ridge of the propensity's coefficients
 
 
@@ -75,6 +76,9 @@ class MixtureObjective:
     One round is a step of a generalised EM algorithm: it computes responsibilities (E), moves the dispersion and the
     propensity of x towards their maximum given these (M), and leaves a step of the prices to the model class. The
     held-out loss is minus the log-likelihood of reports and outcomes, -log sum_k T[s, k] q_k(x) p(y; f_k(x)).
+
+    Prices that begin as a constant would be told apart by chance: a row far above the mean goes to the group that is
+    ahead, for good. A `guide`, prices that are known to tell the groups apart, takes their place in the first rounds.
     """
 
     signed = False
@@ -87,8 +91,11 @@ class MixtureObjective:
         train: tuple[Rows, Array],
         held: tuple[Rows, Array] | None,
         log_dispersion: float,
+        guide: Array | None = None,
     ):
         self.law, self.propensity, self.log_dispersion = law, propensity, log_dispersion
+        self.guide = guide
+        self.round = 0
         with np.errstate(divide="ignore"):
             self.log_t = np.log(T)  # (codes, K)
         self.train, self.held = train, held
@@ -109,6 +116,9 @@ class MixtureObjective:
     def weights(self, eta: Array) -> Array:
         """Do the E-step and the M-step of dispersion and propensity."""
         rows, U = self.train
+        self.round += 1
+        if self.guide is not None and self.round <= _GUIDED:
+            eta = self.guide
         r = self.responsibilities(rows, U, eta)
         if self.law.has_dispersion:
             w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]

@@ -148,6 +148,10 @@ def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     """
     sums = partial(_pearson, problem=problem, row_table=np.ascontiguousarray(table.T), B=B)
     own, reported, unaware, n = problem.rows.fold(sums)[0]
+    if not np.isfinite(own):
+        raise ConvergenceError(
+            "The score equations have no start: some prices of a group lie at the border of its means."
+        )
     return float(max(own / reported, 0.1 * unaware / n))
 
 
@@ -158,6 +162,7 @@ def _pearson(block: Block, problem: LinearProblem, row_table: Array, B: Array) -
     f, mu = family.link.mean_of(Z @ B), family.link.mean_of(Z @ problem.unaware)
     a = row_table[block.report]
     y = block.y[:, None]
-    own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
     unaware = (w * (y - mu) ** 2 / family.variance(mu)).sum()
     return (np.array([own, a.sum(), unaware, len(Z)]),)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Block, Rows
-from fairpremium.corrections._auto import Chosen, fit_correction
-from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task, start_fit
+from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
+from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.families import Family, Law
@@ -26,7 +26,6 @@ from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 
 Array = npt.NDArray[np.float64]
 
-_LIFT_PARTS = 5  # parts over which the unaware price is cross-fitted
 _STOP_PARTS = 5  # one part in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it
 
@@ -60,9 +59,16 @@ class UnawarePrice:
 class Stage:
     """What all candidates of a model class share on the same rows, each piece computed when it is first used."""
 
-    def __init__(self, setting: Setting, rows: Rows, like: Stage | None = None):
+    def __init__(
+        self,
+        setting: Setting,
+        rows: Rows,
+        like: Stage | None = None,
+        taken: npt.NDArray[np.bool_] | None = None,
+    ):
         self.setting, self.rows = setting, rows
-        self._like = like  # a stage of more rows whose numbers of rounds and choices are taken over
+        self._like = like  # another stage whose numbers of rounds and choices are taken over
+        self._taken = taken  # which of its rows these are, if they are the same fit without some of them
         self.rng = np.random.default_rng(setting.seed)
         self._chosen: dict[str, Chosen] = {}
 
@@ -80,6 +86,8 @@ class Stage:
     @cached_property
     def unaware(self) -> UnawarePrice:
         """The unaware price on all rows."""
+        if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
+            return self._like.unaware
         like = None if self._like is None else self._like.unaware.prices
         ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         start = np.full((len(self.rows), 1), self.center)
@@ -88,10 +96,13 @@ class Stage:
     @cached_property
     def lift(self) -> Array:
         """u(x) of each row by a fit that did not see it: shape (n,)."""
-        part = self.rows.draw_parts(_LIFT_PARTS, self.rng)
+        if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
+            return self._like.lift[self._taken]  # prices do not build on it: it only helps to tell the groups apart
+        parts = self.setting.model.lift_parts
+        part = self.rows.draw_parts(parts, self.rng)
         ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         lift = np.empty(len(self.rows))
-        for f in range(_LIFT_PARTS):
+        for f in range(parts):
             train, held = self.rows.take(part != f), self.rows.take(part == f)
             start = np.full((len(train), 1), self.center)
             prices = self.train(train, ones[part != f], start, self.unaware.prices)
@@ -139,7 +150,7 @@ class Stage:
             if self._like is not None:
                 self._chosen[key] = self._like.likelihood(law).refit(setting.noise, self.problem)
             else:
-                start = start_fit(self.problem, setting.noise, setting.pooling, self.rng)
+                start = robust_start(self.problem, setting.noise, setting.pooling, self.rng)
                 task = Task(self.problem, start, setting.noise)
                 candidate = LikelihoodCandidate(law)
                 claim = candidate.claim(task, {})
@@ -150,12 +161,17 @@ class Stage:
     def start(self, fit: GroupFit) -> Array:
         """Return the coefficients of (1, x, u(x)) that prices start from: shape (2 + features, K).
 
-        A model class that must keep a shape (monotone prices) starts from the unaware price alone.
+        A model class that must keep a shape (monotone prices) starts from the unaware price alone, one that learns
+        shapes best without a guess from a constant.
         """
-        if self.setting.learner.linear_start:
+        begin = self.setting.learner.begin
+        if begin == "linear":
             return fit.coefficients
         alone = np.zeros_like(fit.coefficients)
-        alone[-1] = 1.0
+        if begin == "unaware":
+            alone[-1] = 1.0
+        else:
+            alone[0] = self.center
         return alone
 
     def split(self, rows: Rows) -> npt.NDArray[np.bool_]:

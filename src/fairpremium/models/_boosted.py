@@ -16,16 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Rows
-from fairpremium.errors import MissingExtraError
+from fairpremium.errors import ConvergenceError, MissingExtraError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._trees import compact_trees
 
 Array = npt.NDArray[np.float64]
 Slopes = Callable[[Array], tuple[Array, Array]]
 
 _ONE_THREAD = 20_000  # rows below which threads cost more than they bring
+_LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
 _OBJECTIVES = {"objective", "objective_type", "app", "application", "loss"}
 _RESERVED = _OBJECTIVES | {"num_class", "num_classes", "metric", "metrics", "metric_types"}
 _OTHER_TREES = {"boosting", "boosting_type", "boost", "linear_tree", "linear_trees"}
@@ -64,6 +65,7 @@ class BoostedModel(GroupModel):
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
     judge_parts: ClassVar[int] = 5
+    lift_parts: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
     def __init__(
@@ -203,9 +205,9 @@ class BoostedLearner(Learner):
     signs: tuple[int, ...]
 
     @property
-    def linear_start(self) -> bool:  # type: ignore[override]
+    def begin(self) -> Begin:  # type: ignore[override]
         """Trees with monotone constraints keep the shape of a monotone start alone."""
-        return not self.signs
+        return "unaware" if self.signs else "linear"
 
     def fit(
         self,
@@ -250,7 +252,7 @@ class BoostedLearner(Learner):
         return {
             "learning_rate": model.learning_rate,
             "num_leaves": num_leaves,
-            "min_sum_hessian_in_leaf": model.min_leaf,
+            "min_sum_hessian_in_leaf": max(model.min_leaf, _LEAST_LEAF),
             "min_data_in_leaf": max(1, int(model.min_leaf)),
             "lambda_l2": model.l2,
             "seed": int(rng.integers(2**31)),
@@ -357,7 +359,10 @@ def boost(
         **settings,
     }
     data = lgb.Dataset(X, label=np.zeros(len(X)), categorical_feature=categorical, params=params, free_raw_data=False)
-    booster = lgb.Booster(params, data)
+    try:
+        booster = lgb.Booster(params, data)
+    except lgb.basic.LightGBMError as error:
+        raise ValueError(f"Got params that LightGBM refuses: {error}") from error
 
     def derivatives(scores: Array, _: Any) -> tuple[Array, Array]:
         gradient, curvature = slopes(scores.reshape(len(X), outputs).astype(np.float64))
@@ -365,9 +370,15 @@ def boost(
             return gradient[:, 0], curvature[:, 0]
         return gradient, curvature
 
+    def grow() -> None:
+        try:
+            booster.update(fobj=derivatives)
+        except lgb.basic.LightGBMError as error:
+            raise ConvergenceError(f"LightGBM could not grow a tree; a larger min_leaf may help. {error}") from error
+
     if held is None:
         for _ in range(rounds):
-            booster.update(fobj=derivatives)
+            grow()
         return booster, booster.current_iteration()
     X_held, loss = held
     booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
@@ -378,7 +389,7 @@ def boost(
     slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
     best, best_at, best_round = loss(np.zeros((len(X_held), outputs))), 0, 0
     for done in range(1, rounds + 1):
-        booster.update(fobj=derivatives)
+        grow()
         value = booster.eval_valid(judge)[0][2]
         if value < best:  # a round in which no leaf can be split adds no tree
             best, best_at, best_round = value, done, booster.current_iteration()

@@ -8,7 +8,7 @@ features and the unaware price.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from fairpremium.families import Family
 from fairpremium.models._design import Design
 
 Array = npt.NDArray[np.float64]
+
+
+Begin = Literal["linear", "unaware", "constant"]  # linear in (x, u(x)), the unaware price u(x), the mean outcome
 
 
 class Start(NamedTuple):
@@ -73,7 +76,7 @@ class GroupPrices(ABC):
 class Learner(ABC):
     """A model class bound to the columns of a portfolio and a family."""
 
-    linear_start: bool = True  # whether prices may build on a linear predictor
+    begin: Begin = "linear"  # what the prices build on
 
     @abstractmethod
     def fit(
@@ -109,6 +112,7 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     kind: ClassVar[str]  # name in tables and model files
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
     judge_parts: ClassVar[int]  # parts in which the referees divide the rows
+    lift_parts: ClassVar[int]  # parts over which the unaware price is cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
     replicates: int  # fits behind the intervals
 

@@ -12,7 +12,7 @@ from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
 from fairpremium.models._training import Schedule, Units, train_nets
 
@@ -67,7 +67,8 @@ class NeuralModel(GroupModel):
 
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
-    judge_parts: ClassVar[int] = 3
+    judge_parts: ClassVar[int] = 1
+    lift_parts: ClassVar[int] = 2
     refit: ClassVar[bool] = False
 
     def __init__(
@@ -82,7 +83,7 @@ class NeuralModel(GroupModel):
         weight_decay: float = 0.0,
         averaging: float = 0.99,
         nonnegative: bool = False,
-        replicates: int = 20,
+        replicates: int = 5,
         device: str = "auto",
     ):
         self.hidden = hidden
@@ -216,6 +217,8 @@ class NeuralPrices(GroupPrices):
 
 class NeuralLearner(Learner):
     """Nets bound to a family."""
+
+    begin: Begin = "constant"  # nets find shapes better from a constant than from lines they have to bend
 
     def __init__(self, model: NeuralModel, family: Family):
         self.model = model

@@ -191,7 +191,7 @@ class NonlinearClass(ClassFit):
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
-        fit = self.chosen.refit(rows=train)
+        fit = self.chosen.refit(train)
         return fit.predictor(fit.stage.lift_rows(held))
 
     def finish(self) -> Learned:
@@ -234,7 +234,7 @@ class NonlinearClass(ClassFit):
     def _replicates(self) -> list[Formula]:
         rows, parts = self.rows, self.model.replicates
         part = rows.draw_parts(parts, np.random.default_rng(self.task.seed))
-        return [self._formula(self.chosen.refit(rows=rows.take(part != g))) for g in range(parts)]
+        return [self._formula(self.chosen.without(part == g)) for g in range(parts)]
 
     def _shifted(self, estimator: NoiseEstimator) -> tuple[tuple[Formula, ...], float]:
         """Fit with keep a little higher and lower, and what a unit of their difference is in standard errors."""
@@ -242,7 +242,7 @@ class NonlinearClass(ClassFit):
         if step is None:
             return (), 0.0
         channels = [RandomizedResponse(self.task.groups, keep=estimator.keep_ + sign * step) for sign in (1, -1)]
-        fits = [self.chosen.refit(noise=noise_of(channel, self.task.groups)) for channel in channels]
+        fits = [self.chosen.with_noise(noise_of(channel, self.task.groups)) for channel in channels]
         return tuple(self._formula(fit) for fit in fits), estimator.standard_error_ / (2 * step)
 
 
