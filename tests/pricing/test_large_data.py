@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,6 +192,66 @@ def test_an_estimated_channel_is_learned_from_a_sample(frame: pd.DataFrame, fold
     assert_same(a, b, frame)
 
 
+# -- passes and memory -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numbers alone, 38 MB in memory."""
+    rng = np.random.default_rng(0)
+    n = 800_000
+    columns = {f"x{j}": rng.standard_normal(n, dtype=np.float32) for j in range(10)}
+    columns["y"] = rng.standard_normal(n, dtype=np.float32)
+    report = pa.DictionaryArray.from_arrays(rng.integers(0, 3, size=n).astype(np.int8), GROUPS)
+    path = tmp_path_factory.mktemp("long") / "long.parquet"
+    pq.write_table(pa.table({**columns, "report": report}), path, row_group_size=100_000)
+    return path
+
+
+@pytest.mark.parametrize(("settings", "passes"), [({}, 1), ({"pooling": 0.0}, 1), ({"intervals": True}, 3)])
+def test_squared_loss_reads_the_rows_once(
+    long_file: Path, settings: dict[str, object], passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    run = _files.FileSource.run
+
+    def counted(self, jobs, columns):
+        seen.append(sum(piece.rows for piece, job in zip(self.pieces, jobs, strict=True) if job is not None))
+        return run(self, jobs, columns)
+
+    monkeypatch.setattr(_files.FileSource, "run", counted)
+    pricer(**{"correction": "inverse", "intervals": False, **settings}).fit(long_file, y="y", sensitive="report")
+    assert seen == [800_000] * passes
+
+
+def test_memory_does_not_grow_with_the_rows(long_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the rows, the same memory: of numpy and Python, and of Arrow."""
+    monkeypatch.setattr(_files, "_FEW_CELLS", 10**12)  # in this process, where memory is counted
+    short_file = tmp_path / "short.parquet"
+    pq.write_table(pq.read_table(long_file).slice(0, 200_000), short_file, row_group_size=100_000)
+    allocated: list[int] = []
+    batches = _files.Piece.batches
+
+    def watched(self, *args):
+        for table in batches(self, *args):
+            allocated.append(pa.total_allocated_bytes())
+            yield table
+
+    monkeypatch.setattr(_files.Piece, "batches", watched)
+    peaks = []
+    for path in (short_file, long_file):
+        allocated.clear()
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            pricer(correction="inverse", intervals=False, pooling=0).fit(path, y="y", sensitive="report")
+            peaks.append(tracemalloc.get_traced_memory()[1] + max(allocated) - before)
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 800_000 * 12 * 4  # less than the rows themselves
+
+
 # -- worker processes ------------------------------------------------------------------------------------------
 
 
@@ -331,6 +393,8 @@ def test_dask_without_a_cluster(frame: pd.DataFrame) -> None:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[object]:
     sql = pytest.importorskip("pyspark.sql")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs a Java runtime: apt-get install openjdk-17-jre-headless")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
         sql.SparkSession.builder.master("local[2,3]")
