@@ -16,9 +16,8 @@ EXTRAS_test := test
 EXTRAS_docs := docs
 EXTRAS_bench := bench
 
-# What tests need from the system, as command:package. `make system` installs what is missing.
-SYSTEM_java := java:openjdk-17-jre-headless
-SYSTEM_PACKAGES := $(SYSTEM_java)
+# What tests need from the system, as program=package of Debian.
+PROGRAMS := java=openjdk-17-jre-headless
 
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
@@ -30,7 +29,7 @@ export FAIRPREMIUM_NO_SKIPS ?= 1
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test study system lint types format bench docs clean
+.PHONY: help demo system test study lint types format bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,21 +37,23 @@ help:  ## list the targets
 demo: $(VENV)/.installed-demo  ## the three-party story on this machine; writes demo/premiums.csv and demo/report.html
 	$(VENV)/bin/fairpremium demo
 
-test: $(VENV)/.installed-test system  ## all tests, doctests and the code examples of the documentation
-	$(PYTEST)
-
-system:  ## what tests need from the system (apt-get as root; elsewhere a list of what is missing)
+system:  ## what tests need from the system: installed as root where apt-get is, named elsewhere
 	@missing=; \
-	for pair in $(SYSTEM_PACKAGES); do \
-		command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; \
+	for program in $(PROGRAMS); do \
+		command -v "$${program%%=*}" >/dev/null || missing="$$missing $${program#*=}"; \
 	done; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+		echo "Installing$$missing"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null \
+			|| echo "!! Could not install$$missing. Tests that need it will be skipped, and listed at the end."; \
 	else \
-		echo "!! Tests that need these packages are SKIPPED:$$missing"; \
-		echo "!! Install them with: sudo apt-get install$$missing"; \
+		echo "!! Missing:$$missing. Tests that need it will be skipped, and listed at the end."; \
+		echo "!! On Debian and Ubuntu: sudo apt-get install$$missing"; \
 	fi
+
+test: $(VENV)/.installed-test system  ## all tests, doctests and the code examples of the documentation
+	$(PYTEST)
 
 study: $(VENV)/.installed-test  ## the statistical studies at full size (slow)
 	FAIRPREMIUM_STUDY=full $(PYTEST) -m study

@@ -314,6 +314,30 @@ def test_a_script_without_a_main_guard_runs_once(folder: Path, tmp_path: Path) -
     assert done.stdout.split() == ["begin", str(N)]
 
 
+def test_workers_end_with_the_process_that_they_work_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import sys, time
+        from fairpremium.blocks._pool import WorkerPool
+        pool = WorkerPool()
+        list(pool.map(abs, [(1,), (2,)]))
+        print(*pool._pool._processes, flush=True)
+        time.sleep(600)
+        """)
+    )
+    env = {**os.environ, "FAIRPREMIUM_WORKERS": "2"}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        process.kill()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
 # -- Dask ------------------------------------------------------------------------------------------------------
 
 

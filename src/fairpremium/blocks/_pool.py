@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from typing import Any
 
 import pyarrow as pa
@@ -75,7 +77,7 @@ class WorkerPool:
             with _without_main(), _one_thread():
                 pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
                 for _ in range(workers):
-                    pool.submit(_begin)  # starts a worker each
+                    pool.submit(_nothing)  # starts a worker each
             self._pool = pool
         return self._pool
 
@@ -104,10 +106,23 @@ def _one_thread() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Keep a worker to one thread."""
+    """Keep a worker to one thread, and let it end with the process that it works for."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     blas().limit(limits=1)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _end_with(sentinel: int) -> None:
+    """Wait for the end of a process, however it comes, and end this one."""
+    wait([sentinel])
+    os._exit(1)
 
 
 @contextmanager
