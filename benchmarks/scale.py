@@ -1,7 +1,7 @@
 """Time, peak memory and passes of fits of 10^5 to 10^8 rows, from Parquet files that the benchmark makes.
 
-Every fit runs in a process of its own, whose memory (with its workers') is watched; what is compared runs in the same
-run on the same files. Usage:
+Every fit runs in a process of its own, whose memory (with its workers') is watched; what takes less than half a minute
+runs up to three times, and the fastest counts. What is compared runs in the same run on the same files. Usage:
 
     python benchmarks/scale.py [--largest 100000000] [--sections squared,poisson,others,peers,engines] [--files FOLDER]
 
@@ -202,10 +202,8 @@ def child_fit(what: dict[str, Any]) -> dict[str, Any]:
         return run(self, jobs, columns)
 
     FileSource.run = counted  # type: ignore[method-assign]
-    begin = time.perf_counter()
-    fitted = pricer(what).fit(what["path"], **roles(what))
-    seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "passes": seen[0] / what["rows"], "chosen": fitted.correction_}
+    seconds, fits = fastest(lambda: pricer(what).fit(what["path"], **roles(what)))
+    return {"seconds": seconds, "passes": seen[0] / what["rows"] / len(fits), "chosen": fits[0].correction_}
 
 
 def child_gram(what: dict[str, Any]) -> dict[str, Any]:
@@ -213,12 +211,23 @@ def child_gram(what: dict[str, Any]) -> dict[str, Any]:
 
     from fairpremium.blocks import Stream, open_source
 
+    def bare() -> None:
+        with open_source(what["path"]) as source:
+            Stream(source, PlainReader((*COLUMNS, "loss")), source.counts).fold(Gram(), block_rows=4096)
+
     start_workers()
-    begin = time.perf_counter()
-    with open_source(what["path"]) as source:
-        stream = Stream(source, PlainReader((*COLUMNS, "loss")), source.counts)
-        stream.fold(Gram(), block_rows=4096)
-    return {"seconds": time.perf_counter() - begin}
+    return {"seconds": fastest(bare)[0]}
+
+
+def fastest(run: Callable[[], Any]) -> tuple[float, list[Any]]:
+    """Run up to three times within half a minute; what is short suffers most from whatever else goes on."""
+    times: list[float] = []
+    found: list[Any] = []
+    while not times or (len(times) < 3 and sum(times) < 30):
+        begin = time.perf_counter()
+        found.append(run())
+        times.append(time.perf_counter() - begin)
+    return min(times), found
 
 
 def child_predict(what: dict[str, Any]) -> dict[str, Any]:
@@ -430,8 +439,17 @@ def write_report(result: dict[str, Any], path: Path) -> None:
                 f"| {row['second_seconds']:.1f} s | {row['peak_gib']:.2f} GiB |"
             )
     if "peers" in result:
-        lines += ["", f"## In memory, {result['peers']['rows']:,} rows", "", "| work | seconds |", "| --- | ---: |"]
-        lines += [f"| {name} | {seconds:.3f} |" for name, seconds in result["peers"]["seconds"].items()]
+        lines += [
+            "",
+            f"## In memory, {result['peers']['rows']:,} rows",
+            "",
+            "| work | seconds | ours takes |",
+            "| --- | ---: | --- |",
+        ]
+        seconds = result["peers"]["seconds"]
+        for name, value in seconds.items():
+            ours = seconds[f"fairpremium{', Poisson inverse' if 'Poisson' in name else ''}, 4 groups, in memory"]
+            lines.append(f"| {name} | {value:.3f} | {ours / value:.2f} times that |")
     for value, title in ((1, "seconds"), (2, "peak memory, GiB")):
         name = f"scale-{'time' if value == 1 else 'memory'}.svg"
         draw({k: [(p[0], p[value]) for p in v] for k, v in series.items()}, title, path.with_name(name))
