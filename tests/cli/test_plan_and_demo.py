@@ -60,7 +60,7 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
     assert len(premiums) == 5000
     assert "sex" not in pd.read_csv("story/portfolio.csv").columns
     commands = re.findall(r"^  fairpremium (.*)$", text, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         call(*command.split())
 

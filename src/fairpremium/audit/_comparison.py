@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.audit._book import class_codes
 from fairpremium.pricing import DiscriminationFreePricer
 
 Array = npt.NDArray[np.float64]
@@ -92,7 +93,7 @@ def compute_price_comparison(
     prices = _prices(pricer, X, level)
     n = len(prices[-1][2])
     weight = _check_weight(sample_weight, n)
-    codes, classes = _classes(X, by, n)
+    codes, classes = named_classes(X, by, n)
     true_prices = None if truth is None else _true_prices(truth, X, pricer.groups_)
     rows = []
     for k, risk_class in enumerate(classes):
@@ -138,7 +139,7 @@ def _true_prices(truth: Truth, X: Any, groups: tuple[Any, ...]) -> list[Array]:
     ]
 
 
-def _classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
+def named_classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
     """Return the position of each row's class, and the classes in order."""
     if by is None:
         return np.zeros(n, dtype=np.intp), ["all"]
@@ -149,16 +150,7 @@ def _classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:
                 "give one class per row."
             )
         by = X[by]
-    labels = pd.Series(list(by) if not hasattr(by, "dtype") else by)
-    if len(labels) != n:
-        raise ValueError(f"Got by with {len(labels)} rows, but X has {n}; expected the same number.")
-    if labels.isna().any():
-        raise ValueError(f"Got by with {int(labels.isna().sum())} missing values; expected a class for every row.")
-    if isinstance(labels.dtype, pd.CategoricalDtype):
-        labels = labels.cat.remove_unused_categories()
-        return labels.cat.codes.to_numpy(), list(labels.cat.categories)
-    codes, classes = pd.factorize(labels)
-    return codes, list(classes)
+    return class_codes(by, n)
 
 
 def _check_weight(sample_weight: Any, n: int) -> Array:

@@ -110,11 +110,16 @@ def in_house_style(chart: Any) -> Any:
 
 def to_svg(chart: Any) -> str:
     """Return a chart as SVG text, without a browser and without the network."""
+    return str(import_vl_convert().vegalite_to_svg(chart.to_dict()))
+
+
+def import_vl_convert() -> Any:
+    """Return vl-convert, or say how to get it."""
     try:
         import vl_convert
     except ImportError as error:
         raise _missing("vl-convert-python") from error
-    return str(vl_convert.vegalite_to_svg(chart.to_dict()))
+    return vl_convert
 
 
 def import_altair() -> Any:

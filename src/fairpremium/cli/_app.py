@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from fairpremium import __version__
+from fairpremium.cli._audit import audit
 from fairpremium.cli._demo import demo
 from fairpremium.cli._fit import fit
 from fairpremium.cli._plan import plan
@@ -105,7 +106,7 @@ def _help(docstring: str | None) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for _command in (privatize, fit, price, plan, demo):
+for _command in (privatize, fit, price, audit, plan, demo):
     app.command(help=_help(_command.__doc__))(_command)
 
 

@@ -12,7 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fairpremium.audit import compute_price_comparison, render_report, summarize_comparison, write_report
+from fairpremium.audit import write_report
 from fairpremium.cli._channels import channel_text, describe_channel
 from fairpremium.cli._output import JsonOption, print_table, progress, show, stdout_console
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
@@ -42,7 +42,7 @@ def demo(
     """Privatize, fit and price a simulated portfolio, and compare with the truth.
 
     Writes people.csv (policyholders), reports.csv (what leaves them), portfolio.csv (insurer), model.json
-    (third party), premiums.csv and report.html.
+    (third party), premiums.csv, report.html, and prices.csv (an unaware price list, to try audit on).
 
     Example: fairpremium demo --out demo
     """
@@ -55,25 +55,29 @@ def demo(
         reports = channel.privatize(portfolio.sensitive)
         pricer = DiscriminationFreePricer(family=portfolio.family, channel=channel, random_state=0)
         pricer.fit(X, portfolio.y, sensitive=reports)
-        comparison = compute_price_comparison(pricer, X, by=_risk_classes(X), level=_LEVEL, truth=portfolio)
         _write_data(out, policy, X, portfolio, channel, reports)
         pricer.save(out / "model.json")
         _premiums(pricer, X, policy).to_csv(out / "premiums.csv", index=False)
-        summary = summarize_comparison(
+        _present_prices(pricer, X, portfolio, policy).to_csv(out / "prices.csv", index=False)
+        summary = write_report(
             pricer,
-            comparison,
+            X,
+            portfolio.y,
+            sensitive=reports,
+            path=out / "report.html",
+            by=_risk_classes(X),
+            truth=portfolio,
             title="Premiums without discrimination: a demonstration",
             level=_LEVEL,
             unit=_UNIT,
             notes=_NOTES,
             hashes={name: _sha256(out / name) for name in ("portfolio.csv", "reports.csv", "model.json")},
         )
-        write_report(render_report(summary), out / "report.html")
-    files = ("people.csv", "reports.csv", "portfolio.csv", "model.json", "premiums.csv", "report.html")
+    files = ("people.csv", "reports.csv", "portfolio.csv", "model.json", "premiums.csv", "prices.csv", "report.html")
     result = {
         "channel": describe_channel(channel),
         "rows": _ROWS,
-        "classes": summary["classes"],
+        "classes": next(s["classes"] for s in summary["sections"] if s["id"] == "price_comparison"),
         "files": {name: str(out / name) for name in files},
     }
     show(result, as_json, _render)
@@ -107,6 +111,14 @@ def _premiums(pricer: DiscriminationFreePricer, X: pd.DataFrame, policy: pd.Seri
     return pd.DataFrame({"policy": policy, "premium": pricer.predict(X), "low": low, "high": high}).round(4)
 
 
+def _present_prices(
+    pricer: DiscriminationFreePricer, X: pd.DataFrame, portfolio: SimulatedPortfolio, policy: pd.Series
+) -> pd.DataFrame:
+    """Return a price list as an insurer has it today, which leaves sex out and nothing else."""
+    unaware = pricer.predict_unaware(X).round(2)
+    return pd.DataFrame({"policy": policy, "smoker": X["smoker"], "premium": unaware, "y": portfolio.y.round(2)})
+
+
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -136,6 +148,8 @@ def _render(result: dict[str, Any]) -> None:
         f"  fairpremium fit {where}/portfolio.csv --outcome y --reports {where}/again.csv --key policy "
         f"-o {where}/again.json",
         f"  fairpremium price {where}/again.json {where}/portfolio.csv --key policy -o {where}/again-premiums.csv",
+        f"  fairpremium audit {where}/prices.csv --premium premium --outcome y --reports {where}/reports.csv --key "
+        f"policy -o {where}/audit.html",
         "  fairpremium plan --groups F,M --epsilon 1 --rows 5000",
     ]
     for line in lines:

@@ -6,88 +6,71 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 
-from fairpremium._labels import infer_labels
-from fairpremium.cli._channels import (
-    channel_text,
-    decode_reports,
-    describe_channel,
-    known_channel,
-    load_channel,
-    require_single,
+from fairpremium.cli._arguments import (
+    COLUMNS,
+    NOISE,
+    ChannelOption,
+    EpsilonOption,
+    FirstColumnOption,
+    GroupsOption,
+    KeepOption,
+    KeyOption,
+    MarginOption,
+    OutcomeOption,
+    ReportColumnOption,
+    ReportsOption,
+    RetestOption,
+    SecondColumnOption,
+    SensitiveOption,
+    TrueAttributeOption,
+    TrueColumnOption,
+    ValidationOption,
+    WeightOption,
 )
-from fairpremium.cli._files import as_text, check_output
+from fairpremium.cli._channels import channel_text, describe_channel, load_channel
+from fairpremium.cli._files import check_output
 from fairpremium.cli._large import LargeData, is_large, large_data
 from fairpremium.cli._noise import Noise, NoiseOptions, make_estimator
 from fairpremium.cli._options import split_list, split_weights
 from fairpremium.cli._output import JsonOption, print_facts, progress, shares_text, show
 from fairpremium.cli._portfolio import Data, Roles, load_data
+from fairpremium.cli._source import check_one_source, resolve_channel
 from fairpremium.families import get_family
 from fairpremium.models import LinearModel
-from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.privacy import Channel
 
-_COLUMNS, _NOISE, _MODEL = "Columns", "How the reports were drawn", "Model"
+_MODEL = "Model"
 
 
 def fit(
     portfolio: Annotated[
         Path, typer.Argument(help="CSV or Parquet file, or a folder of Parquet files, one row per policy.")
     ],
-    outcome: Annotated[str, typer.Option(help="Column with the losses.", rich_help_panel=_COLUMNS)],
+    outcome: OutcomeOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, .json.")],
-    sensitive: Annotated[str, typer.Option(help="Column with the reports.", rich_help_panel=_COLUMNS)] = "report",
-    weight: Annotated[
-        str | None, typer.Option(help="Column with the exposure or volume.", rich_help_panel=_COLUMNS)
-    ] = None,
+    sensitive: SensitiveOption = "report",
+    weight: WeightOption = None,
     features: Annotated[
         str | None,
-        typer.Option(help="Columns to price with; all without a role if left out.", rich_help_panel=_COLUMNS),
+        typer.Option(help="Columns to price with; all without a role if left out.", rich_help_panel=COLUMNS),
     ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="File with the reports, joined by --key.", rich_help_panel=_COLUMNS)
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Column that identifies a policy.", rich_help_panel=_COLUMNS)] = None,
-    keep: Annotated[
-        float | None, typer.Option(help="Probability that a report is the truth.", rich_help_panel=_NOISE)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Privacy parameter, instead of keep.", rich_help_panel=_NOISE)
-    ] = None,
-    channel: Annotated[
-        Path | None, typer.Option(help="JSON file that describes the channel.", rich_help_panel=_NOISE)
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(help="All groups, such as F,M; the distinct reports if left out.", rich_help_panel=_NOISE),
-    ] = None,
-    true_attribute: Annotated[
-        bool,
-        typer.Option("--true-attribute", help="The column holds the truth, not reports.", rich_help_panel=_NOISE),
-    ] = False,
-    noise: Annotated[Noise | None, typer.Option(help="Estimate an unknown channel.", rich_help_panel=_NOISE)] = None,
-    margin: Annotated[
-        str | None, typer.Option(help="Known shares, such as F=0.45,M=0.55.", rich_help_panel=_NOISE)
-    ] = None,
-    validation: Annotated[
-        Path | None, typer.Option(help="File of people with truth and report.", rich_help_panel=_NOISE)
-    ] = None,
-    true_column: Annotated[str, typer.Option(help="Truth in the validation file.", rich_help_panel=_NOISE)] = "true",
-    report_column: Annotated[
-        str, typer.Option(help="Report in the validation file.", rich_help_panel=_NOISE)
-    ] = "report",
-    retest: Annotated[
-        Path | None, typer.Option(help="File of people with two fresh reports.", rich_help_panel=_NOISE)
-    ] = None,
-    first_column: Annotated[
-        str, typer.Option(help="First report in the retest file.", rich_help_panel=_NOISE)
-    ] = "first",
-    second_column: Annotated[
-        str, typer.Option(help="Second report in the retest file.", rich_help_panel=_NOISE)
-    ] = "second",
+    reports: ReportsOption = None,
+    key: KeyOption = None,
+    keep: KeepOption = None,
+    epsilon: EpsilonOption = None,
+    channel: ChannelOption = None,
+    groups: GroupsOption = None,
+    true_attribute: TrueAttributeOption = False,
+    noise: Annotated[Noise | None, typer.Option(help="Estimate an unknown channel.", rich_help_panel=NOISE)] = None,
+    margin: MarginOption = None,
+    validation: ValidationOption = None,
+    true_column: TrueColumnOption = "true",
+    report_column: ReportColumnOption = "report",
+    retest: RetestOption = None,
+    first_column: FirstColumnOption = "first",
+    second_column: SecondColumnOption = "second",
     family: Annotated[
         str,
         typer.Option(help="normal, poisson, gamma, tweedie or bernoulli.", rich_help_panel=_MODEL),
@@ -146,9 +129,9 @@ def fit(
         second_column,
     )  # fmt: skip
     estimator = make_estimator(options, labels, random_state)
-    _check_one_source(keep, epsilon, channel, true_attribute, estimator)
+    check_one_source(keep, epsilon, channel, true_attribute, estimator)
     pricer = DiscriminationFreePricer(
-        family=_family(family, power),
+        family=make_family(family, power),
         model=_models(model, ridge),
         correction=correction,
         pooling=_pooling(pooling),
@@ -166,7 +149,9 @@ def fit(
                 else load_data(portfolio, roles, chosen, reports)
             )
             given = None if channel is None else load_channel(channel)
-            pricer.channel, reported, source = _resolve(data, labels, (keep, epsilon), given, true_attribute, estimator)
+            pricer.channel, reported, source = resolve_channel(
+                data, labels, (keep, epsilon), given, true_attribute, estimator
+            )
         with progress("Fitting"):
             if isinstance(data, LargeData):
                 data.fit(pricer)
@@ -176,56 +161,8 @@ def fit(
     show(_summary(pricer, data, source, str(output)), as_json, _render)
 
 
-def _check_one_source(
-    keep: float | None, epsilon: float | None, channel: Path | None, true_attribute: bool, estimator: Any
-) -> None:
-    given = {
-        "--keep": keep is not None,
-        "--epsilon": epsilon is not None,
-        "--channel": channel is not None,
-        "--true-attribute": true_attribute,
-        "--noise": estimator is not None,
-    }
-    named = [name for name, is_given in given.items() if is_given]
-    if len(named) > 1:
-        raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
-
-
-def _resolve(
-    data: Data,
-    groups: list[str] | None,
-    rates: tuple[float | None, float | None],
-    given: Any,
-    true_attribute: bool,
-    estimator: NoiseEstimator | None,
-) -> tuple[Channel | NoiseEstimator | None, pd.Series, str]:
-    """Return the channel or its estimator, the reports in the type of its labels, and who says so."""
-    found = data.described
-    texts = as_text(data.reports, data.reports_path)
-    if true_attribute or estimator is not None:
-        if found is not None:
-            option = "--true-attribute" if true_attribute else "--noise"
-            raise ValueError(
-                f"{option} contradicts {found.source}, which says that the reports went through a known channel."
-            )
-        _check_groups(texts, groups)
-        return estimator, texts, "the true attribute" if estimator is None else "an estimate"
-    if found is None and given is None and rates == (None, None):
-        raise ValueError(
-            f"Nothing says how the reports of {data.reports_path} were drawn. Give one of --keep, --epsilon, "
-            "--channel, --noise, or --true-attribute if they are the truth."
-        )
-    channel, source = known_channel(found, given, *rates, groups, texts)
-    require_single(channel)
-    return channel, decode_reports(data.reports, channel, data.reports_path), source
-
-
-def _check_groups(texts: pd.Series, groups: list[str] | None) -> None:
-    if groups is not None and not set(infer_labels(texts, "sensitive")) <= set(groups):
-        raise ValueError(f"Some rows hold a group that is not among --groups {','.join(groups)}.")
-
-
-def _family(name: str, power: float | None) -> Any:
+def make_family(name: str, power: float | None) -> Any:
+    """Return the family that --family and --power name."""
     if power is None:
         return get_family(name)
     if name != "tweedie":

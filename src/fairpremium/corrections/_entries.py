@@ -18,7 +18,7 @@ from fairpremium.models._groups import GroupPrices
 
 Array = npt.NDArray[np.float64]
 
-_SETTLE = 5
+_SETTLE = 5  # rounds that bring dispersion and propensity to their values at the final prices
 
 __all__ = ["Entry", "InverseEntry", "LikelihoodEntry", "LinearEntry", "ModelFit", "PosteriorEntry", "TrueGroupsEntry"]
 
@@ -143,7 +143,9 @@ class LikelihoodEntry(Entry):
         coefficients = stage.start(chosen.fit)
         rows = stage.lifted
         rows = rows.take(rows.report < len(latent.T) - 1)
-        guide = None if stage.setting.learner.begin == "linear" else _linear(rows, chosen.fit.coefficients)
+        guide = None
+        if stage.setting.learner.begin != "linear":
+            guide = stage.linear("posterior").claim.weights(one_block(rows))
         U = latent.features(one_block(rows))
         assert at.log_dispersion is not None
         last: list[MixtureObjective] = []
@@ -173,7 +175,7 @@ class LikelihoodEntry(Entry):
         )
         final = last[-1]
         final.guide = None
-        for _ in range(_SETTLE):  # dispersion and propensity at the final prices
+        for _ in range(_SETTLE):
             final.weights(prices.predictor(final.train[0].X[:, :-1], _linear(final.train[0], coefficients)))
 
         def loss(held: Rows, eta: Array) -> Array:

@@ -14,7 +14,7 @@ from fairpremium.families import Family, Law
 Array = npt.NDArray[np.float64]
 
 _LARGEST_MOVE = 0.5  # of the log-dispersion in one round
-_GUIDED = 20  # rounds that follow the guide
+_GUIDED = 60  # rounds that follow the guide
 _PRIOR_ROWS = 1.0  # ridge of the propensity's coefficients
 
 
@@ -77,8 +77,9 @@ class MixtureObjective:
     propensity of x towards their maximum given these (M), and leaves a step of the prices to the model class. The
     held-out loss is minus the log-likelihood of reports and outcomes, -log sum_k T[s, k] q_k(x) p(y; f_k(x)).
 
-    Prices that begin as a constant would be told apart by chance: a row far above the mean goes to the group that is
-    ahead, for good. A `guide`, prices that are known to tell the groups apart, takes their place in the first rounds.
+    Prices that begin all alike would be told apart by chance: a row far from the others goes to the group that is
+    ahead, for good. A `guide`, the posterior weights (n, K) of a classifier, takes the place of the responsibilities in
+    the first rounds.
     """
 
     signed = False
@@ -116,10 +117,10 @@ class MixtureObjective:
     def weights(self, eta: Array) -> Array:
         """Do the E-step and the M-step of dispersion and propensity."""
         rows, U = self.train
+        follow = self.guide is not None and self.round < _GUIDED
+        r = self.guide if follow else self.responsibilities(rows, U, eta)
         self.round += 1
-        if self.guide is not None and self.round <= _GUIDED:
-            eta = self.guide
-        r = self.responsibilities(rows, U, eta)
+        assert r is not None
         if self.law.has_dispersion:
             w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
             terms = self.law.terms(rows.y[:, None], w, eta, np.full(eta.shape[1], self.log_dispersion))

@@ -13,11 +13,11 @@ from fairpremium.families import Family
 Array = npt.NDArray[np.float64]
 
 
-def check_outcome(y: Any, n: int, family: Family | None = None) -> Array:
+def check_outcome(y: Any, n: int, family: Family | None = None, *, of: str = "X") -> Array:
     """Return the outcome as finite floats of length n within the family's domain."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    outcome = _numbers(y, "y", n)
+    outcome = _numbers(y, "y", n, of)
     bad = int(np.count_nonzero(~np.isfinite(outcome)))
     if bad:
         raise ValueError(f"Got y with {bad} of {n} values that are NaN or inf (infinite); expected finite numbers.")
@@ -26,11 +26,11 @@ def check_outcome(y: Any, n: int, family: Family | None = None) -> Array:
     return outcome
 
 
-def check_weight(sample_weight: Any, n: int) -> Array | None:
+def check_weight(sample_weight: Any, n: int, *, of: str = "X") -> Array | None:
     """Return the weights as finite floats >= 0 of length n, or None for ones."""
     if sample_weight is None:
         return None
-    weight = _numbers(sample_weight, "sample_weight", n)
+    weight = _numbers(sample_weight, "sample_weight", n, of)
     if not np.isfinite(weight).all():
         bad = int(np.count_nonzero(~np.isfinite(weight)))
         raise ValueError(f"Got sample_weight with {bad} values that are NaN or infinite; expected finite numbers.")
@@ -45,7 +45,7 @@ def check_weight(sample_weight: Any, n: int) -> Array | None:
     return weight
 
 
-def _numbers(values: Any, name: str, n: int) -> Array:
+def _numbers(values: Any, name: str, n: int, of: str = "X") -> Array:
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     try:
@@ -54,5 +54,5 @@ def _numbers(values: Any, name: str, n: int) -> Array:
     except (TypeError, ValueError) as error:
         raise ValueError(f"Got {name} that is not one column of numbers: {error}") from error
     if len(numbers) != n:
-        raise ValueError(f"Got {name} with {len(numbers)} rows, but X has {n}; expected the same number.")
+        raise ValueError(f"Got {name} with {len(numbers)} rows, but {of} has {n}; expected the same number.")
     return numbers

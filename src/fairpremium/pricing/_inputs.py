@@ -13,13 +13,13 @@ from fairpremium.models._inputs import check_outcome, check_weight
 __all__ = ["check_cluster", "check_level", "check_outcome", "check_weight"]
 
 
-def check_cluster(cluster: Any, n: int) -> npt.NDArray[np.integer[Any]] | None:
+def check_cluster(cluster: Any, n: int, *, of: str = "X") -> npt.NDArray[np.integer[Any]] | None:
     """Return codes of the persons, or None if every row is a person of its own."""
     if cluster is None:
         return None
     codes, _ = pd.factorize(np.asarray(cluster))
     if len(codes) != n:
-        raise ValueError(f"Got cluster with {len(codes)} rows, but X has {n}; expected the same number.")
+        raise ValueError(f"Got cluster with {len(codes)} rows, but {of} has {n}; expected the same number.")
     if (codes < 0).any():
         raise ValueError(f"Got cluster with {int(np.count_nonzero(codes < 0))} missing values; expected none.")
     return np.asarray(codes)

@@ -83,7 +83,7 @@ def sensitivity_band(
             "Got a pricer that is not fitted, or not with a RandomizedResponse channel; a sensitivity band needs a "
             "keep to change."
         )
-    grid = default_keeps(channel.keep, len(channel.groups)) if keeps is None else _check_keeps(keeps, channel)
+    grid = default_keeps(channel.keep, len(channel.groups)) if keeps is None else check_keeps(keeps, channel)
     risks, positions = _risks(X, rows)
     unaware = pricer.predict_unaware(risks)
     parts = []
@@ -136,7 +136,8 @@ def default_keeps(keep: float, n_groups: int) -> list[float]:
     return sorted({*map(float, below), float(keep), *map(float, above)})
 
 
-def _check_keeps(keeps: Sequence[float], channel: RandomizedResponse) -> list[float]:
+def check_keeps(keeps: Sequence[float], channel: RandomizedResponse) -> list[float]:
+    """Return the values of keep in order, with the one in use among them."""
     K, used = len(channel.groups), float(channel.keep)
     values = [float(keep) for keep in keeps]
     if not all(1 / K < keep <= 1 for keep in values):

@@ -1,0 +1,221 @@
+"""The first screen of a report: what the tables say, in words that a compliance officer understands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fairpremium.audit._plots import format_price
+from fairpremium.audit._words import percent
+
+Tables = Mapping[str, list[dict[str, Any]]]
+
+
+def findings(tables: Tables, head: Mapping[str, Any], model: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return the plain-language summary: a heading, a sentence or two, and whether it needs attention."""
+    is_model = model is not None
+    found = [
+        _who_pays(tables, head),
+        _who_costs(tables, head, is_model),
+        _calibrated(tables, head, is_model),
+        _balance(tables, head),
+    ]
+    if is_model:
+        found += [_proxies(tables, head), _gains(tables, head)]
+    found += [_privacy(head), _small(tables)]
+    return [finding for finding in found if finding]
+
+
+def _finding(heading: str, text: str, tone: str = "plain") -> dict[str, str]:
+    return {"heading": heading, "text": text, "tone": tone}
+
+
+def _money(value: float | None, head: Mapping[str, Any]) -> str:
+    text = format_price(value)
+    return f"{text} {head['unit']}" if head["unit"] else text
+
+
+def _interval(low: float, high: float, head: Mapping[str, Any]) -> str:
+    return f"between {format_price(low)} and {format_price(high)} with {_level(head)} confidence"
+
+
+def _level(head: Mapping[str, Any]) -> str:
+    return f"{100 * head['level']:g}\N{NO-BREAK SPACE}%"
+
+
+def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    rows = [r for r in tables["group_means"] if r["premium"] is not None]
+    if len(rows) < 2:
+        return {}
+    means = _listed([f"{r['group']} pays {format_price(r['premium'])}" for r in rows])
+    unit = f" ({head['unit']})" if head["unit"] else ""
+    top, bottom = max(rows, key=_premium), min(rows, key=_premium)
+    gap = _pair(tables["demographic_disparity"], top["group"], bottom["group"])
+    if gap is None:
+        return {}
+    return _finding(
+        "Who pays what",
+        f"On average {means}{unit}. The largest difference, {top['group']} over {bottom['group']}, is "
+        f"{format_price(gap[0])} ({_interval(gap[1], gap[2], head)}), or {percent(gap[0] / bottom['premium'])}; "
+        f"{_chance(gap[1], gap[2])}. A difference alone is not unfair: the groups may bring different risks.",
+    )
+
+
+def _premium(row: Mapping[str, Any]) -> float:
+    return float(row["premium"])
+
+
+def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, float, float] | None:
+    for row in rows:
+        if row["difference"] is None:
+            continue
+        if (row["group"], row["against"]) == (first, second):
+            return row["difference"], row["difference_low"], row["difference_high"]
+        if (row["group"], row["against"]) == (second, first):
+            return -row["difference"], -row["difference_high"], -row["difference_low"]
+    return None
+
+
+def _chance(low: float, high: float) -> str:
+    if low <= 0 <= high:
+        return "chance alone could explain it"
+    return "that is more than chance alone would explain"
+
+
+def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
+    rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None]
+    if len(rows) < 2:
+        return {}
+    ratios = _listed([f"{format_price(100 * r['loss_ratio'])} for {r['group']}" for r in rows])
+    dear = [str(r["group"]) for r in rows if r["gap_low"] > 0]
+    cheap = [str(r["group"]) for r in rows if r["gap_high"] < 0]
+    text = f"For every 100 of premium there were losses of {ratios}. "
+    if not dear and not cheap:
+        text += "The differences are no larger than chance alone would explain: no group is seen to pay for another."
+        return _finding("Who costs what", text, "good")
+    parts = []
+    if cheap:
+        parts.append(f"{_listed(cheap)} {_verb(cheap, 'pays more than it costs', 'pay more than they cost')}")
+    if dear:
+        parts.append(f"{_listed(dear)} {_verb(dear, 'pays less than it costs', 'pay less than they cost')}")
+    text += f"Compared with everybody, {' and '.join(parts)}, by more than chance alone would explain."
+    if is_model:
+        text += (
+            " A discrimination-free premium intends this: it charges nobody for the group, so that groups which cost "
+            "more are carried by all."
+        )
+    else:
+        text += " A tariff that may not use the attribute cannot always avoid this; what to make of it is a decision."
+    return _finding("Who costs what", text, _tone(True, is_model))
+
+
+def _verb(names: list[str], one: str, many: str) -> str:
+    return one if len(names) == 1 else many
+
+
+def _calibrated(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
+    rows = [r for r in tables["calibration"] if r["difference"] is not None and r["group"] is not None]
+    if not rows:
+        return {}
+    off = [r for r in rows if r["difference_low"] > 0 or r["difference_high"] < 0]
+    by_chance = (1 - head["level"]) * len(rows)
+    many = len(off) > by_chance + 2 * math.sqrt(by_chance)
+    text = (
+        f"Of {len(rows)} combinations of group and premium level, losses differ from premiums in {len(off)}. Chance "
+        f"alone would give about {by_chance:.0f}: this is {'more' if many else 'no more'} than that."
+    )
+    if many and is_model:
+        text += " Here too a discrimination-free premium cannot fit every group: it is the same for all of them."
+    return _finding("Does a premium cost what it promises?", text, _tone(many, is_model))
+
+
+def _tone(is_found: bool, is_model: bool) -> str:
+    return "good" if not is_found else "plain" if is_model else "attention"
+
+
+def _balance(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    rows = tables["balance"]
+    row = rows[-1]
+    if row["ratio"] is None or row["ratio_low"] is None:
+        return {}
+    inside = row["ratio_low"] <= 1 <= row["ratio_high"]
+    return _finding(
+        "Do premiums add up to losses?",
+        f"Over all policies, premiums are {percent(row['ratio'])} of losses ({percent(row['ratio_low'])} to "
+        f"{percent(row['ratio_high'])} with {_level(head)} confidence), "
+        + ("which is compatible with balance." if inside else "which is not balance.")
+        + " Expenses and margins are not in these numbers unless the premium holds them.",
+        "plain" if inside else "attention",
+    )
+
+
+def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    measures = {r["measure"]: r for r in tables["discrimination"]}
+    shift, explained = measures.get("proxy_shift"), measures.get("proxy_explained")
+    if not shift or shift["value"] is None or not explained:
+        return {}
+    return _finding(
+        "What leaving the attribute out would have done",
+        "A price that merely leaves the attribute out lets other features stand in for it. It would have moved "
+        f"premiums by {_money(shift['value'], head)} (root mean square), and {percent(explained['value'])} of its "
+        "variation would have come from guessing the group. The discrimination-free premium averages the groups' "
+        "costs with the same weights for everybody, so that this part is gone.",
+    )
+
+
+def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    rows = [r for r in tables["premium_change"] if r["group"] is not None and r["change"] is not None]
+    if not rows:
+        return {}
+    parts = [
+        f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
+        f"({percent(r['pays_more'], 0)} of them pay more)"
+        for r in rows
+    ]
+    return _finding(
+        "Who gains and who loses",
+        f"Compared with that price, the discrimination-free premium costs, on average, {_listed(parts)}.",
+    )
+
+
+def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
+    privacy = head["privacy"]
+    if privacy is None:
+        return _finding(
+            "Privacy",
+            "These numbers were computed from the true attribute. There is no privacy guarantee.",
+            "attention",
+        )
+    reports = f"{head['rows'] - head['missing_reports']:,} of {head['rows']:,} policies have a report"
+    if privacy["epsilon"] is None:
+        return _finding(
+            "Privacy", f"{reports}. Some report rules a group out: there is no privacy guarantee.", "attention"
+        )
+    kept = (
+        ""
+        if privacy["keep"] is None
+        else f", which is the truth with probability {percent(privacy['keep'])} and else a random other answer"
+    )
+    return _finding(
+        "Privacy",
+        f"Nobody's attribute was looked at. {reports}: each is a noisy answer{kept}. One answer changes the odds on "
+        f"any group by a factor of at most {privacy['odds']:.3g} (epsilon {privacy['epsilon']:.3g}), so that no "
+        "single one can be relied on; the numbers here come from all of them together.",
+        "good",
+    )
+
+
+def _small(tables: Tables) -> dict[str, str]:
+    few = [str(r["group"]) for r in tables["group_means"] if r["note"]]
+    if not few:
+        return {}
+    return _finding(
+        "What cannot be said",
+        f"For {_listed(few)} there are too few reports: a number would be noise, and none is given.",
+        "attention",
+    )
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

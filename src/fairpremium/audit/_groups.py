@@ -1,0 +1,280 @@
+"""Who pays what and who costs what, by true group, from the reports alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairpremium.audit._book import (
+    Book,
+    Rows,
+    estimate_rows,
+    group_labels,
+    mean_columns,
+    volume_share,
+    with_limits,
+)
+from fairpremium.audit._estimate import Estimate
+from fairpremium.audit._sample import REPORTED, effective_reports
+from fairpremium.families import Family, get_family
+
+
+def compute_group_means(
+    premiums: Any,
+    y: Any,
+    *,
+    sensitive: Any,
+    channel: Any = None,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    by: Any = None,
+    level: float = 0.95,
+) -> Any:
+    r"""Estimate the mean premium and the mean loss of every true group.
+
+    Parameters
+    ----------
+    premiums : array-like of shape (n,)
+        Prices of any origin, per unit of exposure if there are weights.
+    y : array-like of shape (n,)
+        Losses, per unit of exposure if there are weights.
+    sensitive : array-like of shape (n,)
+        Reports; None and NaN stand for "not reported". With ``channel=None`` the true attribute.
+    channel : Channel or None
+        What the reports went through.
+    sample_weight : array-like of shape (n,), optional
+        Volumes, such as exposure.
+    cluster : array-like of shape (n,), optional
+        Who a row belongs to, if one person has several rows.
+    by : array-like of shape (n,), optional
+        A class for every row: the table is made within each class and gets the column `risk_class`.
+    level : float
+        Confidence level.
+
+    Returns
+    -------
+    DataFrame
+        In the caller's library (pandas for arrays), one row per group:
+
+        - `group`; `share`: its share of the volume that reported;
+        - `premium`, `premium_low`, `premium_high`: mean premium with limits;
+        - `loss`, `loss_low`, `loss_high`: mean loss with limits;
+        - `effective_reports`, `note`: see below.
+
+    Notes
+    -----
+    For v the premium or the loss, with a_ik = w_i T^-1[k, s_i],
+
+    .. math:: \hat\theta_k = \frac{\sum_i a_{ik} v_i}{\sum_i a_{ik}}, \qquad
+              \widehat{Var}(\hat\theta_k) = \frac{\sum_i a_{ik}^2 (v_i - \hat\theta_k)^2}{(\sum_i a_{ik})^2},
+
+    the ratio of two unbiased estimates of group totals; with ``channel=None`` the plain mean of the group. Limits are
+    Fieller's, which hold for a noisy denominator too; with clusters the squares are of sums per person. The target is
+    the mean of the population that the rows were drawn from.
+
+    Rows without a report count for no group. Group means are therefore those of the people who reported; they are
+    those of the whole portfolio if reporting does not depend on premium and loss within a group.
+
+    The effective number of reports of a group is (sum_i a_ik)^2 / sum_i a_ik^2. Below 50 the row has nan instead of
+    numbers and `note` says so. Estimates are not clipped: a share may leave [0, 1] by chance when the noise is large.
+
+    Examples
+    --------
+    >>> compute_group_means([1.0, 2.0] * 50, [0.0, 4.0] * 50, sensitive=["F", "M"] * 50)[["group", "premium", "loss"]]
+      group  premium  loss
+    0     F      1.0   0.0
+    1     M      2.0   4.0
+    """
+    book = Book.read(
+        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
+        cluster=cluster, by=by, level=level,
+    )  # fmt: skip
+    return book.table(_group_means)
+
+
+def _group_means(book: Book) -> Rows:
+    K = len(book.groups)
+    totals = book.totals(["premiums", "y"], [*range(K), REPORTED])
+    volume = totals["volume"][:K]
+    numbers = {
+        "share": volume_share(volume, totals["volume"][[K] * K]),
+        **mean_columns("premium", totals["premiums"][:K], volume, book.level),
+        **mean_columns("loss", totals["y"][:K], volume, book.level),
+    }
+    return estimate_rows(group_labels(book.groups), effective_reports(volume), numbers)
+
+
+def compute_demographic_disparity(
+    premiums: Any,
+    *,
+    sensitive: Any,
+    channel: Any = None,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    by: Any = None,
+    level: float = 0.95,
+) -> Any:
+    r"""Compare the mean premium of every group with that of everybody, and of every other group.
+
+    Parameters
+    ----------
+    premiums, sensitive, channel, sample_weight, cluster, by, level
+        As in `compute_group_means`.
+
+    Returns
+    -------
+    DataFrame
+        One row per group against all who reported (`against` is None), then one per pair of groups:
+
+        - `group`, `against`;
+        - `difference`, `difference_low`, `difference_high`: mean premium of `group` minus that of `against`;
+        - `ratio`, `ratio_low`, `ratio_high`: their quotient;
+        - `effective_reports`: of the rarer of the two; `note`.
+
+    Notes
+    -----
+    With the means m_k of `compute_group_means`, m_k - m_l and m_k / m_l; standard errors by the delta method from the
+    joint covariance of all totals, limits of the quotient symmetric on the log scale. Zero differences are demographic
+    parity of the mean premium. With `by` the comparison is between people of one class, which is conditional
+    demographic disparity; with classes as fine as the tariff's cells a difference is direct discrimination.
+    """
+    book = Book.read(
+        {"premiums": premiums}, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster,
+        by=by, level=level,
+    )  # fmt: skip
+
+    def rows(part: Book) -> Rows:
+        totals = part.totals(["premiums"], [*range(len(part.groups)), REPORTED])
+        return _contrasts(part, totals["premiums"] / totals["volume"], totals["volume"])
+
+    return book.table(rows)
+
+
+def compute_loss_ratio_gap(
+    premiums: Any,
+    y: Any,
+    *,
+    sensitive: Any,
+    channel: Any = None,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    by: Any = None,
+    level: float = 0.95,
+) -> Any:
+    r"""Estimate the loss ratio of every group and its gap to everybody's.
+
+    Parameters
+    ----------
+    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+        As in `compute_group_means`.
+
+    Returns
+    -------
+    DataFrame
+        One row per group: `group`; `loss_ratio`, `loss_ratio_low`, `loss_ratio_high`; `gap`, `gap_low`, `gap_high`:
+        the group's loss ratio minus that of all who reported; `effective_reports`, `note`.
+
+    Notes
+    -----
+    With a_ik = w_i T^-1[k, s_i] and h the premium,
+
+    .. math:: \hat r_k = \sum_i a_{ik} y_i \Big/ \sum_i a_{ik} h_i, \qquad \hat g_k = \hat r_k - \hat r,
+
+    where r is that of all rows with a report. Limits of a ratio are Fieller's, those of a gap come from the joint
+    covariance. A group with a gap above zero pays too little for what it costs, one below zero subsidises.
+    """
+    book = Book.read(
+        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
+        cluster=cluster, by=by, level=level,
+    )  # fmt: skip
+    return book.table(_loss_ratios)
+
+
+def _loss_ratios(book: Book) -> Rows:
+    K = len(book.groups)
+    totals = book.totals(["premiums", "y"], [*range(K), REPORTED])
+    ratio = totals["y"] / totals["premiums"]
+    gap = ratio[:K] - ratio[[K] * K]
+    numbers = {
+        **mean_columns("loss_ratio", totals["y"][:K], totals["premiums"][:K], book.level),
+        **with_limits("gap", gap, gap.interval(book.level)),
+    }
+    return estimate_rows(group_labels(book.groups), effective_reports(totals["volume"][:K]), numbers)
+
+
+def compute_group_deviance(
+    premiums: Any,
+    y: Any,
+    *,
+    sensitive: Any,
+    channel: Any = None,
+    family: str | Family = "normal",
+    sample_weight: Any = None,
+    cluster: Any = None,
+    by: Any = None,
+    level: float = 0.95,
+) -> Any:
+    r"""Estimate the mean deviance of the premium as a forecast of the loss, by true group.
+
+    Parameters
+    ----------
+    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+        As in `compute_group_means`.
+    family : str or Family
+        Whose unit deviance d(y, mu) measures the error: squared error for "normal".
+
+    Returns
+    -------
+    DataFrame
+        One row per group: `group`; `deviance`, `deviance_low`, `deviance_high`; `gap`, `gap_low`, `gap_high`: minus
+        the mean of all who reported; `effective_reports`, `note`.
+
+    Notes
+    -----
+    The ratio estimator of `compute_group_means` with v_i = d(y_i, h_i). A difference between groups is not unfairness
+    by itself: a group whose losses vary more is harder to predict.
+    """
+    law = get_family(family)
+    book = Book.read(
+        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
+        cluster=cluster, by=by, level=level,
+    )  # fmt: skip
+    law.check_outcome(book["y"])
+    bad = int(np.count_nonzero(~law.mean.contains(book["premiums"])))
+    if bad:
+        raise ValueError(
+            f"Got premiums with {bad} rows outside the means of the {law.name} family: expected every premium to be "
+            f"{law.mean}."
+        )
+    book = book.with_columns(deviance=law.unit_deviance(book["y"], book["premiums"]))
+
+    def rows(part: Book) -> Rows:
+        K = len(part.groups)
+        totals = part.totals(["deviance"], [*range(K), REPORTED])
+        mean = totals["deviance"] / totals["volume"]
+        gap = mean[:K] - mean[[K] * K]
+        numbers = {
+            **mean_columns("deviance", totals["deviance"][:K], totals["volume"][:K], part.level),
+            **with_limits("gap", gap, gap.interval(part.level)),
+        }
+        return estimate_rows(group_labels(part.groups), effective_reports(totals["volume"][:K]), numbers)
+
+    return book.table(rows)
+
+
+def _contrasts(book: Book, mean: Estimate, volume: Estimate) -> Rows:
+    """Compare every group with all who reported (the last mean), then every pair."""
+    K = len(book.groups)
+    first = [*range(K), *(k for k in range(K) for _ in range(k + 1, K))]
+    second = [*[K] * K, *(m for k in range(K) for m in range(k + 1, K))]
+    against = [*book.groups, None]
+    labels = [{"group": book.groups[k], "against": against[m]} for k, m in zip(first, second, strict=True)]
+    difference = mean[first] - mean[second]
+    quotient = mean[first] / mean[second]
+    numbers = {
+        **with_limits("difference", difference, difference.interval(book.level)),
+        **with_limits("ratio", quotient, quotient.ratio_interval(book.level)),
+    }
+    effective = effective_reports(volume)
+    return estimate_rows(labels, np.minimum(effective[first], effective[second]), numbers)

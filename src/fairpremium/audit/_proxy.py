@@ -1,0 +1,270 @@
+"""Direct and proxy discrimination of a price: the measures of the actuarial literature, from the reports alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from fairpremium.audit._book import Book, Rows, check_table
+from fairpremium.audit._estimate import Array, Estimate
+from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack, effective_reports
+from fairpremium.blocks import Rows as PortfolioRows
+from fairpremium.corrections._latent import Latent
+from fairpremium.corrections._propensity import fit_propensity, x_features
+from fairpremium.families import Normal
+from fairpremium.models import Design, LinearModel, prepare
+from fairpremium.pricing._frames import frame_like
+from fairpremium.privacy import project_to_simplex
+
+_NONE = (float("nan"), float("nan"), float("nan"))
+_MAX_SUBSETS = 12  # up to so many groups all faces of the simplex are tried
+
+
+def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: float = 1.0) -> Any:
+    r"""Estimate P(D given x), what the features reveal about the attribute, from the reports.
+
+    Parameters
+    ----------
+    X : data frame or array of shape (n, features)
+    sensitive, channel
+        As in `compute_group_means`; rows without a report get a probability like all others.
+    ridge : float
+        Weak penalty on the coefficients of the standardised features, in rows.
+
+    Returns
+    -------
+    DataFrame
+        In X's library, shape (n, K): one column per group, probabilities.
+
+    Notes
+    -----
+    A multinomial logit q_k(x) = softmax_k(g_k'(1, x)) that maximises the likelihood of the reports through the channel,
+    sum_i log sum_k T[s_i, k] q_k(x_i).
+    """
+    design, matrix = Design.learn_transform(X)
+    sample = Sample.read(len(matrix), sensitive, channel, None, None, "X")
+    K, n_reports = len(sample.groups), sample.table.shape[1] - 1
+    T = np.eye(K) if channel is None else channel.matrix
+    rows = PortfolioRows(matrix, np.zeros(len(matrix)), None, sample.code.astype(np.uint16))
+    # Only the standardised features are wanted of the problem: a price of zero is fitted to zeros on the way.
+    problem = prepare(rows, n_reports + 1, 1, Normal(), LinearModel(), design.features)
+    features, q = x_features(problem)
+    reported = rows.take(sample.code < n_reports)
+    latent = Latent(reported, T, features, q, ridge=ridge)
+    shares = np.array([sample.signed_weight(k).sum() for k in range(K)]) / len(reported)
+    fitted = fit_propensity(latent, project_to_simplex(shares))
+    block = rows.block(0, len(rows))
+    return frame_like(X, np.exp(latent.log_propensity(block, features(block), fitted)), sample.groups)
+
+
+def compute_discrimination(
+    premiums: Any,
+    *,
+    best_estimate: Any,
+    sensitive: Any,
+    channel: Any = None,
+    discrimination_free: Any = None,
+    propensity: Any = None,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    by: Any = None,
+    level: float = 0.95,
+) -> Any:
+    r"""Measure how far a price depends on the attribute: as a whole, directly, and through proxies.
+
+    Parameters
+    ----------
+    premiums : array-like of shape (n,)
+        The price pi to be judged, such as an unaware price.
+    best_estimate : table of shape (n, K)
+        mu(x, d), one column per group, such as from `predict_best_estimate`.
+    sensitive, channel, sample_weight, cluster, by, level
+        As in `compute_group_means`.
+    discrimination_free : array-like of shape (n,), optional
+        h*(x); adds `proxy_shift` and, with `propensity`, `proxy_explained`.
+    propensity : table of shape (n, K), optional
+        P(D given x), such as from `compute_propensities`.
+
+    Returns
+    -------
+    DataFrame
+        One row per measure: `measure`, `value`, `value_low`, `value_high`, `note`.
+
+        - `demographic_unfairness`, UF [Lindholm2026]: share of the price's variance that lies between groups,
+          Var(E[pi given D]) / Var(pi); 0 is demographic parity of the mean.
+        - `proxy_discrimination`, PD [Lindholm2026]: distance to the prices that infer nothing,
+          min E[(pi - c - sum_d v_d mu(x, d))^2] / Var(pi) over numbers c and weights v >= 0 that sum to one; 0 if and
+          only if pi avoids proxy discrimination, 1 if no such price explains it.
+        - `proxy_explained`: the part of the price's variation that P(D given x) explains beyond h*,
+          R^2(pi on 1, h*, q) - R^2(pi on 1, h*), with q = P(D given x).
+        - `direct_spread` [Cote2025, risk spread]: mean of max_d mu(x, d) - min_d mu(x, d), what the attribute itself
+          moves a best estimate by at equal features.
+        - `proxy_shift` [Cote2025, proxy vulnerability]: root mean square of pi - h*, in money.
+
+    Notes
+    -----
+    UF uses the reports: with shares p_k and means m_k of the groups (see `compute_group_means`) and m = sum p_k m_k,
+    sum_k p_k (m_k - m)^2 less its bias sum_k p_k Var(m_k - m), over the variance of the price among those who
+    reported. Its standard error is that of the quadratic form, sqrt(4 d'S d + 2 tr((PS)^2)) over that variance with
+    d = p (m_k - m) and S the covariance of m_k - m, so that it does not vanish at zero; an interval that reaches below
+    zero says that the data are compatible with none. The other measures need no report: their limits are of sampling
+    alone, by the delta method on the log scale, with best estimates, h* and q taken as given. All of them are over all
+    rows.
+
+    References
+    ----------
+    [Lindholm2026], [Lindholm2024], [Cote2025] in the documentation.
+    """
+    columns = {"premiums": premiums, "best_estimate": best_estimate}
+    if discrimination_free is not None:
+        columns["discrimination_free"] = discrimination_free
+    if propensity is not None:
+        columns["propensity"] = propensity
+    book = Book.read(
+        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level
+    )
+    for name in ("best_estimate", "propensity"):
+        if name in book.columns:
+            check_table(book, name)
+    return book.table(_measures)
+
+
+def _measures(book: Book) -> Rows:
+    pi, mu = book["premiums"], book["best_estimate"]
+    rows = [_unfairness(book)]
+    residual = pi - _nearest_admissible(pi, mu, book.sample.weight)
+    rows.append(_row("proxy_discrimination", *_variance_ratio(book, residual, pi)))
+    h = book.columns.get("discrimination_free")
+    if h is not None and "propensity" in book.columns:
+        rows.append(_row("proxy_explained", *_explained(book, pi, h, book["propensity"])))
+    rows.append(_row("direct_spread", *_mean(book, np.ptp(mu, axis=1))))
+    if h is not None:
+        rows.append(_row("proxy_shift", *_root_mean_square(book, pi - h)))
+    return rows
+
+
+def _row(measure: str, value: float, low: float, high: float, note: str = "") -> dict[str, Any]:
+    return {"measure": measure, "value": value, "value_low": low, "value_high": high, "note": note}
+
+
+def _unfairness(book: Book) -> dict[str, Any]:
+    K = len(book.groups)
+    centered = book["premiums"] - book["premiums"].mean()
+    totals = book.with_columns(pi=centered, square=centered**2).totals(["pi", "square"], [*range(K), REPORTED])
+    volume = totals["volume"]
+    note = describe_lack(float(effective_reports(volume[:K]).min()))
+    if note:
+        return _row("demographic_unfairness", *_NONE, note)
+    mean = totals["pi"] / volume
+    p = (volume[:K] / volume[[K] * K]).value
+    gap = mean[:K] - mean[[K] * K]
+    variance = (totals["square"] / volume).value[K] - mean.value[K] ** 2
+    if not variance > 0:
+        return _row("demographic_unfairness", *_NONE, "the price is the same for all")
+    S, d = gap.joint_covariance(), p * gap.value
+    value = (d @ gap.value - p @ np.diag(S)) / variance
+    # The variance of the price moves the ratio too: to first order through its own gradient.
+    square = totals["square"] / volume
+    slope = (2 * d) @ gap.gradient + _share_gradient(volume, gap.value**2, K)
+    slope = (slope - value * (square.gradient[K] - 2 * mean.value[K] * mean.gradient[K])) / variance
+    PS = p[:, None] * S
+    error = float(np.sqrt(slope @ totals["pi"].covariance @ slope + 2 * np.trace(PS @ PS) / variance**2))
+    low, high = _normal_limits(float(value), error, book.level)
+    return _row("demographic_unfairness", float(value), low, high)
+
+
+def _share_gradient(volume: Estimate, weights: Array, K: int) -> Array:
+    """Return the gradient of sum_k p_k weights_k in the totals."""
+    shares = volume[:K] / volume[[K] * K]
+    return np.asarray(weights @ shares.gradient)
+
+
+def _nearest_admissible(pi: Array, mu: Array, weight: Array) -> Array:
+    """Return the price c + sum_d v_d mu(x, d) nearest to pi, with v on the simplex."""
+    w = weight / weight.sum()
+    pi_mean, mu_mean = w @ pi, w @ mu
+    A = (mu - mu_mean).T @ ((mu - mu_mean) * w[:, None])
+    b = (mu - mu_mean).T @ ((pi - pi_mean) * w)
+    v = _simplex_minimum(A, b)
+    return np.asarray(pi_mean + (mu - mu_mean) @ v)
+
+
+def _simplex_minimum(A: Array, b: Array) -> Array:
+    """Minimise v'Av - 2 b'v over the simplex: exactly over all faces, or by projected gradients if there are many."""
+    K = len(b)
+    if K > _MAX_SUBSETS:
+        v = np.full(K, 1 / K)
+        step = 1 / max(float(np.linalg.eigvalsh(A)[-1]), 1e-300)
+        for _ in range(20_000):
+            v = np.asarray(project_to_simplex(v - step * (A @ v - b)))
+        return v
+    best, lowest = np.full(K, 1 / K), np.inf
+    for size in range(1, K + 1):
+        for face in itertools.combinations(range(K), size):
+            ix = list(face)
+            system = np.block([[A[np.ix_(ix, ix)], np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
+            part = np.linalg.lstsq(system, np.append(b[ix], 1.0), rcond=None)[0][:size]
+            if (part >= -1e-12).all() and abs(part.sum() - 1) < 1e-9:
+                v = np.zeros(K)
+                v[ix] = part
+                value = float(v @ A @ v - 2 * b @ v)
+                if value < lowest:
+                    best, lowest = v, value
+    return best
+
+
+def _variance_ratio(book: Book, residual: Array, pi: Array) -> tuple[float, float, float]:
+    """Return E[r^2] / Var(pi) with limits; the minimiser drops out of the influence (envelope theorem)."""
+    w = book.sample.weight / book.sample.weight.sum()
+    centered = pi - w @ pi
+    variance = float(w @ centered**2)
+    if not variance > 0:
+        return _NONE
+    value = float(w @ residual**2) / variance
+    return _log_limits(book, value, w * (residual**2 - value * centered**2) / variance)
+
+
+def _mean(book: Book, values: Array) -> tuple[float, float, float]:
+    totals = book.with_columns(v=values).totals(["v"], [EVERYONE])
+    mean = totals["v"] / totals["volume"]
+    low, high = mean.interval(book.level)
+    return float(mean.value[0]), float(low[0]), float(high[0])
+
+
+def _root_mean_square(book: Book, values: Array) -> tuple[float, float, float]:
+    w = book.sample.weight / book.sample.weight.sum()
+    value = float(np.sqrt(w @ values**2))
+    return _log_limits(book, value, w * (values**2 - value**2) / (2 * value) if value else 0 * w)
+
+
+def _explained(book: Book, pi: Array, h: Array, q: Array) -> tuple[float, float, float]:
+    """Return R^2(pi on 1, h, q) - R^2(pi on 1, h) with limits."""
+    w = book.sample.weight / book.sample.weight.sum()
+    centered = pi - w @ pi
+    variance = float(w @ centered**2)
+    if not variance > 0:
+        return _NONE
+    one = np.ones(len(pi))
+    small, large = (_least_squares(pi, Z, w) for Z in (np.column_stack([one, h]), np.column_stack([one, h, q[:, 1:]])))
+    value = float(w @ (small**2 - large**2)) / variance
+    return _log_limits(book, value, w * (small**2 - large**2 - value * centered**2) / variance)
+
+
+def _least_squares(y: Array, Z: Array, w: Array) -> Array:
+    """Return the residuals of a weighted regression."""
+    scale = np.sqrt(w)[:, None]
+    return np.asarray(y - Z @ np.linalg.lstsq(Z * scale, y * scale[:, 0], rcond=None)[0])
+
+
+def _log_limits(book: Book, value: float, influence: Array) -> tuple[float, float, float]:
+    estimate = book.sample.from_influence(np.array([value]), influence[:, None])
+    low, high = estimate.ratio_interval(book.level) if value > 0 else estimate.interval(book.level)
+    return value, float(low[0]), float(high[0])
+
+
+def _normal_limits(value: float, error: float, level: float) -> tuple[float, float]:
+    estimate = Estimate(np.array([value]), np.eye(1), np.array([[error**2]]))
+    low, high = estimate.interval(level)
+    return float(low[0]), float(high[0])

@@ -1,0 +1,176 @@
+"""Rows whose group is known through their report alone, and the totals that all measures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium._labels import encode_labels, infer_labels
+from fairpremium.audit._estimate import Array, Estimate
+from fairpremium.corrections import pad_missing
+from fairpremium.pricing._inputs import check_cluster, check_weight
+from fairpremium.privacy import Channel
+
+MIN_EFFECTIVE_REPORTS = 50.0  # below that a number would be noise: its denominator has a relative error above 14 %
+REPORTED, EVERYONE = -2, -1  # "groups" beside the groups: all rows with a report, all rows
+
+Codes = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Reports, the channel that they went through, and volumes.
+
+    Parameters
+    ----------
+    groups : tuple
+    table : array of shape (K + 2, reports + 1)
+        What a row with report s counts for group k: T^-1[k, s], zero for a missing report (the last column). The last
+        two rows count for all rows with a report, and for all rows.
+    code : integer array of shape (n,)
+        Codes of the reports; the number of reports stands for a missing one.
+    weight : array of shape (n,)
+    cluster : integer array of shape (n,), optional
+        Who a row belongs to.
+    """
+
+    groups: tuple[Any, ...]
+    table: Array
+    code: Codes
+    weight: Array
+    cluster: Codes | None
+
+    @classmethod
+    def read(cls, n: int, sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, of: str) -> Sample:
+        """Check the caller's columns, which must have n rows like the argument `of`."""
+        if channel is not None and not isinstance(channel, Channel):
+            raise TypeError(
+                f"Got channel of type {type(channel).__name__}, but expected None (sensitive is the true attribute) or "
+                "a Channel such as RandomizedResponse; a fitted noise estimator has one in channel_."
+            )
+        if sensitive is None:
+            raise ValueError("Got sensitive=None, but expected the reports, or the true attribute with channel=None.")
+        groups = infer_labels(sensitive, "sensitive") if channel is None else channel.groups
+        labels = groups if channel is None else channel.reports
+        if not groups:
+            raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
+        codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
+        if len(codes) != n:
+            raise ValueError(f"Got sensitive with {len(codes)} rows, but {of} has {n}; expected the same number.")
+        if (codes < 0).all():
+            raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
+        inverse = np.eye(len(groups)) if channel is None else channel.inverse
+        ones = np.ones((1, inverse.shape[1] + 1))
+        reported = pad_missing(np.ones((1, inverse.shape[1])))
+        weight = check_weight(sample_weight, n, of=of)
+        return cls(
+            groups,
+            np.vstack([pad_missing(inverse), reported, ones]),
+            np.where(codes < 0, len(labels), codes),
+            np.ones(n) if weight is None else weight,
+            check_cluster(cluster, n, of=of),
+        )
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of rows without a report."""
+        return int(np.count_nonzero(self.code == self.table.shape[1] - 1))
+
+    def take(self, rows: Any) -> Sample:
+        """Return some of the rows."""
+        cluster = None if self.cluster is None else np.unique(self.cluster[rows], return_inverse=True)[1]
+        return replace(self, code=self.code[rows], weight=self.weight[rows], cluster=cluster)
+
+    @cached_property
+    def _rows_by_code(self) -> list[npt.NDArray[np.intp]]:
+        return [np.flatnonzero(self.code == s) for s in range(self.table.shape[1])]
+
+    def signed_weight(self, group: int) -> Array:
+        """Return a_ik = w_i T^-1[k, s_i], what row i counts for a group: shape (n,)."""
+        return np.asarray(self.table[group][self.code] * self.weight)
+
+    def totals(self, columns: Sequence[Array], wanted: Sequence[tuple[int, int]]) -> Estimate:
+        """Sum columns over groups, with the joint covariance of the sums.
+
+        Parameters
+        ----------
+        columns : sequence of arrays of shape (n,)
+            The values v_j.
+        wanted : sequence of (group, column)
+            Which sums: the position of a group, REPORTED or EVERYONE, and that of a column; -1 is the volume.
+
+        Returns
+        -------
+        Estimate
+            The sums N_kj = sum_i a_ik v_ij with a_ik = w_i T^-1[k, s_i]; column -1 stands for v = 1.
+
+        Notes
+        -----
+        E[T^-1[k, S] given D] = 1{D = k}, so that N_kj is unbiased for the sum of w v_j over the rows of group k. Rows
+        are independent, or clusters are, and
+
+            Cov(N_kj, N_lm) = sum_c (sum_{i in c} a_ik v_ij) (sum_{i in c} a_il v_im)
+
+        about zero (see `Estimate`). Without clusters this needs the second moments of w v by report only, one pass
+        whatever the number of groups.
+        """
+        U = np.column_stack([*columns, np.ones(len(self))]) * self.weight[:, None]  # (n, J + 1)
+        group = np.array([k for k, _ in wanted])
+        column = np.array([j for _, j in wanted])
+        factor = self.table[group]  # (m, codes)
+        sums = np.zeros(len(wanted))
+        covariance = np.zeros((len(wanted), len(wanted)))
+        if self.cluster is None:
+            for s, rows in enumerate(self._rows_by_code):
+                block = U[rows]
+                sums += factor[:, s] * block.sum(axis=0)[column]
+                moments = block.T @ block
+                covariance += np.outer(factor[:, s], factor[:, s]) * moments[np.ix_(column, column)]
+        else:
+            n_clusters = int(self.cluster.max()) + 1
+            Z: Array = np.column_stack(
+                [
+                    np.bincount(self.cluster, weights=f[self.code] * U[:, j], minlength=n_clusters)
+                    for f, j in zip(factor, column, strict=True)
+                ]
+            )
+            sums, covariance = np.asarray(Z.sum(axis=0)), np.asarray(Z.T @ Z)
+        return Estimate(sums, np.eye(len(wanted)), covariance)
+
+    def from_influence(self, value: Array, influence: Array) -> Estimate:
+        """Return estimates whose error is the sum of the rows' influences, shape (n, p)."""
+        if self.cluster is not None:
+            influence = np.column_stack([np.bincount(self.cluster, weights=column) for column in influence.T])
+        return Estimate(value, np.eye(len(value)), influence.T @ influence)
+
+
+def effective_reports(volume: Estimate) -> Array:
+    """Return (sum of a)^2 / sum of a^2 of the signed weights a, zero where their sum is not positive: shape (p,).
+
+    It is the number of rows with a known attribute and equal volumes whose total would be as precise. With the true
+    attribute and without weights it is the number of rows of the group.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effective = volume.value**2 / volume.variance
+    return np.where((volume.value > 0) & (volume.variance > 0), effective, 0.0)
+
+
+def describe_lack(effective: float) -> str:
+    """Return what stands in the place of a number that would be noise; empty if there is enough.
+
+    Examples
+    --------
+    >>> describe_lack(12.34), describe_lack(50.0)
+    ('too few effective reports (12, but 50 are needed)', '')
+    """
+    if effective >= MIN_EFFECTIVE_REPORTS:
+        return ""
+    return f"too few effective reports ({effective:.0f}, but {MIN_EFFECTIVE_REPORTS:.0f} are needed)"

@@ -1,0 +1,139 @@
+"""audit: any price list in, a report out, in the format that its ending says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairpremium import RandomizedResponse
+from fairpremium.audit import compute_group_means, compute_loss_ratio_gap
+from fairpremium.privacy import Channel, write_reports
+
+CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
+
+
+@pytest.fixture
+def prices(portfolio, tmp_path):
+    """prices.csv with a column of reports; reports.csv beside it describes its own channel."""
+    n = len(portfolio)
+    policy = [f"{i:05d}" for i in range(n)]
+    S = CHANNEL.privatize(portfolio.sensitive, rng=0)
+    frame = pd.DataFrame(
+        {
+            "policy": policy, "premium": 300 + 2 * portfolio.X["age"], "y": portfolio.y, "report": S,
+            "exposure": np.linspace(0.5, 1.5, n), "smoker": portfolio.X["smoker"], "person": np.arange(n) // 2,
+        }
+    )  # fmt: skip
+    frame.to_csv("prices.csv", index=False)
+    frame.drop(columns="report").to_csv("bare.csv", index=False)
+    write_reports("reports.csv", frame[["policy", "report"]].head(1900), CHANNEL)
+    return frame
+
+
+BASE = ["audit", "prices.csv", "--premium", "premium", "--outcome", "y"]
+JOINED = ["audit", "bare.csv", "--premium", "premium", "--outcome", "y", "--reports", "reports.csv", "--key", "policy"]
+
+
+def table(summary, name):
+    return next(s["records"] for s in summary["sections"] if s["id"] == name)
+
+
+def test_the_line_of_the_contract(call, prices):
+    text = call(*BASE, "--sensitive", "report", "--keep", 0.8, "-o", "report.html").stdout
+    assert "Who pays what: On average F pays" in " ".join(text.split())
+    assert "Written  report.html" in text
+    html = Path("report.html").read_text(encoding="utf-8")
+    assert html.count("<svg") == 7
+    assert hashlib.sha256(Path("prices.csv").read_bytes()).hexdigest() in html
+    assert "<script" not in html
+
+
+def test_the_numbers_are_those_of_the_library(call_json, prices):
+    words = ["--keep", 0.8, "--weight", "exposure", "--cluster", "person", "--by", "smoker", "--level", 0.9]
+    summary = call_json(*BASE, *words, "-o", "report.json")
+    assert summary.pop("output") == "report.json"
+    assert json.loads(Path("report.json").read_text(encoding="utf-8")) == summary
+    roles = {
+        "sensitive": prices["report"], "channel": CHANNEL, "sample_weight": prices["exposure"],
+        "cluster": prices["person"], "level": 0.9,
+    }  # fmt: skip
+    expected = compute_group_means(prices["premium"], prices["y"], **roles)
+    for row, record in zip(expected.to_dict("records"), table(summary, "group_means"), strict=True):
+        assert record["premium"] == pytest.approx(row["premium"])
+        assert record["loss_high"] == pytest.approx(row["loss_high"])
+    by = compute_loss_ratio_gap(prices["premium"], prices["y"], by=prices["smoker"], **roles)
+    found = pd.DataFrame(table(summary, "loss_ratio_gap_by_class"))
+    assert found["risk_class"].unique().tolist() == ["smoker: False", "smoker: True"]
+    assert sorted(found["gap"].dropna()) == pytest.approx(sorted(by["gap"].dropna()))
+    assert found["note"].ne("").sum() == by["gap"].isna().sum() == 1  # few men smoke
+
+
+def test_joined_reports_bring_their_channel(call_json, prices):
+    summary = call_json(*JOINED, "-o", "report.md")
+    assert summary["missing_reports"] == 100
+    assert summary["privacy"]["keep"] == 0.8
+    assert summary["privacy"]["source"] == "reports.csv.channel.json"
+    assert set(summary["hashes"]) == {"bare.csv", "reports.csv", "audited columns"}
+    assert Path("report.md").read_text(encoding="utf-8").startswith("# Who pays what, and is it fair?")
+
+
+def test_an_unknown_channel_can_be_estimated(call_json, prices, portfolio):
+    pd.DataFrame({"true": portfolio.sensitive[:800], "report": prices["report"][:800]}).to_csv("known.csv", index=False)
+    summary = call_json(*BASE, "--validation", "known.csv", "-o", "report.json")
+    assert summary["privacy"]["source"].startswith("estimated, not declared")
+    assert summary["privacy"]["keep"] == pytest.approx(0.8, abs=0.06)
+
+
+def test_the_true_attribute(call_json, prices):
+    summary = call_json(*BASE, "--true-attribute", "-o", "report.json")
+    assert summary["privacy"] is None
+
+
+def test_charts_on_request(call, prices):
+    call(*BASE, "--keep", 0.8, "--interactive", "--title", "Ours & theirs", "--unit", "EUR", "-o", "report.html")
+    html = Path("report.html").read_text(encoding="utf-8")
+    assert html.count("<script") == 1
+    assert "<title>Ours &amp; theirs</title>" in html
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([*BASE, "-o", "r.html"], "Nothing says how the reports"),
+        ([*BASE, "--keep", 0.8, "-o", "r.pdf"], "ends in .html or .md or .json"),
+        ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "Say in one way"),
+        ([*BASE, "--keep", 2, "-o", "r.html"], "keep"),
+        ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
+        ([*BASE, "--keep", 0.8, "--by", "person", "-o", "r.html"], "1000 different values"),
+        ([*BASE, "--keep", 0.8, "--by", "y", "-o", "r.html"], "already serve"),
+        ([*BASE, "--keep", 0.8, "--level", 95, "-o", "r.html"], "level=95"),
+        ([*BASE, "--keep", 0.8, "--family", "cauchy", "-o", "r.html"], "family='cauchy'"),
+        ([*BASE, "--keep", 0.8, "--sensitive", "sex", "-o", "r.html"], "no column 'sex'"),
+        ([*BASE, "--keep", 0.8, "-o", "none/r.html"], "no folder"),
+        ([*JOINED, "--keep", 0.6, "-o", "r.html"], "contradicts"),
+        ([*JOINED, "--true-attribute", "-o", "r.html"], "contradicts"),
+        (
+            ["audit", "prices.csv", "--premium", "policy_no", "--outcome", "y", "--keep", 0.8, "-o", "r.html"],
+            "policy_no",
+        ),
+        (
+            ["audit", "prices.csv", "--premium", "report", "--outcome", "y", "--keep", 0.8, "-o", "r.html"],
+            "already serve",
+        ),
+        (["audit", "none.csv", "--premium", "p", "--outcome", "y", "--keep", 0.8, "-o", "r.html"], "no file none.csv"),
+    ],
+)
+def test_mistakes_are_one_line(refuse, prices, words, expected):
+    assert expected in refuse(*words)
+    assert not Path("r.html").exists()
+
+
+def test_several_attributes_are_refused(refuse, prices):
+    product = Channel.product(CHANNEL, RandomizedResponse(["x", "y"], keep=0.9))
+    Path("product.json").write_text(json.dumps(product.descriptor()), encoding="utf-8")
+    assert "several attributes" in refuse(*BASE, "--channel", "product.json", "-o", "r.html")
