@@ -17,7 +17,7 @@ from fairpremium.blocks._stream import PIECE_ROWS, Job, Source
 
 _PARTITION_ROWS = 262_144  # row groups are put together until they have so many rows
 _FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start
-_GLANCES = 32  # places that a glance looks at
+_GLANCES = 8  # places that a glance looks at
 _ERRORS = (pa.ArrowException, OSError)
 
 
