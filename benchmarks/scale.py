@@ -58,12 +58,16 @@ def main() -> None:
         f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, "
         f"{platform.python_implementation()} {platform.python_version()}"
     )
-    largest = int(args.largest)
+    largest, run = int(args.largest), time.strftime("%Y-%m-%d %H:%M")
+    result.pop("runs", None)
     with tempfile.TemporaryDirectory(prefix="fairpremium-scale-") as folder:
         files = Files(args.files or Path(folder))
         for section in args.sections.split(","):
             print(f"-- {section}", flush=True)
-            result[section] = SECTIONS[section](files, largest)
+            found = SECTIONS[section](files, largest)
+            for row in found if isinstance(found, list) else []:
+                row["run"] = run
+            result[section] = found
             args.json.write_text(json.dumps(result, indent=2) + "\n")
     write_report(result, args.json)
 
@@ -397,25 +401,35 @@ def sizes(first: float, last: int) -> list[int]:
 def write_report(result: dict[str, Any], path: Path) -> None:
     lines = ["# Scale and speed", "", f"p = {FEATURES} features. Machine: {result['machine']}.", ""]
     fits = [row for name in ("squared", "poisson", "others") for row in result.get(name, [])]
-    bare: dict[int, float] = {}
+    bare: dict[tuple[str, int], float] = {}  # a ratio is taken within a run, never across two
     for row in fits:
         if row["work"] == "gram":
-            bare[row["rows"]] = min(row["seconds"], bare.get(row["rows"], np.inf))
+            place = row["run"], row["rows"]
+            bare[place] = min(row["seconds"], bare.get(place, np.inf))
+    if "runs" in result:
+        lines += ["Runs, with what else went on. A ratio compares with the fastest bare pass of the same run:", ""]
+        lines += [f"- {name}: {text}" for name, text in result["runs"].items()] + [""]
     exponents = {}
-    lines += ["| work | rows | groups | pooling | seconds | to the bare Gram pass | processor time | passes | memory |"]
-    lines += ["| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines += ["| work | rows | groups | pooling | run | seconds | to the bare Gram pass | passes | memory |"]
+    lines += ["| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |"]
     series: dict[str, list[tuple[int, float, float]]] = {}
-    for row in sorted(fits, key=lambda r: (label(r), r["rows"], r.get("groups", 0))):
+    for row in sorted(fits, key=lambda r: (label(r), r["rows"], r.get("groups", 0), str(r.get("pooling")), r["run"])):
         n, seconds = row["rows"], row["seconds"]
-        ratio = f"{seconds / bare[n]:.2f}" if row.get("family") == "normal" and n in bare else ""
+        place = row["run"], n
+        ratio = f"{seconds / bare[place]:.2f}" if row.get("correction") == "inverse" and place in bare else ""
         passes = f"{row['passes']:.1f}" if "passes" in row else ""
         lines.append(
-            f"| {label(row)} | {n:,} | {row.get('groups', '')} | {row.get('pooling', '')} | {seconds:.2f} | {ratio} "
-            f"| {row['cpu_seconds']:.1f} | {passes} | {row['peak_gib']:.2f} GiB |"
+            f"| {label(row)} | {n:,} | {row.get('groups', '')} | {row.get('pooling', '')} | {row['run']} "
+            f"| {seconds:.2f} | {ratio} | {passes} | {row['peak_gib']:.2f} GiB |"
         )
-        if row.get("groups", 4) == 4 and row.get("pooling", 0) == 0:
-            series.setdefault(label(row), []).append((n, seconds, row["peak_gib"]))
-    lines += ["", "Exponent of time in rows, least squares on the two largest sizes (ten times more rows):", ""]
+        if row.get("groups", 4) == 4:
+            name = f"{label(row)}, pooling {row['pooling']}" if "pooling" in row else label(row)
+            series.setdefault(f"{name}, run {row['run']}", []).append((n, seconds, row["peak_gib"]))
+    lines += [
+        "",
+        "Exponent of time in rows between the two largest sizes of a run, four groups (100,000 rows are read at once):",
+        "",
+    ]
     for name, points in series.items():
         best: dict[int, float] = {}
         for n, seconds, _ in points:
