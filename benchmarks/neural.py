@@ -152,10 +152,10 @@ def error(model: NeuralModel, correction: str, seed: int) -> tuple[float, float]
     else:
         W = {"true D": np.eye(2)[D], "S as D": np.eye(2)[S], "inverse": np.linalg.inv(T).T[S]}[correction]
         objective = Weights(W[~held], test.y, W[held], correction == "inverse")
-    start = time.process_time()
+    clock = time.process_time()
     start = mean_of(train, 2, len(test))
     prices = model.learner(Design.learn(p.X), Normal()).fit(train, test, objective, start, rng)
-    seconds = time.process_time() - start
+    seconds = time.process_time() - clock
     gap = prices.predictor(rows.X, np.full((n, 2), start.train[0, 0])) - p.truth.means(p.X)
     return float(np.sqrt(np.mean(gap[np.arange(n), D] ** 2))), seconds
 

@@ -210,7 +210,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
             "name": pricer.reference if isinstance(pricer.reference, str) else "given",
             "weights": dict(zip(names, pricer.reference_distribution_.tolist(), strict=True)),
         },
-        "intervals": pricer.intervals,
+        "intervals": pricer.has_intervals_,
         "output": output,
     }
 

@@ -20,6 +20,7 @@ from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
 from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._objectives import WeightedObjective
+from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
@@ -77,7 +78,7 @@ class Stage:
         """Link of the mean outcome."""
         family, mean = self.setting.family, np.asarray(np.average(self.rows.y, weights=self.rows.weight))
         if not family.mean.contains(mean):
-            raise ValueError(
+            raise (ValueError if self._like is None else ConvergenceError)(
                 f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
                 "are all outcomes zero, or all one?"
             )
@@ -88,7 +89,8 @@ class Stage:
         """The unaware price on all rows."""
         if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
             return self._like.unaware
-        like = None if self._like is None else self._like.unaware.prices
+        fewer = self._like is not None and len(self.rows) <= len(self._like.rows)
+        like = self._like.unaware.prices if self._like is not None and fewer else None
         ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         start = np.full((len(self.rows), 1), self.center)
         return UnawarePrice(self.center, self.train(self.rows, ones, start, like))

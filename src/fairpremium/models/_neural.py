@@ -29,12 +29,12 @@ class NeuralModel(GroupModel):
     activation : {"relu", "tanh"}
         Of the hidden layers.
     shared : int
-        How many of the first hidden layers all groups share: one helps signed weights and the likelihood, whose groups
-        are told apart slowly, and costs nothing where the groups are known.
+        How many of the first hidden layers all groups share.
     learning_rate : float
         Largest step of Adam; it falls to zero along half a cosine over `max_epochs`.
     batch_size : int or "auto"
-        Rows in a step; "auto" takes a thirty-second of the rows, but 32 at least and 256 at most.
+        Rows in a step; "auto" takes a thirty-second of the rows, but 32 at least and 256 at most (4,096
+        on a GPU).
     max_epochs : int
         Most passes over the rows.
     patience : int
@@ -48,9 +48,10 @@ class NeuralModel(GroupModel):
         where its estimate from a mini-batch is, the net has found rows with negative weights to get wrong, and the
         step is taken backwards. Off by default: the paper has none.
     replicates : int
-        Bootstrap fits behind the intervals.
+        Number of fits behind the intervals, each without one part of the rows.
     device : str
-        "auto" (CUDA if there is one), or a device of torch such as "cpu" or "cuda:1".
+        "auto" (CUDA if there is one and there are 20,000 rows or more; a CPU is faster below), or a device of torch
+        such as "cpu" or "cuda:1".
 
     Notes
     -----
@@ -75,7 +76,7 @@ class NeuralModel(GroupModel):
         self,
         hidden: tuple[int, ...] = (64, 64),
         activation: str = "relu",
-        shared: int = 1,
+        shared: int = 0,
         learning_rate: float = 0.02,
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,

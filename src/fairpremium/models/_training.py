@@ -22,7 +22,9 @@ Array = npt.NDArray[np.float64]
 Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height
-_AUTO_BATCH = (32, 256, 32)  # rows in a mini-batch, at least and at most, and mini-batches in an epoch
+_AUTO_BATCH = (32, 32)  # rows in a mini-batch at least, and mini-batches in an epoch
+_MOST = {"cpu": 256, "cuda": 4096}  # rows in a mini-batch at most: what a cache holds, what keeps a GPU busy
+_GPU_ROWS = 20_000  # rows from which a GPU is faster than the CPU
 _CLIP = 1.0  # longest gradient of a group
 
 
@@ -98,11 +100,11 @@ class Schedule:
     nonnegative: bool
     device: str
 
-    def steps(self, rows: int) -> int:
+    def steps(self, rows: int, device: str = "cpu") -> int:
         """Compute the number of mini-batches of equal size in an epoch."""
         if isinstance(self.batch_size, str):
-            least, most, steps = _AUTO_BATCH
-            return math.ceil(rows / min(max(rows / steps, least), most))
+            least, steps = _AUTO_BATCH
+            return math.ceil(rows / min(max(rows / steps, least), _MOST.get(device, _MOST["cuda"])))
         return math.ceil(rows / self.batch_size)
 
     def rate(self, step: int, steps: int) -> float:
@@ -238,13 +240,13 @@ class _Training:
         start: Start,
     ):
         torch = self.torch = import_torch()
-        self.device = _device(torch, schedule.device)
+        self.device = _device(torch, schedule.device, len(train[1]))
         self.block = 2048 if self.device.type == "cpu" else 262_144  # rows priced at a time: what a cache holds
         X, self.y = train
         self.units, self.schedule, self.objective, self.start = units, schedule, objective, start
         self.network = _Network(nets, torch, self.device)
         self.loss = torch_loss(units.family)
-        self.steps = schedule.steps(len(self.y))
+        self.steps = schedule.steps(len(self.y), self.device.type)
         self.adam = _Adam(self.network.values, schedule, self.steps, torch)
         unit_y = units.outcome(self.y)
         self.Z, self.held_Z = self._tensor(nets.standardise(X)), None
@@ -297,10 +299,10 @@ class _Training:
         return all(bool((eta >= low).all() and (eta <= high).all()) for eta in every)
 
 
-def _device(torch: Any, name: str) -> Any:
+def _device(torch: Any, name: str, rows: int) -> Any:
     """Find a device by name, and try it."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if rows >= _GPU_ROWS and torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

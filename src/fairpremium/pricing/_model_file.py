@@ -141,6 +141,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     pricer.n_features_in_ = len(design.columns)
     if design.named:
         pricer.feature_names_in_ = np.asarray(design.names, dtype=object)
+    pricer.has_intervals_ = prices.has_intervals
     pricer._prices = prices
     return pricer
 

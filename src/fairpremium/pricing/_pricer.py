@@ -116,6 +116,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     history_ : list or None
         Learning curve of a neural model.
+    has_intervals_ : bool
+        Whether `predict_interval` works.
     n_rows_, n_missing_reports_ : int
 
     Examples
@@ -297,6 +299,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.history_ = learned.history
         self.n_rows_ = len(rows)
         self.n_missing_reports_ = learned.n_missing
+        self.has_intervals_ = learned.prices.has_intervals
         self._prices = learned.prices
 
     def predict(self, X: Any) -> Array:

@@ -53,7 +53,10 @@ class Prices(ABC):
 
     def _need_intervals(self) -> None:
         if not self.has_intervals:
-            raise ValueError("The model was fitted with intervals=False; fit it again with intervals=True.")
+            raise ValueError(
+                "The model has no intervals: it was fitted with intervals=False, or a warning at the fit said why they "
+                "could not be had. Fit it again with intervals=True."
+            )
 
     def _mean(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
