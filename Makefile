@@ -17,7 +17,7 @@ EXTRAS_docs := docs
 EXTRAS_bench := bench
 
 # What tests need from the system, as program=package of Debian.
-PROGRAMS := chromium=chromium
+PROGRAMS := chromium=chromium java=openjdk-17-jre-headless
 
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1

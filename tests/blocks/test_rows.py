@@ -68,7 +68,7 @@ def test_the_result_is_bit_equal_for_any_number_of_threads(n: int, monkeypatch: 
 
     results = []
     for workers in (1, 2, 5):
-        monkeypatch.setattr(_rows, "_workers", lambda workers=workers: workers)
+        monkeypatch.setattr(_rows, "count_workers", lambda workers=workers: workers)
         results.append(rows.fold(products))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):

@@ -10,7 +10,7 @@ import pytest
 from fairpremium.blocks import Rows
 from fairpremium.corrections import GroupFit, Noise, fit_correction, pad_missing, sandwich
 from fairpremium.corrections._candidates import PosteriorCandidate, Task, start_fit
-from fairpremium.corrections._posterior import classifier_likelihood, posterior_weights
+from fairpremium.corrections._posterior import PosteriorWeights, classifier_likelihood
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, natural_spline
 from fairpremium.families import Family, Gamma, Normal, Poisson
 from fairpremium.models import LinearModel, LinearProblem, prepare
@@ -70,7 +70,7 @@ def test_weights_are_probabilities_and_zero_without_a_report(
     problem, _ = prepared(rows, T, Poisson())
     latent = classifier_likelihood(problem, T, spline=spline, ridge=1.0)
     at = fit_propensity(latent, np.full(K, 1 / K))
-    r = problem.rows.map(posterior_weights(latent, at))
+    r = problem.rows.map(PosteriorWeights(latent, at))
     assert r.shape == (1500, K)
     assert r.min() >= 0
     assert r.max() <= 1
@@ -93,7 +93,7 @@ def test_prices_are_weighted_fits(randomized_response: Callable, report: Callabl
     problem, noise = prepared(rows, T, Normal())
     start = start_fit(problem, noise, 0.0, np.random.default_rng(0))
     claim = PosteriorCandidate(spline=False, ridge=0.1).claim(Task(problem, start, noise), {})
-    r = rows_weights = problem.rows.map(posterior_weights(claim.latent, claim.parameters))
+    r = rows_weights = problem.rows.map(PosteriorWeights(claim.latent, claim.parameters))
     Z = np.column_stack([np.ones(800), rows.X])
     for k in range(2):
         a = r[:, k] * rows.weight

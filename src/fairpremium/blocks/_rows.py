@@ -13,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from fairpremium.blocks._parts import Parts
+
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer[Any]]
 Sums = tuple[Array, ...]
+RowFunction = Callable[["Block"], Array]
 
 _TASK_ROWS = 65_536  # rows that one thread sums before the partial sums are put in order
 
@@ -98,7 +101,7 @@ class Rows:
     def draw_parts(self, n_parts: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         """Divide the rows at random into parts of equal size, all rows of a person into the same."""
         if self.cluster is None:
-            return rng.permutation(np.arange(len(self), dtype=np.uint32) % n_parts).astype(np.uint8)
+            return Parts.draw(len(self), n_parts, rng).of(0, len(self))
         persons, code = np.unique(self.cluster, return_inverse=True)
         return rng.permutation(np.arange(len(persons)) % n_parts).astype(np.uint8)[code]
 
@@ -106,14 +109,36 @@ class Rows:
         """Return the same rows with other cross-validation parts."""
         return replace(self, part=part)
 
-    def with_shares(self, share: Array) -> Rows:
-        """Return the same rows with a weight for each group."""
-        return replace(self, share=share)
+    def with_shares(self, function: RowFunction) -> Rows:
+        """Return the same rows with a weight for each group, a function of the row."""
+        return replace(self, share=replace(self, share=None).map(function))
+
+    def spaced(self, size: int) -> Rows:
+        """Return evenly spaced rows, at least `size` of them (all, if there are fewer), without a copy."""
+        step = slice(None, None, max(1, len(self) // size))
+        return Rows(
+            self.X[step],
+            self.y[step],
+            None if self.weight is None else self.weight[step],
+            self.report[step],
+            None if self.part is None else self.part[step],
+            None if self.share is None else self.share[step],
+            None if self.cluster is None else self.cluster[step],
+        )
+
+    def glance(self, size: int) -> Rows:
+        """Return some rows from all over the portfolio, cheaply: enough to know the scale of the columns."""
+        return self.spaced(size)
+
+    def reported(self, missing: int) -> Rows:
+        """Return the rows whose report is not the code of a missing one."""
+        absent = self.report == missing
+        return self.take(~absent) if absent.any() else self
 
     def map(self, function: Callable[[Block], Array], *, block_rows: int = 8192) -> Array:
         """Compute a function of each row: the blocks' results one below the other."""
         starts = range(0, len(self), block_rows)
-        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
+        with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count_workers()) as pool:
             parts = pool.map(lambda start: function(self.block(start, min(start + block_rows, len(self)))), starts)
             return np.concatenate(list(parts))
 
@@ -140,34 +165,45 @@ class Rows:
         n = len(self)
 
         def task(first: int) -> Sums:
-            last = min(first + _TASK_ROWS, n)
-            total: Sums | None = None
-            for start in range(first, last, block_rows):
-                sums = function(self.block(start, min(start + block_rows, last)))
-                total = sums if total is None else _add(total, sums)
-            assert total is not None
-            return total
+            return self.fold_here(function, first, min(first + _TASK_ROWS, n), block_rows)
 
         starts = range(0, n, _TASK_ROWS)
-        with _blas().limit(limits=1, user_api="blas"):  # our threads share the cores; BLAS adds none
+        with blas().limit(limits=1, user_api="blas"):  # our threads share the cores; BLAS adds none
             if len(starts) == 1:
                 return task(0)
-            with ThreadPoolExecutor(_workers()) as pool:
+            with ThreadPoolExecutor(count_workers()) as pool:
                 partial_sums = pool.map(task, starts)
                 total = next(partial_sums)
                 for sums in partial_sums:
-                    total = _add(total, sums)
+                    total = add(total, sums)
                 return total
 
+    def fold_here(self, function: Callable[[Block], Sums], start: int, stop: int, block_rows: int) -> Sums:
+        """Sum a function over the rows start to stop in this thread."""
+        total: Sums | None = None
+        for first in range(start, stop, block_rows):
+            sums = function(self.block(first, min(first + block_rows, stop)))
+            total = sums if total is None else add(total, sums)
+        assert total is not None
+        return total
 
-def _add(a: Sums, b: Sums) -> Sums:
+
+def add(a: Sums, b: Sums) -> Sums:
+    """Add two results of a fold."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _workers() -> int:
+def count_workers() -> int:
+    """Return how many threads or processes to use: FAIRPREMIUM_WORKERS, or the processors this process may use."""
+    given = os.environ.get("FAIRPREMIUM_WORKERS", "")
+    if given:
+        if not given.isdecimal() or int(given) < 1:
+            raise ValueError(f"Got FAIRPREMIUM_WORKERS={given!r}, but expected an integer >= 1.")
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def blas() -> ThreadpoolController:
+    """Return the handle of the linear algebra library's threads."""
     return ThreadpoolController()

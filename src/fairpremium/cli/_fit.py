@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from fairpremium.cli._arguments import (
 )
 from fairpremium.cli._channels import channel_text, describe_channel, load_channel
 from fairpremium.cli._files import check_output
+from fairpremium.cli._large import LargeData, is_large, large_data
 from fairpremium.cli._noise import Noise, NoiseOptions, make_estimator
 from fairpremium.cli._options import split_list, split_weights
 from fairpremium.cli._output import JsonOption, print_facts, progress, shares_text, show
@@ -43,7 +45,9 @@ _MODEL = "Model"
 
 
 def fit(
-    portfolio: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
+    portfolio: Annotated[
+        Path, typer.Argument(help="CSV or Parquet file, or a folder of Parquet files, one row per policy.")
+    ],
     outcome: OutcomeOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, .json.")],
     sensitive: SensitiveOption = "report",
@@ -112,7 +116,8 @@ def fit(
     """Learn discrimination-free prices from losses, features and noisy reports.
 
     Say how the reports were drawn with one of --keep, --epsilon, --channel, --noise or --true-attribute;
-    reports that privatize wrote say it themselves.
+    reports that privatize wrote say it themselves. Folders and large Parquet files are read piece by piece, so that
+    they may be larger than memory.
 
     Example: fairpremium fit portfolio.csv --outcome y --sensitive report --keep 0.8 --family normal
     -o model.json
@@ -135,14 +140,23 @@ def fit(
         unseen_levels=unseen_levels,  # type: ignore[arg-type]
         random_state=random_state,
     )
-    with progress("Reading"):
-        data = load_data(portfolio, Roles(outcome, sensitive, weight, key), split_list(features, "--features"), reports)
-        given = None if channel is None else load_channel(channel)
-        pricer.channel, reported, source = resolve_channel(
-            data, labels, (keep, epsilon), given, true_attribute, estimator
-        )
-    with progress("Fitting"):
-        pricer.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
+    roles, chosen = Roles(outcome, sensitive, weight, key), split_list(features, "--features")
+    with ExitStack() as stack:
+        with progress("Reading"):
+            data = (
+                stack.enter_context(large_data(portfolio, roles, chosen, reports, output))
+                if is_large(portfolio)
+                else load_data(portfolio, roles, chosen, reports)
+            )
+            given = None if channel is None else load_channel(channel)
+            pricer.channel, reported, source = resolve_channel(
+                data, labels, (keep, epsilon), given, true_attribute, estimator
+            )
+        with progress("Fitting"):
+            if isinstance(data, LargeData):
+                data.fit(pricer)
+            else:
+                pricer.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
     pricer.save(output)
     show(_summary(pricer, data, source, str(output)), as_json, _render)
 

@@ -9,6 +9,7 @@ import pandas as pd
 import typer
 
 from fairpremium.cli._files import check_output, read_table, require_columns, write_table
+from fairpremium.cli._large import is_large
 from fairpremium.cli._output import JsonOption, print_facts, progress, show
 from fairpremium.pricing import DiscriminationFreePricer
 
@@ -17,7 +18,7 @@ _DEFAULT_LEVEL = 0.95
 
 def price(
     model: Annotated[Path, typer.Argument(help="Model file that fit wrote.")],
-    new: Annotated[Path, typer.Argument(help="CSV or Parquet file with the features, one row per policy.")],
+    new: Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder, with the features.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")],
     level: Annotated[float | None, typer.Option(help="Confidence level of low and high; 0.95.")] = None,
     key: Annotated[str | None, typer.Option(help="Column to put in front, such as policy.")] = None,
@@ -29,13 +30,17 @@ def price(
     """Compute premiums with confidence limits, in the order of the rows.
 
     The output has the columns premium, low and high; only premium if the model was fitted with
-    --no-intervals. The sensitive attribute is not needed and not read.
+    --no-intervals. The sensitive attribute is not needed and not read. Folders and large Parquet files are
+    read piece by piece; the output is then a Parquet file, or a folder of them if its name has no suffix.
 
     Example: fairpremium price model.json new.csv -o premiums.csv
     """
-    check_output(output, inputs=[model, new])
     if not model.is_file():
         raise ValueError(f"There is no file {model}.")
+    if is_large(new):
+        show(_price_large(model, new, output, level, key, every), as_json, _render)
+        return
+    check_output(output, inputs=[model, new])
     pricer = DiscriminationFreePricer.load(model)
     with progress("Pricing"):
         frame = _read(pricer, new, key)
@@ -53,6 +58,32 @@ def price(
         "output": str(output),
     }
     show(result, as_json, _render)
+
+
+def _price_large(
+    model: Path, new: Path, output: Path, level: float | None, key: str | None, every: bool
+) -> dict[str, Any]:
+    """Price without ever holding the table."""
+    if every:
+        raise ValueError(f"--all needs a table that is read at once, but {new} is read piece by piece. Leave it out.")
+    if output.suffix.lower() not in ("", ".parquet"):
+        raise ValueError(
+            f"{new} is read piece by piece, so the output is a .parquet file or a folder. Got {str(output)!r}."
+        )
+    pricer = DiscriminationFreePricer.load(model)
+    if level is None and pricer.intervals:
+        level = _DEFAULT_LEVEL
+    columns = [] if key is None else [key]
+    with progress("Pricing"):
+        priced = pricer.predict_to(new, output, columns=columns, level=level)
+    return {
+        "rows": priced.rows,
+        "model": str(model),
+        "level": level,
+        "premium": {"mean": priced.mean, "min": priced.smallest, "max": priced.largest},
+        "columns": [*columns, "premium", *(["low", "high"] if level is not None else [])],
+        "output": str(output),
+    }
 
 
 def _render(result: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.blocks import Rows
 from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
     Candidate,
@@ -188,9 +189,9 @@ def robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rn
 def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
     """Restrict a large portfolio to the rows that the referees look at."""
     n = len(problem.rows)
-    if n <= JUDGE_ROWS:
+    if n <= JUDGE_ROWS and isinstance(problem.rows, Rows):
         return problem
-    index = np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
+    index = np.arange(n) if n <= JUDGE_ROWS else np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
     return problem.on(replace(problem.rows.take(index), part=None))
 
 
@@ -231,7 +232,9 @@ class _Board:
                 continue
             if claim is not None:
                 self.claims[candidate.name] = claim
-        rows = replace(reported_rows(problem, len(noise.matrix)), part=None, share=None)
+        found = reported_rows(problem, len(noise.matrix))
+        assert isinstance(found, Rows)
+        rows = replace(found, part=None, share=None)
         self.part = rows.draw_parts(PARTS, rng)
         self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self.rows = rows

@@ -9,18 +9,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block
+from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
-from fairpremium.corrections._fit import GroupFit, RowFunction
+from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import fit_mixture, likelihood_fit, mixture_likelihood, naive_start
-from fairpremium.corrections._pooling import choose_strength, judge_strengths
+from fairpremium.corrections._pooling import MAX_ROWS, choose_strength, judge_strengths
 from fairpremium.corrections._posterior import (
+    PosteriorWeights,
     classifier_likelihood,
     posterior_fit,
     posterior_prices,
-    posterior_weights,
 )
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, reported_rows
 from fairpremium.corrections._referee import corrected_risk
@@ -49,7 +49,7 @@ class Claim:
 
     def weights(self, block: Block) -> Array:
         """Compute P(D = k given x, y, s), zero for rows that did not report: shape (rows, K)."""
-        return posterior_weights(self.latent, self.parameters)(block)
+        return PosteriorWeights(self.latent, self.parameters)(block)
 
     def report_log_loss(self, block: Block) -> Array:
         """Compute -log P(s given x, y)."""
@@ -119,14 +119,17 @@ class ScoreCandidate(Candidate):
     def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with influences; without a strength, none or the inverse correction's, by the corrected risk."""
         if pooling is None:
-            pooling = self._choose(task)
+            pooling = self._choose(task, rng)
         return self._fit(task, pooling)
 
-    def _choose(self, task: Task) -> float:
+    def _choose(self, task: Task, rng: np.random.Generator) -> float:
         problem, start, noise = task
-        part = problem.rows.part
-        if part is None or start.strength == 0:
+        if problem.rows.part is None or start.strength == 0:
             return 0.0
+        problem = problem.sample(MAX_ROWS, rng, by_row=True)
+        assert isinstance(problem.rows, Rows)
+        part = problem.rows.part
+        assert part is not None
         risk = {0.0: 0.0, start.strength: 0.0}
         for f in range(int(part.max()) + 1):
             held = problem.rows.take(part == f)
@@ -180,8 +183,8 @@ class LikelihoodCandidate(Candidate):
         assert claim is not None
         judged = []
         if pooling is None:
-            shares = problem.rows.map(posterior_weights(claim.latent, claim.parameters))
-            judged = judge_strengths(problem, noise.table, noise.groups, rng, shares)
+            weights = PosteriorWeights(claim.latent, claim.parameters)
+            judged = judge_strengths(problem, noise.table, noise.groups, rng, weights)
             pooling = choose_strength(judged)
         pooled = self._pooled(problem, noise, pooling, claim)
         fit = likelihood_fit(problem, pooled.latent, pooled.parameters, noise.table, pooling)
@@ -206,8 +209,8 @@ class _WeightedCandidate(Candidate):
         """Fit coefficients."""
         problem, _, noise = task
         assert claim is not None
-        shares = problem.rows.map(posterior_weights(claim.latent, claim.parameters))
-        return posterior_prices(problem, shares, noise.table, noise.groups, strength).B
+        weights = PosteriorWeights(claim.latent, claim.parameters)
+        return posterior_prices(problem, weights, noise.table, noise.groups, strength).B
 
     def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
         """Fit with influences."""
@@ -260,7 +263,7 @@ class TiltedCandidate(_WeightedCandidate):
     def relearn(self, claim: Claim, problem: LinearProblem, claims: dict[str, Claim]) -> Claim:
         """Tilt the likelihood of the same rows."""
         rows = reported_rows(problem, len(claim.latent.T) - 1)
-        latent = replace(claim.latent, rows=rows, offset=_log_odds(claims[self.base]))
+        latent = replace(claim.latent, rows=rows, offset=_LogOdds(claims[self.base]))
         return Claim(latent, latent.maximise(claim.parameters))
 
 
@@ -286,21 +289,23 @@ class ClassifierCandidate(Candidate):
 
     def prices(self, task: Task, strength: float, claim: Any) -> Array:
         """Fit coefficients."""
-        shares = task.problem.rows.map(claim.weights)
-        return posterior_prices(task.problem, shares, task.noise.table, task.noise.groups, strength).B
+        return posterior_prices(task.problem, claim.weights, task.noise.table, task.noise.groups, strength).B
 
     def fit(self, task: Task, pooling: float | None, claim: Any, rng: np.random.Generator) -> GroupFit:
         """Fit with influences."""
         return classifier_fit(task.problem, claim, task.noise.table, task.noise.groups, pooling, rng)
 
 
-def _log_odds(claim: Claim) -> RowFunction:
-    def log_odds(block: Block) -> Array:
-        log_q, _, log_p = claim.latent.log_terms(block, claim.parameters)
+@dataclass(frozen=True)
+class _LogOdds:
+    """Log-odds of the groups against the first one under a claim."""
+
+    claim: Claim
+
+    def __call__(self, block: Block) -> Array:
+        log_q, _, log_p = self.claim.latent.log_terms(block, self.claim.parameters)
         joint = log_q + log_p
         return np.asarray(np.clip(joint[:, 1:] - joint[:, :1], -50, 50))
-
-    return log_odds
 
 
 def start_fit(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence, RowFunction, report_shares
+from fairpremium.blocks import Block, RowFunction, Rows
+from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.corrections._posterior import posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
@@ -76,6 +76,7 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
         T.
     """
     rows = reported_rows(problem, len(matrix))
+    assert isinstance(rows, Rows)  # a stream is refused before it comes here
     T = with_missing_row(matrix)
     residual = OutcomeFeatures.learn(problem, rows, spline=False, products=False)
 
@@ -108,21 +109,13 @@ def classifier_fit(
     rng: np.random.Generator,
 ) -> GroupFit:
     """Fit all groups with a classifier's posterior weights; see `posterior_fit` for the parameters."""
-    shares_of_rows = problem.rows.map(fitted.weights)
     judged: list[Judged] = []
     if pooling is None:
-        judged = judge_strengths(problem, table, groups, rng, shares_of_rows)
+        judged = judge_strengths(problem, table, groups, rng, fitted.weights)
         pooling = choose_strength(judged)
-    minimum = posterior_prices(problem, shares_of_rows, table, groups, pooling)
+    minimum = posterior_prices(problem, fitted.weights, table, groups, pooling)
     B, K = minimum.B, len(table)
-    row_table = np.ascontiguousarray(table.T)
     shares, share_scores = report_shares(problem, table)
-
-    def scores(block: Block) -> Array:
-        Z = problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = problem.family.loss_terms(block.y[:, None], Z @ B)
-        w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
-        return np.asarray((-(row_table[block.report] * w * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
-
+    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, B.size)))
     return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged)

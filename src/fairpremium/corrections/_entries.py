@@ -98,7 +98,9 @@ class PosteriorEntry(Entry):
     def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
         """Fit with the classifier's weights."""
         chosen = stage.linear("posterior")
-        weights = stage.problem.rows.map(chosen.claim.weights)
+        rows = stage.problem.rows
+        assert isinstance(rows, Rows)
+        weights = rows.map(chosen.claim.weights)
         loss = lambda rows, _: np.asarray(chosen.claim.report_log_loss(one_block(rows)))  # noqa: E731
         return _fit_weighted(stage, "posterior", chosen.fit, weights, loss, like)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block
+from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._pooling import Judged
 from fairpremium.corrections._shares import estimate_shares, share_coefficients
 from fairpremium.models._linear import LinearProblem
+from fairpremium.models._moments import Coordinates
 
 Array = npt.NDArray[np.float64]
-RowFunction = Callable[[Block], Array]
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,36 @@ def report_shares(problem: LinearProblem, table: Array) -> tuple[Array, RowFunct
     gamma = share_coefficients(moments, table)  # (q, K)
     reported_gram = moments.by_report[:-1, :q, :q].sum(axis=0)
     c = np.linalg.lstsq(reported_gram, moments.gram[0], rcond=None)[0]
-    missing = table.shape[1] - 1
-    row_table = np.ascontiguousarray(table.T)
+    return shares, _ShareScores(moments.coordinates, gamma, c, shares, np.ascontiguousarray(table.T))
 
-    def share_scores(block: Block) -> Array:
-        Z = moments.coordinates.matrix(block.X)
-        propensity = Z @ gamma
-        factor = np.where(block.report == missing, 0.0, Z @ c)
-        return np.asarray(propensity - shares + factor[:, None] * (row_table[block.report] - propensity))
 
-    return shares, share_scores
+@dataclass(frozen=True)
+class _ShareScores:
+    coordinates: Coordinates
+    gamma: Array
+    c: Array
+    shares: Array
+    row_table: Array  # (codes, K)
+
+    def __call__(self, block: Block) -> Array:
+        Z = self.coordinates.matrix(block.X)
+        propensity = Z @ self.gamma
+        factor = np.where(block.report == len(self.row_table) - 1, 0.0, Z @ self.c)
+        return np.asarray(propensity - self.shares + factor[:, None] * (self.row_table[block.report] - propensity))
+
+
+@dataclass(frozen=True)
+class TableScores:
+    """Estimating functions -table[k, s] w loss'(y, z'b_k) z of fits whose row weights a table gives."""
+
+    problem: LinearProblem
+    B: Array  # (q, K)
+    row_table: Array  # (codes, K)
+
+    def __call__(self, block: Block) -> Array:
+        """Compute them for the rows of a block: shape (rows, K q)."""
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
+        weight = self.row_table[block.report]
+        weight = weight if block.weight is None else weight * block.weight[:, None]
+        return np.asarray((-(weight * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence, report_shares
+from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.models._linear import LinearProblem
 
@@ -54,13 +53,6 @@ def fit_inverse(
     minimum = problem.solve(table, pooling, groups)
     B, q, K = minimum.B, problem.moments.q, len(table)
     shares, share_scores = report_shares(problem, table)
-    row_table = np.ascontiguousarray(table.T)
-
-    def scores(block: Block) -> Array:
-        Z = problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = problem.family.loss_terms(block.y[:, None], Z @ B)
-        weight = row_table[block.report] if block.weight is None else row_table[block.report] * block.weight[:, None]
-        return np.asarray((-(weight * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), K * q))
-
+    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, K * q)))
     return GroupFit(problem, "inverse", table, B, shares, pooling, influence, judged)

@@ -12,21 +12,21 @@ the complete data takes its place (in whole: the EM gradient algorithm of Lange,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law
 from fairpremium.families._law import LawTerms
 from fairpremium.models._newton import Penalty
 
 Array = npt.NDArray[np.float64]
-Features = Callable[[Block], Array]
+Features = RowFunction
 
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
 _DISPERSION_ROWS = 5.0  # weight of the prior that keeps a group's dispersion near the start, in rows
@@ -47,7 +47,7 @@ class Latent:
 
     Parameters
     ----------
-    rows : Rows
+    rows : Rows or Stream
         Rows that reported.
     T : array of shape (codes, K)
         P(report given group), one row per report code.
@@ -72,7 +72,7 @@ class Latent:
         From a block to known log-odds of the groups against the first, shape (rows, K - 1), added to u'gamma.
     """
 
-    rows: Rows
+    rows: Rows | Stream
     T: Array
     features: Features
     n_features: int
@@ -96,7 +96,7 @@ class Latent:
             return 0
         return 1 if self.common_dispersion else self.n_groups
 
-    def on(self, rows: Rows) -> Latent:
+    def on(self, rows: Rows | Stream) -> Latent:
         """Return the same likelihood of other rows."""
         return replace(self, rows=rows)
 
@@ -168,26 +168,23 @@ class Latent:
 
         The observed information is the complete one minus the missing one (Louis, 1982).
         """
-        size = len(self.pack(at))
-
-        def sums(block: Block) -> tuple[Array, ...]:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
-                row = self._row_terms(block, at)
-                complete, missing = self._information(row)
-                return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
-
-        value, gradient, complete, missing = self.rows.fold(sums, block_rows=2048)
-        p_value, p_gradient, p_hessian = self._penalty(at, size)
+        value, gradient, complete, missing = self.rows.fold(partial(self._expansion, at=at), block_rows=2048)
+        p_value, p_gradient, p_hessian = self._penalty(at, len(self.pack(at)))
         return float(value) - p_value, gradient - p_gradient, complete + p_hessian, missing
+
+    def _expansion(self, block: Block, at: Parameters) -> tuple[Array, ...]:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
+            row = self._row_terms(block, at)
+            complete, missing = self._information(row)
+            return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
 
     def value(self, at: Parameters) -> float:
         """Compute the penalised log-likelihood."""
+        total = float(self.rows.fold(partial(self._log_likelihood, at=at), block_rows=8192)[0])
+        return total - self._penalty(at, len(self.pack(at)))[0]
 
-        def sums(block: Block) -> tuple[Array, ...]:
-            return (np.array(log_sum_exp(np.add.reduce(self.log_terms(block, at))).sum()),)
-
-        size = len(self.pack(at))
-        return float(self.rows.fold(sums, block_rows=8192)[0]) - self._penalty(at, size)[0]
+    def _log_likelihood(self, block: Block, at: Parameters) -> tuple[Array, ...]:
+        return (np.array(log_sum_exp(np.add.reduce(self.log_terms(block, at))).sum()),)
 
     def scores(self, block: Block, at: Parameters) -> Array:
         """Compute each row's gradient of its log-likelihood: shape (rows, parameters)."""

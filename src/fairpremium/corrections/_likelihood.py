@@ -8,13 +8,14 @@ hold and can be worse than no correction when they do not; the referees decide.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
@@ -87,8 +88,7 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
     propensity = fit_propensity(replace(latent, law=None, predictors=None, penalty=None), shares)
     work = latent
     if len(latent.rows) > 4 * SAMPLE_ROWS:
-        step = len(latent.rows) // SAMPLE_ROWS
-        work = latent.on(latent.rows.take(np.arange(0, len(latent.rows), step)))
+        work = latent.on(latent.rows.spaced(SAMPLE_ROWS))
     best: tuple[float, Parameters] | None = None
     for B in starts:
         try:
@@ -113,19 +113,26 @@ def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table
     K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight
-    no_report = len(latent.T) - 1
-    totals, gradient = problem.rows.fold(lambda block: latent.share_sums(block, at), block_rows=2048)
+    totals, gradient = problem.rows.fold(partial(latent.share_sums, at=at), block_rows=2048)
     shares = totals / W
-
-    def scores(block: Block) -> Array:
-        return np.asarray(latent.scores(block, at) * (block.report != no_report)[:, None])
-
-    def share_scores(block: Block) -> Array:
-        return latent.responsibilities(block, at) - shares
-
-    share_gradient = gradient / W
-    influence = Influence(scores, complete - missing, (K - 1) * latent.n_features, share_scores, share_gradient)
+    rows = _RowInfluence(latent, at, shares)
+    first = (K - 1) * latent.n_features
+    influence = Influence(rows.scores, complete - missing, first, rows.share_scores, gradient / W)
     return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence)
+
+
+@dataclass(frozen=True)
+class _RowInfluence:
+    latent: Latent
+    at: Parameters
+    shares: Array
+
+    def scores(self, block: Block) -> Array:
+        reported = block.report != len(self.latent.T) - 1
+        return np.asarray(self.latent.scores(block, self.at) * reported[:, None])
+
+    def share_scores(self, block: Block) -> Array:
+        return self.latent.responsibilities(block, self.at) - self.shares
 
 
 def naive_start(problem: LinearProblem, matrix: Array, groups: tuple[object, ...]) -> Array | None:
@@ -139,8 +146,8 @@ def naive_start(problem: LinearProblem, matrix: Array, groups: tuple[object, ...
         return None
 
 
-def _start_dispersion(problem: LinearProblem, rows: Rows, law: Law) -> float:
-    step = max(1, len(rows) // SAMPLE_ROWS)
-    eta = problem.moments.coordinates.matrix(rows.X[::step]) @ problem.unaware
-    w = np.ones(len(eta)) if rows.weight is None else rows.weight[::step]
-    return law.start(rows.y[::step], w, problem.family.link.mean_of(eta[:, 0]))
+def _start_dispersion(problem: LinearProblem, rows: Rows | Stream, law: Law) -> float:
+    some = rows.spaced(SAMPLE_ROWS)
+    eta = problem.moments.coordinates.matrix(some.X) @ problem.unaware
+    w = np.ones(len(eta)) if some.weight is None else some.weight
+    return law.start(some.y, w, problem.family.link.mean_of(eta[:, 0]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.blocks import RowFunction, Rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import minimise, newton_point
@@ -49,7 +50,7 @@ def judge_strengths(
     table: Array,
     groups: tuple[object, ...],
     rng: np.random.Generator,
-    shares: Array | None = None,
+    shares: RowFunction | None = None,
 ) -> list[Judged]:
     """Cross-validate the corrected risk over pooling strengths.
 
@@ -63,9 +64,9 @@ def judge_strengths(
         Labels.
     rng : Generator
         Draws the sample of rows when there are too many.
-    shares : array of shape (n, K), optional
-        Row weights P(D = k given x, y, s) for fits and judge in place of the table's: unbiased if they are right, and
-        far less noisy.
+    shares : callable, optional
+        From a block to row weights P(D = k given x, y, s), for fits and judge in place of the table's: unbiased if
+        they are right, and far less noisy.
 
     Notes
     -----
@@ -75,10 +76,13 @@ def judge_strengths(
     risks are always exact. Strengths are counted in rows, so that a choice made on a sample of a large
     portfolio holds for the whole.
     """
-    sample = replace(problem, rows=replace(problem.rows, share=shares)).sample(MAX_ROWS, rng)
-    risk = (
-        sample.risk(table, parts=True) if shares is None else GlmRisk(sample.rows, sample.moments, table, sample.family)
-    )
+    if shares is None:
+        sample = problem.sample(MAX_ROWS, rng)
+        risk = sample.risk(table, parts=True)
+    else:
+        sample = problem.sample(MAX_ROWS, rng, by_row=True)
+        sample = replace(sample, rows=sample.rows.with_shares(shares))
+        risk = GlmRisk(sample.rows, sample.moments, table, sample.family)
     n_parts = len(sample.moments.second)
     grid = strengths(problem.moments.total_weight)
     volume = _reported_volume(sample, table, n_parts)
@@ -106,6 +110,8 @@ def judge_strengths(
 
 def _reported_volume(problem: LinearProblem, table: Array, n_parts: int) -> Array:
     rows = problem.rows
+    if not isinstance(rows, Rows):
+        return np.asarray(problem.moments.weights[:, :-1].sum(axis=1))
     assert rows.part is not None
     reported = rows.report < table.shape[1] - 1
     weight = reported.astype(float) if rows.weight is None else np.where(reported, rows.weight, 0.0)

@@ -8,13 +8,13 @@ classifier is trained through the channel by the log-loss of the reports, which 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence, RowFunction
+from fairpremium.blocks import Block, RowFunction
+from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
@@ -32,21 +32,24 @@ def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool
     return Latent(rows, with_missing_row(matrix), features, features.n_features, ridge)
 
 
-def posterior_weights(latent: Latent, at: Parameters) -> RowFunction:
-    """Return the function from a block to P(D = k given x, y, s), zero for rows that did not report."""
-    no_report = len(latent.T) - 1
+@dataclass(frozen=True)
+class PosteriorWeights:
+    """The function from a block to P(D = k given x, y, s), zero for rows that did not report."""
 
-    def weights(block: Block) -> Array:
-        return np.asarray(latent.responsibilities(block, at) * (block.report != no_report)[:, None])
+    latent: Latent
+    at: Parameters
 
-    return weights
+    def __call__(self, block: Block) -> Array:
+        """Compute the weights: shape (rows, K)."""
+        reported = block.report != len(self.latent.T) - 1
+        return np.asarray(self.latent.responsibilities(block, self.at) * reported[:, None])
 
 
 def posterior_prices(
-    problem: LinearProblem, shares: Array, table: Array, groups: tuple[object, ...], strength: float
+    problem: LinearProblem, weights: RowFunction, table: Array, groups: tuple[object, ...], strength: float
 ) -> Minimum:
-    """Fit all groups with given row weights of shape (n, K) and a pooling strength."""
-    rows = replace(problem.rows, share=shares, part=None)
+    """Fit all groups with row weights and a pooling strength."""
+    rows = problem.rows.with_parts(None).with_shares(weights)
     moments = replace(problem.moments, second=problem.moments.by_report[None])
     return minimise(
         GlmRisk(rows, moments, table, problem.family),
@@ -88,34 +91,58 @@ def posterior_fit(
     weighted fits: leaving them out makes intervals far too short.
     """
     K, q = latent.n_groups, problem.moments.q
-    no_report = len(latent.T) - 1
-    weights = posterior_weights(latent, at)
-    shares_of_rows = problem.rows.map(weights)
+    weights = PosteriorWeights(latent, at)
     judged: list[Judged] = []
     if pooling is None:
-        judged = judge_strengths(problem, table, groups, rng, shares_of_rows)
+        judged = judge_strengths(problem, table, groups, rng, weights)
         pooling = choose_strength(judged)
-    minimum = posterior_prices(problem, shares_of_rows, table, groups, pooling)
-    B = minimum.B
-    coordinates, family = problem.moments.coordinates, problem.family
+    minimum = posterior_prices(problem, weights, table, groups, pooling)
     g = at.gamma.size
     W = problem.moments.total_weight
+    draft = _RowInfluence(problem, weights, minimum.B, np.zeros(K))
+    cross, totals, share_gradient = problem.rows.fold(draft.sums, block_rows=2048)
+    _, _, complete, missing = latent.expand(at)
+    size = g + K * q
+    bread = np.zeros((size, size))
+    bread[:g, :g] = complete - missing
+    bread[g:, :g] = cross.reshape(K * q, g)
+    bread[g:, g:] = minimum.hessian
+    gradient = np.zeros((K, size))
+    gradient[:, :g] = share_gradient.reshape(K, g) / W
+    rows = replace(draft, shares=totals / W)
+    influence = Influence(rows.scores, bread, g, rows.share_scores, gradient)
+    return GroupFit(problem, "posterior", table, minimum.B, rows.shares, pooling, influence, judged)
 
-    def pieces(block: Block) -> tuple[Array, Array, Array]:
+
+@dataclass(frozen=True)
+class _RowInfluence:
+    """The classifier's scores stacked on those of the weighted fits, row by row, and sums for their derivative."""
+
+    problem: LinearProblem
+    weights: PosteriorWeights
+    B: Array
+    shares: Array
+
+    def _pieces(self, block: Block) -> tuple[Array, Array, Array]:
         """Row weights, z, and w loss' at the group prices."""
-        Z = coordinates.matrix(block.X)
-        _, slope, _ = family.loss_terms(block.y[:, None], Z @ B)
-        return weights(block), Z, slope if block.weight is None else slope * block.weight[:, None]
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
+        return self.weights(block), Z, slope if block.weight is None else slope * block.weight[:, None]
 
-    def scores(block: Block) -> Array:
-        r, Z, slope = pieces(block)
-        own = (-(r * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), K * q)
-        return np.concatenate([latent.scores(block, at) * (block.report != no_report)[:, None], own], axis=1)
+    def scores(self, block: Block) -> Array:
+        latent, at = self.weights.latent, self.weights.at
+        r, Z, slope = self._pieces(block)
+        own = (-(r * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), self.B.size)
+        reported = block.report != len(latent.T) - 1
+        return np.concatenate([latent.scores(block, at) * reported[:, None], own], axis=1)
 
-    def sums(block: Block) -> tuple[Array, ...]:
-        r, Z, slope = pieces(block)
-        U = latent.features(block)
-        p = np.exp(latent.log_propensity(block, U, at))
+    def share_scores(self, block: Block) -> Array:
+        return np.asarray(self._propensity(block)[1] - self.shares)
+
+    def sums(self, block: Block) -> tuple[Array, ...]:
+        q, K = self.B.shape
+        r, Z, slope = self._pieces(block)
+        U, p = self._propensity(block)
         w = np.ones(len(U)) if block.weight is None else block.weight
         m = U.shape[1]
         cross = np.empty((K, q, K - 1, m))
@@ -127,19 +154,7 @@ def posterior_fit(
                 share_gradient[k, j - 1] = (w * p[:, k] * ((j == k) - p[:, j])) @ U
         return cross, w @ p, share_gradient
 
-    cross, totals, share_gradient = problem.rows.fold(sums, block_rows=2048)
-    _, _, complete, missing = latent.expand(at)
-    size = g + K * q
-    bread = np.zeros((size, size))
-    bread[:g, :g] = complete - missing
-    bread[g:, :g] = cross.reshape(K * q, g)
-    bread[g:, g:] = minimum.hessian
-    gradient = np.zeros((K, size))
-    gradient[:, :g] = share_gradient.reshape(K, g) / W
-    shares = totals / W
-
-    def share_scores(block: Block) -> Array:
-        return np.asarray(np.exp(latent.log_propensity(block, latent.features(block), at)) - shares)
-
-    influence = Influence(scores, bread, g, share_scores, gradient)
-    return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged)
+    def _propensity(self, block: Block) -> tuple[Array, Array]:
+        latent = self.weights.latent
+        U = latent.features(block)
+        return U, np.exp(latent.log_propensity(block, U, self.weights.at))

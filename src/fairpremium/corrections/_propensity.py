@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import find_redundant
+from fairpremium.models._moments import Coordinates, find_redundant
 
 Array = npt.NDArray[np.float64]
 
@@ -20,11 +19,11 @@ _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D giv
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 
 
-def reported_rows(problem: LinearProblem, n_reports: int) -> Rows:
+def reported_rows(problem: LinearProblem, n_reports: int) -> Rows | Stream:
     """Return the rows that reported."""
-    rows = problem.rows
-    missing = rows.report == n_reports
-    return rows.take(~missing) if missing.any() else rows
+    if isinstance(problem.rows, Stream) and not problem.moments.counts[:, n_reports].any():
+        return problem.rows  # one pass less
+    return problem.rows.reported(n_reports)
 
 
 def with_missing_row(matrix: Array) -> Array:
@@ -32,25 +31,37 @@ def with_missing_row(matrix: Array) -> Array:
     return np.vstack([matrix, np.ones(matrix.shape[1])])
 
 
-def x_features(problem: LinearProblem) -> tuple[Callable[[Block], Array], int]:
-    """Return z, the standardised features, as features of P(D given x)."""
-    coordinates = problem.moments.coordinates
-    return (lambda block: coordinates.matrix(block.X)), problem.moments.q
+@dataclass(frozen=True)
+class Standardised:
+    """The features z of a block, and its volumes if their center and spread are given."""
 
+    coordinates: Coordinates
+    volume: tuple[float, float] | None = None
 
-def volume_features(problem: LinearProblem) -> tuple[Callable[[Block], Array], int]:
-    """Return z and, if rows have volumes, the volume: exposure may depend on the group given x."""
-    features, q = x_features(problem)
-    weight = problem.rows.weight
-    if weight is None or np.ptp(weight) == 0:
-        return features, q
-    center, spread = float(weight.mean()), float(weight.std())
-
-    def with_volume(block: Block) -> Array:
+    def __call__(self, block: Block) -> Array:
+        """Compute them: shape (rows, q) or (rows, q + 1)."""
+        Z = self.coordinates.matrix(block.X)
+        if self.volume is None:
+            return Z
         assert block.weight is not None
-        return np.column_stack([features(block), (block.weight - center) / spread])
+        center, spread = self.volume
+        return np.column_stack([Z, (block.weight - center) / spread])
 
-    return with_volume, q + 1
+
+def x_features(problem: LinearProblem) -> tuple[RowFunction, int]:
+    """Return z, the standardised features, as features of P(D given x)."""
+    return Standardised(problem.moments.coordinates), problem.moments.q
+
+
+def volume_features(problem: LinearProblem) -> tuple[RowFunction, int]:
+    """Return z and, if rows have volumes, the volume: exposure may depend on the group given x."""
+    moments = problem.moments
+    n = float(moments.counts.sum())
+    center = moments.total_weight / n
+    variance = float(moments.squared_weights.sum()) / n - center**2
+    if variance <= 1e-14 * center**2:
+        return x_features(problem)
+    return Standardised(moments.coordinates, (center, float(np.sqrt(variance)))), moments.q + 1
 
 
 @dataclass(frozen=True)
@@ -73,10 +84,12 @@ class OutcomeFeatures:
     knots: Array
 
     @classmethod
-    def learn(cls, problem: LinearProblem, rows: Rows, *, spline: bool, products: bool = True) -> OutcomeFeatures:
+    def learn(
+        cls, problem: LinearProblem, rows: Rows | Stream, *, spline: bool, products: bool = True
+    ) -> OutcomeFeatures:
         """Fix the knots and the scale of each feature on a sample of the rows."""
-        step = max(1, len(rows) // SAMPLE_ROWS)
-        sample = rows.take(np.arange(0, len(rows), step)).block(0, len(rows))
+        some = rows.spaced(SAMPLE_ROWS)
+        sample = some.block(0, len(some))
         draft = cls(problem, spline, products, np.zeros(0), np.ones(0), np.zeros(0))
         residual = draft.residual(sample)[0]
         spread = float(np.std(residual)) or 1.0
@@ -152,7 +165,5 @@ def fit_propensity(latent: Latent, shares: Array, start: Parameters | None = Non
         gamma[:, 0] = np.log(p[1:] / p[0])
         start = Parameters(gamma)
         if len(latent.rows) > 4 * SAMPLE_ROWS:
-            step = len(latent.rows) // SAMPLE_ROWS
-            sample = latent.rows.take(np.arange(0, len(latent.rows), step))
-            start = latent.on(sample).maximise(start, tol=1e-4)
+            start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
     return latent.maximise(start)

@@ -7,14 +7,15 @@ covariance of all of them together is  L (sum_i u_i u_i') L'  for a fixed matrix
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block, Rows
-from fairpremium.corrections._fit import GroupFit
+from fairpremium.blocks import Block, RowFunction, Rows, Stream
+from fairpremium.corrections._fit import GroupFit, Influence
+from fairpremium.families._link import Link
+from fairpremium.models._moments import Coordinates
 
 Array = npt.NDArray[np.float64]
 
@@ -46,18 +47,26 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
     mean_loss : float
         sum_i w_i y_i / sum_i w_i.
     """
-    problem, B = fit.problem, fit.B
-    link, coordinates = problem.family.link, problem.moments.coordinates
-
-    def sums(block: Block) -> tuple[Array, ...]:
-        Z = coordinates.matrix(block.X)
-        eta = Z @ B
-        w = np.ones(len(Z)) if block.weight is None else block.weight
-        return w @ link.mean_of(eta), (Z * w[:, None]).T @ link.slope(eta), w @ block.y
-
+    problem = fit.problem
+    sums = _PriceSums(problem.family.link, problem.moments.coordinates, fit.B)
     H, gradient, loss = problem.rows.fold(sums)
     total = problem.moments.total_weight
     return H / total, gradient.T / total, float(loss / total)
+
+
+@dataclass(frozen=True)
+class _PriceSums:
+    """Sums of w f_k(x), of its derivative, and of w y."""
+
+    link: Link
+    coordinates: Coordinates
+    B: Array
+
+    def __call__(self, block: Block) -> tuple[Array, ...]:
+        Z = self.coordinates.matrix(block.X)
+        eta = Z @ self.B
+        w = np.ones(len(Z)) if block.weight is None else block.weight
+        return w @ self.link.mean_of(eta), (Z * w[:, None]).T @ self.link.slope(eta), w @ block.y
 
 
 def sandwich(fit: GroupFit) -> Statistics:
@@ -80,15 +89,9 @@ def sandwich(fit: GroupFit) -> Statistics:
     problem, influence = fit.problem, fit.influence
     q, K = fit.B.shape
     W = problem.moments.total_weight
-    coordinates, link = problem.moments.coordinates, problem.family.link
+    coordinates = problem.moments.coordinates
     H, dH, mean_loss = portfolio_means(fit)
-
-    def contributions(block: Block) -> Array:
-        w = np.ones(len(block.y)) if block.weight is None else block.weight
-        price = link.mean_of(coordinates.matrix(block.X) @ fit.B) - H
-        means = np.column_stack([influence.share_scores(block), price, block.y - mean_loss]) * (w / W)[:, None]
-        return np.concatenate([influence.scores(block), means], axis=1)
-
+    contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
     meat = _sum_of_squares(problem.rows, contributions)
     size = len(influence.bread)
     theta = np.linalg.inv(influence.bread)
@@ -107,15 +110,38 @@ def sandwich(fit: GroupFit) -> Statistics:
     return Statistics(fit.coefficients, fit.shares, H, mean_loss, L @ meat @ L.T)
 
 
-def _sum_of_squares(rows: Rows, contributions: Callable[[Block], Array]) -> Array:
+@dataclass(frozen=True)
+class _Contributions:
+    """What each row adds to the parameters' equations and to the means: shape (rows, parameters + 2 K + 1)."""
+
+    influence: Influence
+    link: Link
+    coordinates: Coordinates
+    B: Array
+    group_means: Array
+    mean_loss: float
+    total_weight: float
+
+    def __call__(self, block: Block) -> Array:
+        w = np.ones(len(block.y)) if block.weight is None else block.weight
+        price = self.link.mean_of(self.coordinates.matrix(block.X) @ self.B) - self.group_means
+        means = np.column_stack([self.influence.share_scores(block), price, block.y - self.mean_loss])
+        return np.concatenate([self.influence.scores(block), means * (w / self.total_weight)[:, None]], axis=1)
+
+
+@dataclass(frozen=True)
+class _Squares:
+    contributions: RowFunction
+
+    def __call__(self, block: Block) -> tuple[Array, ...]:
+        U = self.contributions(block)
+        return (U.T @ U,)
+
+
+def _sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
     """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
-    if rows.cluster is None:
-
-        def sums(block: Block) -> tuple[Array, ...]:
-            U = contributions(block)
-            return (U.T @ U,)
-
-        return rows.fold(sums, block_rows=2048)[0]
+    if isinstance(rows, Stream) or rows.cluster is None:
+        return rows.fold(_Squares(contributions), block_rows=2048)[0]
     order = np.argsort(rows.cluster, kind="stable")
     ordered = rows.cluster[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where each person's rows begin

@@ -13,6 +13,8 @@ consistency; a wrong f_k does harm to the other groups too.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -63,11 +65,7 @@ def fit_score(
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
         B, bread = _solve(problem, instruments, penalty, B, groups)
-
-    def scores(block: Block) -> Array:
-        return instruments.scores(block, B)
-
-    influence = Influence(scores, bread, 0, share_scores, np.zeros((len(table), B.size)))
+    influence = Influence(partial(instruments.scores, B=B), bread, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, "score", table, B, shares, start.strength, influence, start.judged)
 
 
@@ -104,25 +102,24 @@ class _Instruments:
 
     def expand(self, B: Array) -> tuple[Array, Array]:
         """The summed equations and minus their derivative: (K q,) and (K q, K q)."""
-        q, K = B.shape
-
-        def sums(block: Block) -> tuple[Array, ...]:
-            Z = self.problem.moments.coordinates.matrix(block.X)
-            w = np.ones(len(Z)) if block.weight is None else block.weight
-            link = self.problem.family.link
-            eta = Z @ B
-            inverse = self.row_table[block.report]
-            G = self._weights(Z) * w[:, None, None]
-            value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
-            slope = inverse * link.slope(eta)
-            minus = np.empty((K, q, K, q))
-            for k in range(K):
-                for j in range(K):
-                    minus[k, :, j] = (Z * (G[:, k, j] * slope[:, j])[:, None]).T @ Z
-            return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
-
-        value, minus = self.problem.rows.fold(sums, block_rows=2048)
+        value, minus = self.problem.rows.fold(partial(self._sums, B=B), block_rows=2048)
         return value, minus
+
+    def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:
+        q, K = B.shape
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        w = np.ones(len(Z)) if block.weight is None else block.weight
+        link = self.problem.family.link
+        eta = Z @ B
+        inverse = self.row_table[block.report]
+        G = self._weights(Z) * w[:, None, None]
+        value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
+        slope = inverse * link.slope(eta)
+        minus = np.empty((K, q, K, q))
+        for k in range(K):
+            for j in range(K):
+                minus[k, :, j] = (Z * (G[:, k, j] * slope[:, j])[:, None]).T @ Z
+        return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
 
 
 def _solve(
@@ -149,23 +146,23 @@ def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     """Pearson's dispersion of the group prices, corrected for the noise of the reports; at least a tenth of the
     unaware price's, because a corrected variance can come out negative.
     """
-    family, coordinates = problem.family, problem.moments.coordinates
-    row_table = np.ascontiguousarray(table.T)
-
-    def sums(block: Block) -> tuple[Array, ...]:
-        Z = coordinates.matrix(block.X)
-        w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
-        f, mu = family.link.mean_of(Z @ B), family.link.mean_of(Z @ problem.unaware)
-        a = row_table[block.report]
-        y = block.y[:, None]
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
-        unaware = (w * (y - mu) ** 2 / family.variance(mu)).sum()
-        return np.array([own, a.sum(), unaware, len(Z)]), np.zeros(1)
-
+    sums = partial(_pearson, problem=problem, row_table=np.ascontiguousarray(table.T), B=B)
     own, reported, unaware, n = problem.rows.fold(sums)[0]
     if not np.isfinite(own):
         raise ConvergenceError(
             "The score equations have no start: some prices of a group lie at the border of its means."
         )
     return float(max(own / reported, 0.1 * unaware / n))
+
+
+def _pearson(block: Block, problem: LinearProblem, row_table: Array, B: Array) -> tuple[Array, ...]:
+    family = problem.family
+    Z = problem.moments.coordinates.matrix(block.X)
+    w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
+    f, mu = family.link.mean_of(Z @ B), family.link.mean_of(Z @ problem.unaware)
+    a = row_table[block.report]
+    y = block.y[:, None]
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
+    unaware = (w * (y - mu) ** 2 / family.variance(mu)).sum()
+    return (np.array([own, a.sum(), unaware, len(Z)]),)

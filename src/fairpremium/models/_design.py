@@ -170,7 +170,7 @@ def as_matrix(X: Any, name: str = "X") -> Array:
             f"Got {name} as an array of text; pass a data frame, whose text columns are encoded, or numbers."
         )
     matrix: Array = check_array(X, dtype=[np.float64, np.float32], order=None, ensure_all_finite=False, input_name=name)
-    _check_finite(matrix, [f"column {j}" for j in range(matrix.shape[1])], name)
+    check_finite(matrix, [f"column {j}" for j in range(matrix.shape[1])], name)
     return matrix
 
 
@@ -185,11 +185,12 @@ def _numeric_matrix(frame: nw.DataFrame[Any]) -> Array:
         matrix = native.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         matrix = np.column_stack([_numbers(frame[c]) for c in frame.columns])
-    _check_finite(matrix, [f"column {c!r}" for c in frame.columns], "X")
+    check_finite(matrix, [f"column {c!r}" for c in frame.columns], "X")
     return np.asarray(matrix)
 
 
-def _check_finite(matrix: Array, names: list[str], argument: str) -> None:
+def check_finite(matrix: Array, names: list[str], argument: str) -> None:
+    """Raise if a number is missing or infinite, saying in which column."""
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(matrix.sum(dtype=np.float64)):
             return
@@ -249,11 +250,15 @@ def _learn_column(series: nw.Series[Any]) -> Column:
         raise TypeError(
             f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
         )
-    values = _texts(series)
-    counts = values.value_counts()
-    levels = sorted(_plain(level) for level in counts.index[counts > 0])
-    base = max(levels, key=lambda level: counts[level])  # the first of the most frequent
-    return Column(series.name, (base, *(level for level in levels if level != base)))
+    counts = _texts(series).value_counts()
+    return levels_column(series.name, {_plain(level): int(count) for level, count in counts.items() if count})
+
+
+def levels_column(name: str, counts: dict[Any, int]) -> Column:
+    """Return a column of levels from how often each occurs: the first of the most frequent is the base."""
+    levels = sorted(counts)
+    base = max(levels, key=lambda level: counts[level])
+    return Column(name, (base, *(level for level in levels if level != base)))
 
 
 def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) -> Array:
@@ -263,7 +268,7 @@ def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) ->
                 f"Got column {column.name!r} of X with type {series.dtype}, but the model was fitted on numbers."
             )
         matrix = _numbers(series)[:, None]
-        _check_finite(matrix, [f"column {column.name!r}"], "X")
+        check_finite(matrix, [f"column {column.name!r}"], "X")
         return matrix
     if not _is_text(series):
         raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream, merge_rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments, compute_moments
@@ -21,7 +21,8 @@ from fairpremium.models._risk import SignedRisk, make_risk
 Array = npt.NDArray[np.float64]
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
-_SAMPLE_SHARE = 10  # one row in so many is in that sample
+_SAMPLE_SHARE = 10  # one row in so many is in that sample,
+_SAMPLE_ROWS = 1_000_000  # up to so many
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -62,7 +63,7 @@ class LinearProblem:
     `metric` is the mean curvature of the portfolio (with the ridge), at the unaware price once that is known.
     """
 
-    rows: Rows
+    rows: Rows | Stream
     family: Family
     model: LinearModel
     moments: Moments
@@ -93,15 +94,16 @@ class LinearProblem:
         moments = replace(self.moments, second=self.moments.by_report[None])
         return make_risk(self.rows.with_parts(None), moments, table, self.family)
 
-    def sample(self, size: int, rng: np.random.Generator) -> LinearProblem:
-        """Return the problem with at most `size` random rows; squared loss needs no sampling."""
-        from_moments = isinstance(self.family, Normal) and self.rows.share is None
-        if from_moments or len(self.rows) <= size:
+    def sample(self, size: int, rng: np.random.Generator, *, by_row: bool = False) -> LinearProblem:
+        """Return the problem with at most `size` random rows; squared loss needs none, unless it goes `by_row`."""
+        from_moments = isinstance(self.family, Normal) and not by_row
+        n = len(self.rows)
+        if from_moments or (n <= size and isinstance(self.rows, Rows)):
             return self
-        index = np.sort(rng.choice(len(self.rows), size, replace=False))
+        index = np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
         return replace(self, rows=self.rows.take(index))
 
-    def on(self, rows: Rows) -> LinearProblem:
+    def on(self, rows: Rows | Stream) -> LinearProblem:
         """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
         n_codes = self.moments.second.shape[1]
         return replace(self, rows=rows, moments=compute_moments(rows, n_codes, like=self.moments))
@@ -113,7 +115,8 @@ class LinearProblem:
         """
         start = self.start(len(table))
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
-            sample = self.sample(len(self.rows) // _SAMPLE_SHARE, np.random.default_rng(0))
+            size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
+            sample = self.sample(size, np.random.default_rng(0))
             penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
             with suppress(RiskUnboundedError, ConvergenceError):
                 start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
@@ -122,18 +125,19 @@ class LinearProblem:
 
 
 def prepare(
-    rows: Rows,
+    rows: Rows | Stream,
     n_codes: int,
     n_parts: int,
     family: Family,
     model: LinearModel,
     features: Sequence[str],
+    merge: bool = False,
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
     Parameters
     ----------
-    rows : Rows
+    rows : Rows or Stream
     n_codes : int
         Number of reports plus one for the missing report.
     n_parts : int
@@ -142,6 +146,8 @@ def prepare(
     model : LinearModel
     features : sequence of str
         Names of the columns of `rows.X`, for messages.
+    merge : bool
+        Whether to fit to merged rows (see `merge_rows`) if few are left, which changes no estimate.
     """
     moments = compute_moments(rows, n_codes, n_parts, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
@@ -150,8 +156,11 @@ def prepare(
             f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
             "them; their coefficients are set to zero, which changes no price on rows like these.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
+    merged = merge_rows(rows) if merge else None
+    if merged is not None:
+        rows = merged
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
     ridge = 0.0 if null.ridge is None else null.ridge
     null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)

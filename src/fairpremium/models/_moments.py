@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, Rows, Stream
 
 Array = npt.NDArray[np.float64]
 
 _SAMPLE_ROWS = 4096
+_SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
+_PRODUCT_ROWS = 4096  # rows in one matrix product
+_FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this part of its variance
 
 
@@ -128,7 +131,7 @@ class Moments:
 
 
 def compute_moments(
-    rows: Rows,
+    rows: Rows | Stream,
     n_codes: int,
     n_parts: int = 1,
     *,
@@ -139,7 +142,7 @@ def compute_moments(
 
     Parameters
     ----------
-    rows : Rows
+    rows : Rows or Stream
     n_codes : int
         Number of reports plus one for the missing report.
     n_parts : int
@@ -152,34 +155,9 @@ def compute_moments(
     """
     coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
-    n_segments = n_parts * n_codes
-    sort_type = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
-
-    def sums(block: Block) -> tuple[Array, Array, Array, Array]:
-        segment = block.report if block.part is None else block.part.astype(np.int64) * n_codes + block.report
-        counts = np.bincount(segment, minlength=n_segments)
-        order = np.argsort(segment.astype(sort_type), kind="stable")
-        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by segment
-        V[:, 0] = 1.0
-        np.subtract(np.take(block.X, order, axis=0), coordinates.center, out=V[:, 1:q])
-        V[:, q] = block.y[order] - y_center
-        if block.weight is None:
-            weights = squares = counts.astype(float)
-        else:
-            w = block.weight[order]
-            weights = np.bincount(segment, weights=block.weight, minlength=n_segments)
-            squares = np.bincount(segment, weights=block.weight**2, minlength=n_segments)
-            V *= np.sqrt(w)[:, None]
-        second = np.zeros((n_segments, q + 1, q + 1))
-        stop = 0
-        for i, count in enumerate(counts):
-            start, stop = stop, stop + count
-            if count:
-                segment_rows = V[start:stop]
-                second[i] = segment_rows.T @ segment_rows
-        return second, weights, squares, counts.astype(float)
-
-    second, weights, squares, counts = rows.fold(sums, block_rows=4096)
+    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_parts * n_codes)
+    block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
+    second, weights, squares, counts = rows.fold(sums, block_rows=block_rows)
     scale = np.append(coordinates.scale, 1.0)
     second *= np.outer(scale, scale)
     shape = (n_parts, n_codes)
@@ -196,6 +174,88 @@ def compute_moments(
     else:
         redundant = find_redundant(moments.gram, collinear=collinear)
     return moments.without(redundant) if len(redundant) else moments
+
+
+@dataclass(frozen=True)
+class _BlockMoments:
+    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each segment (part and report).
+
+    The rows of a segment are put together first, so that each needs few matrix products.
+    """
+
+    center: Array
+    spread: Array
+    y_center: float
+    n_codes: int
+    n_segments: int
+
+    def __call__(self, block: Block) -> tuple[Array, Array, Array, Array]:
+        n_segments = self.n_segments
+        kind: Any = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
+        segment = block.report.astype(kind, copy=False)
+        if block.part is not None:
+            segment = block.part.astype(kind) * kind(self.n_codes) + segment
+        counts = np.bincount(segment, minlength=n_segments)
+        order = np.argsort(segment, kind="stable")
+        if block.weight is None:
+            root, weights, squares = None, counts.astype(float), counts.astype(float)
+        else:
+            root = np.sqrt(block.weight[order])
+            weights = np.bincount(segment, weights=block.weight, minlength=n_segments)
+            squares = np.bincount(segment, weights=block.weight**2, minlength=n_segments)
+        by_column = block.X.strides[0] == block.X.itemsize
+        products = self._by_column if by_column and block.X.shape[1] > 1 else self._by_row
+        return products(block, order, counts, root), weights, squares, counts.astype(float)
+
+    def _by_row(
+        self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
+    ) -> Array:
+        q = 1 + block.X.shape[1]
+        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by segment
+        V[:, 0] = 1.0
+        np.subtract(np.take(block.X, order, axis=0), self.center, out=V[:, 1:q])
+        V[:, q] = block.y[order] - self.y_center
+        if root is not None:
+            V *= root[:, None]
+        second = np.zeros((self.n_segments, q + 1, q + 1))
+        stop = 0
+        for i, count in enumerate(counts):
+            start, stop = stop, stop + count
+            if count:
+                segment_rows = V[start:stop]
+                second[i] = segment_rows.T @ segment_rows
+        return second
+
+    def _by_column(
+        self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
+    ) -> Array:
+        q = 1 + block.X.shape[1]
+        X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
+        y = block.y[order]
+        # moments around zero can be moved to the center afterwards, as long as that cancels few digits
+        later = bool((np.abs(self.center) <= _FEW_SPREADS * self.spread).all())
+        center = self.center[:, None]
+        V = np.empty((q + 1, _PRODUCT_ROWS))
+        second = np.zeros((self.n_segments, q + 1, q + 1))
+        stop = 0
+        for i, count in enumerate(counts):
+            start, stop = stop, stop + int(count)
+            for first in range(start, stop, _PRODUCT_ROWS):
+                cut = slice(first, min(first + _PRODUCT_ROWS, stop))
+                v = V[:, : cut.stop - first]
+                v[0] = 1.0
+                v[1:q] = X[:, cut]
+                if not later:
+                    v[1:q] -= center
+                np.subtract(y[cut], self.y_center, out=v[q])
+                if root is not None:
+                    v *= root[cut]
+                second[i] += v @ v.T
+        if later:
+            move = np.eye(q + 1)
+            move[1:q, 0] = -self.center
+            second = move @ second @ move.T
+        return second
 
 
 def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:
@@ -230,12 +290,12 @@ def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.in
     return np.asarray(redundant, dtype=np.intp)
 
 
-def _scale(rows: Rows) -> tuple[Coordinates, float]:
-    """Take center and spread from evenly spaced rows: close enough to keep the arithmetic accurate."""
-    step = max(1, len(rows) // _SAMPLE_ROWS)
-    sample = np.asarray(rows.X[::step], dtype=np.float64)
+def _scale(rows: Rows | Stream) -> tuple[Coordinates, float]:
+    """Take center and spread from some rows: close enough to keep the arithmetic accurate."""
+    some = rows.glance(_SAMPLE_ROWS)
+    sample = np.asarray(some.X, dtype=np.float64)
     center = sample.mean(axis=0)
     spread = sample.std(axis=0)
     tiny = 1e-12 * np.maximum(np.abs(center), np.finfo(float).tiny)
     spread = np.where(spread > tiny, spread, 1.0)
-    return Coordinates(center, spread, np.arange(rows.n_features)), float(rows.y[::step].mean())
+    return Coordinates(center, spread, np.arange(rows.n_features)), float(some.y.mean())

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Coordinates, Moments
 
@@ -113,7 +114,7 @@ class SquaredRisk(SignedRisk):
 class GlmRisk(SignedRisk):
     """Half the deviance of any family, summed over the rows."""
 
-    def __init__(self, rows: Rows, moments: Moments, table: Array, family: Family):
+    def __init__(self, rows: Rows | Stream, moments: Moments, table: Array, family: Family):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
         self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
         self._parts = len(moments.second) if rows.part is not None else 1
@@ -130,51 +131,51 @@ class GlmRisk(SignedRisk):
 
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
-        K, q = self.n_groups, self.q
         scale = self.coordinates.scale
-        b = B * scale[:, None]
-
-        def sums(block: Block) -> tuple[Array, ...]:
-            Z = self.coordinates.centered(block.X)
-            a = self.row_weights(block)
-            loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
-            value = np.empty((self._parts, K))
-            gradient = np.empty((self._parts, q, K))
-            second = np.empty((self._parts, K if hessian else 0, q, q))
-            for f, rows in enumerate(_segments(block, self._parts)):
-                z, weight = Z[rows], a[rows]
-                value[f] = np.einsum("ik,ik->k", weight, loss[rows])
-                gradient[f] = z.T @ (weight * slope[rows])
-                if hessian:
-                    bent = weight * curvature[rows]
-                    for k in range(K):
-                        second[f, k] = (z * bent[:, k, None]).T @ z
-            return value, gradient, second
-
+        sums = partial(self._expansion, b=B * scale[:, None], hessian=hessian)
         value, gradient, second = self.rows.fold(sums, block_rows=2048)
         return Expansion(value, gradient * scale[:, None], second * np.outer(scale, scale))
+
+    def _expansion(self, block: Block, b: Array, hessian: bool) -> tuple[Array, ...]:
+        K, q = self.n_groups, self.q
+        Z = self.coordinates.centered(block.X)
+        a = self.row_weights(block)
+        loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
+        value = np.empty((self._parts, K))
+        gradient = np.empty((self._parts, q, K))
+        second = np.empty((self._parts, K if hessian else 0, q, q))
+        for f, rows in enumerate(_segments(block, self._parts)):
+            z, weight = Z[rows], a[rows]
+            value[f] = np.einsum("ik,ik->k", weight, loss[rows])
+            gradient[f] = z.T @ (weight * slope[rows])
+            if hessian:
+                bent = weight * curvature[rows]
+                for k in range(K):
+                    second[f, k] = (z * bent[:, k, None]).T @ z
+        return value, gradient, second
 
     def deviance(self, B: Array) -> Array:
         """Compute the signed sums of unit deviances per part."""
         _parts, candidates, q, K = B.shape
         b = B * self.coordinates.scale[:, None]
         flat = np.ascontiguousarray(b.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
+        return self.rows.fold(partial(self._deviances, flat=flat), block_rows=2048)[0]
 
-        def sums(block: Block) -> tuple[Array, ...]:
-            Z = self.coordinates.centered(block.X)
-            a = self.row_weights(block)
-            out = np.empty((self._parts, candidates))
-            for part, rows in enumerate(_segments(block, self._parts)):
-                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                    mu = self.family.link.mean_of(Z[rows] @ flat[part]).reshape(-1, candidates, K)
-                    deviance = self.family.unit_deviance(block.y[rows, None, None], mu)
-                out[part] = np.einsum("ick,ik->c", deviance, a[rows])
-            return (out,)
+    def _deviances(self, block: Block, flat: Array) -> tuple[Array, ...]:
+        K = self.n_groups
+        candidates = flat.shape[2] // K
+        Z = self.coordinates.centered(block.X)
+        a = self.row_weights(block)
+        out = np.empty((self._parts, candidates))
+        for part, rows in enumerate(_segments(block, self._parts)):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                mu = self.family.link.mean_of(Z[rows] @ flat[part]).reshape(-1, candidates, K)
+                deviance = self.family.unit_deviance(block.y[rows, None, None], mu)
+            out[part] = np.einsum("ick,ik->c", deviance, a[rows])
+        return (out,)
 
-        return self.rows.fold(sums, block_rows=2048)[0]
 
-
-def make_risk(rows: Rows, moments: Moments, table: Array, family: Family) -> SignedRisk:
+def make_risk(rows: Rows | Stream, moments: Moments, table: Array, family: Family) -> SignedRisk:
     """Choose the implementation: squared loss needs the moments alone."""
     if isinstance(family, Normal):
         return SquaredRisk(moments, table)

@@ -271,7 +271,9 @@ def _starts(profile: Profile, problem: LinearProblem, groups: tuple[Any, ...]) -
     unaware = problem.start(K)
     found = naive_start(problem, np.eye(K), groups)
     naive = unaware if found is None else found
-    rows, w = problem.rows, 1.0 if problem.rows.weight is None else problem.rows.weight
+    rows = problem.rows
+    assert isinstance(rows, Rows)
+    w = 1.0 if rows.weight is None else rows.weight
     mean = problem.family.link.mean_of((problem.moments.coordinates.matrix(rows.X) @ problem.unaware)[:, 0])
     dispersion = law.start(rows.y, np.broadcast_to(w, len(rows)), mean)
     rank = np.argsort(np.argsort(naive[0] - unaware[0]))
@@ -310,6 +312,7 @@ def _independent_value(profile: Profile, best: Point) -> float:
         profile.climb(0.0, start)
     flat = profile.points.get(0.0, lowest)
     K, n = latent.n_groups, len(latent.rows)
+    assert isinstance(latent.rows, Rows)
     counts = np.bincount(latent.rows.report, minlength=K)[:K]
     return flat.value + n * math.log(K) + float(xlogy(counts, counts / n).sum())
 

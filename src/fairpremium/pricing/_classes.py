@@ -9,12 +9,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
     FAILURES,
     JUDGE_ROWS,
@@ -35,9 +35,10 @@ from fairpremium.corrections import (
     portfolio_means,
     sandwich,
 )
-from fairpremium.families import Family
+from fairpremium.families import Family, Normal
 from fairpremium.models import Design, GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._inputs import check_counts
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.pricing._reference import balanced, marginal, reference_jacobian
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -45,13 +46,14 @@ from fairpremium.privacy import Channel, RandomizedResponse
 Array = npt.NDArray[np.float64]
 
 _COMPARE_PARTS = 5
+_MERGE_FROM = 100_000  # rows from which merging is considered
 
 
 @dataclass(frozen=True)
 class Assignment:
     """What is to be learned, whatever the model class."""
 
-    rows: Rows
+    rows: Rows | Stream
     design: Design
     family: Family
     groups: tuple[Any, ...]
@@ -64,6 +66,21 @@ class Assignment:
     intervals: bool
     classifier: Any
     seed: int
+    merge: bool | Literal["auto"] = "auto"
+
+    @property
+    def merges(self) -> bool:
+        """Whether the linear class should fit to merged rows."""
+        inverse = self.channel is None or self.correction == "inverse"
+        clustered = isinstance(self.rows, Rows) and self.rows.cluster is not None
+        if self.merge is True and not inverse:
+            raise ValueError(
+                f'Got merge=True with correction={self.correction!r}, but only "inverse" does not change when rows are '
+                "merged."
+            )
+        if not inverse or clustered or self.merge is False or isinstance(self.family, Normal):
+            return False  # squared loss has its moments and needs no second pass
+        return self.merge is True or (len(self.rows) >= _MERGE_FROM and worth_merging(self.rows))
 
     @property
     def noise(self) -> Noise:
@@ -89,6 +106,7 @@ class Learned:
     shares: Array
     reference: Array
     model: LinearModel | GroupModel
+    n_missing: int  # rows without a report
     history: Any = None
 
 
@@ -117,9 +135,16 @@ class LinearClass(ClassFit):
         rng = np.random.default_rng(task.seed)
         rows = task.rows
         n_parts = 1 if task.pooling is not None else _n_parts(len(rows))
-        rows = rows.with_parts(rows.draw_parts(n_parts, rng) if n_parts > 1 else None)
+        if n_parts > 1:
+            rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
         noise = task.noise
-        problem = prepare(rows, noise.table.shape[1], n_parts, task.family, model, task.design.features)
+        self.rows = rows
+        problem = prepare(
+            rows, noise.table.shape[1], n_parts, task.family, model, task.design.features, merge=task.merges
+        )
+        counts = problem.moments.counts.sum(axis=0)
+        check_counts(counts[:-1], task.groups if task.channel is None else task.channel.reports, task.groups)
+        self.n_missing = int(counts[-1])
         correction = "inverse" if task.channel is None else task.correction
         self.chosen: Chosen = fit_correction(problem, noise, correction, task.pooling, rng, task.classifier)
         self.verdicts = self.chosen.verdicts
@@ -132,7 +157,8 @@ class LinearClass(ClassFit):
     def finish(self) -> Learned:
         """Compute P*, the sandwich covariance and the prices."""
         task, fit = self.task, self.chosen.fit
-        statistics = _statistics(fit, task.intervals, need_means=_is_balanced(task.reference))
+        each = replace(fit, problem=replace(fit.problem, rows=self.rows))  # merged rows do not show their scatter
+        statistics = _statistics(each, task.intervals, need_means=_is_balanced(task.reference))
         if task.intervals and task.estimator is not None:
             statistics = _add_channel_error(statistics, self.chosen, task.estimator, task.groups)
         reference = task.weights(statistics.shares, statistics.group_means, statistics.mean_loss)
@@ -146,7 +172,7 @@ class LinearClass(ClassFit):
             reference,
             covariance,
         )
-        return Learned(prices, fit.correction, fit.strength, fit.shares, reference, self.model)
+        return Learned(prices, fit.correction, fit.strength, fit.shares, reference, self.model, self.n_missing)
 
 
 class NonlinearClass(ClassFit):
@@ -154,12 +180,13 @@ class NonlinearClass(ClassFit):
 
     def __init__(self, task: Assignment, model: GroupModel):
         self.task, self.model, self.kind = task, model, model.kind
+        self.rows = _in_memory(task)
         correction = "none" if task.channel is None else task.correction
         learner = model.learner(task.design, task.family)
         setting = Setting(
             task.family, task.noise, model, learner, task.pooling, task.classifier, task.seed, task.design.features
         )
-        self.chosen: ModelChosen = fit_model(setting, task.rows, correction)
+        self.chosen: ModelChosen = fit_model(setting, self.rows, correction)
         self.verdicts = self.chosen.verdicts
 
     def without(self, train: Rows, held: Rows) -> Array:
@@ -185,14 +212,17 @@ class NonlinearClass(ClassFit):
                     f"The prices have no intervals: the fit could not be repeated on other rows or for another keep. "
                     f"{error}",
                     UserWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
         prices = ModelPrices(task.family, task.design, task.groups, formula, replicates, shifted, shift)
+        missing = int(np.count_nonzero(self.rows.report == task.noise.table.shape[1] - 1))
         history = None if fit.prices is None else getattr(fit.prices, "history", None)
-        return Learned(prices, fit.correction, fit.strength, fit.shares, formula.reference, self.model, history)
+        return Learned(
+            prices, fit.correction, fit.strength, fit.shares, formula.reference, self.model, missing, history
+        )
 
     def _formula(self, fit: ModelFit) -> Formula:
-        rows = self.task.rows
+        rows = self.rows
         group_means, loss = np.full(len(fit.shares), np.nan), np.nan
         if _is_balanced(self.task.reference):
             mu = self.task.family.link.mean_of(fit.predictor(fit.stage.lift_rows(rows)))
@@ -202,7 +232,7 @@ class NonlinearClass(ClassFit):
         return Formula(fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference)
 
     def _replicates(self) -> list[Formula]:
-        rows, parts = self.task.rows, self.model.replicates
+        rows, parts = self.rows, self.model.replicates
         part = rows.draw_parts(parts, np.random.default_rng(self.task.seed))
         return [self._formula(self.chosen.without(part == g)) for g in range(parts)]
 
@@ -225,6 +255,8 @@ def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Lea
     models : list
         Model classes, the preferred one first: a later one has to be better than it.
     """
+    if not all(isinstance(model, LinearModel) for model in models):
+        _in_memory(task)
     fits: list[ClassFit] = []
     failed: list[Verdict] = []
     for model in models:
@@ -257,7 +289,7 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
     A class that cannot be fitted without a part is out, unless that is true of all.
     """
     rng = np.random.default_rng(task.seed)
-    rows, table = task.rows, task.noise.table
+    rows, table = _in_memory(task), task.noise.table
     if len(rows) > JUDGE_ROWS:
         rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
     part = rows.draw_parts(_COMPARE_PARTS, rng)
@@ -291,6 +323,16 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
                 verdict = replace(verdict, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
             verdicts.append(verdict)
     return fits[best], verdicts
+
+
+def _in_memory(task: Assignment) -> Rows:
+    """Return the rows, or say that this cannot be done with rows that are read piece by piece."""
+    if isinstance(task.rows, Stream):
+        raise ValueError(
+            f'Got a source of {len(task.rows):,} rows, but only model="linear" fits rows that are read piece by piece; '
+            "for another model class, or a choice between several, pass a table that fits into memory."
+        )
+    return task.rows
 
 
 def noise_of(channel: Channel | None, groups: tuple[Any, ...]) -> Noise:

@@ -25,6 +25,18 @@ def check_cluster(cluster: Any, n: int, *, of: str = "X") -> npt.NDArray[np.inte
     return np.asarray(codes)
 
 
+def check_counts(counts: npt.NDArray[Any], labels: tuple[Any, ...], groups: tuple[Any, ...]) -> None:
+    """Raise if nobody reported, or nobody a group that reports name."""
+    if not counts.any():
+        raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
+    if labels == groups and (counts == 0).any():
+        absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
+        raise ValueError(
+            f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
+            f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
+        )
+
+
 def check_level(level: Any) -> float:
     """Return a confidence level strictly between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +14,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairpremium._labels import encode_labels, infer_labels
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import Verdict, corrected_risk, pad_missing
 from fairpremium.families import Family, get_family
 from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._classes import Assignment, learn
 from fairpremium.pricing._frames import frame_like
-from fairpremium.pricing._inputs import check_cluster, check_level, check_outcome, check_weight
+from fairpremium.pricing._inputs import check_cluster, check_counts, check_level, check_outcome, check_weight
 from fairpremium.pricing._prices import LinearPrices, Prices
 from fairpremium.pricing._reference import check_reference
+from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel
+
+if TYPE_CHECKING:
+    from fairpremium.pricing._predict_to import Priced
 
 Array = npt.NDArray[np.float64]
 
@@ -153,7 +158,15 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None, cluster: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any = None,
+        sample_weight: Any = None,
+        cluster: Any = None,
+        features: Sequence[str] | None = None,
+        merge: bool | Literal["auto"] = "auto",
     ) -> DiscriminationFreePricer:
         """Learn the prices.
 
@@ -171,10 +184,23 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         cluster : array of shape (n,), optional
             Who a row belongs to, if one person has several rows: they share one report, so that standard errors add
             up per person, and cross-validation keeps a person's rows together.
+        features : sequence of str, optional
+            Columns of a source (see Notes) to price with; by default all that have no other role.
+        merge : bool or "auto"
+            Whether the inverse correction first merges rows that agree in features and report, which saves passes of
+            a generalised linear model over portfolios of rating factors and changes no price. "auto" does so from
+            100,000 rows on if at most a quarter of them is left.
 
         Returns
         -------
         self
+
+        Notes
+        -----
+        Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
+        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive` and `sample_weight` are then names of its
+        columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss with
+        the inverse correction and ``intervals=False``.
 
         Raises
         ------
@@ -185,7 +211,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         NotIdentifiedError
             `channel` is a noise estimator and the data do not tell the noise.
         """
-        family, models, pooling = self._check_settings()
+        family, _, _ = self._check_settings()
+        if is_source(X):
+            return self._fit_source(X, y, sensitive, sample_weight, cluster, features, merge)
+        if features is not None:
+            raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X)
         n = len(matrix)
         if n < 2:
@@ -195,6 +225,47 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         noise, channel, groups = self._resolve_channel(X, outcome, sensitive, weight)
         report = _encode_reports(sensitive, channel, groups, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
+        self._learn(rows, design, noise, channel, groups, merge)
+        if isinstance(X, np.ndarray) or not design.named:
+            validate_data(self, X=matrix, skip_check_array=True)
+        return self
+
+    def _fit_source(
+        self,
+        X: Any,
+        y: Any,
+        sensitive: Any,
+        sample_weight: Any,
+        cluster: Any,
+        features: Sequence[str] | None,
+        merge: bool | Literal["auto"],
+    ) -> DiscriminationFreePricer:
+        """Learn from rows that are read piece by piece."""
+        family, _, _ = self._check_settings()
+        for name, value in (("cluster", cluster), ("classifier", self.classifier)):
+            if value is not None:
+                raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
+        with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
+            seen = portfolio.preview(self.channel, np.random.default_rng(0))
+            noise, channel, groups = self._resolve_channel(*seen)
+            penalised = channel is not None and self.correction != "inverse"  # in units of the columns' scale
+            rows = portfolio.rows(groups if channel is None else channel.reports, family, thorough=penalised)
+            self._learn(rows, portfolio.design, noise, channel, groups, merge)
+        return self
+
+    def _learn(
+        self,
+        rows: Rows | Stream,
+        design: Design,
+        noise: NoiseEstimator | None,
+        channel: Channel | None,
+        groups: tuple[Any, ...],
+        merge: bool | Literal["auto"],
+    ) -> None:
+        """Fit the prices to rows with coded reports."""
+        if merge not in (True, False, "auto"):
+            raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
+        family, models, pooling = self._check_settings()
         task = Assignment(
             rows,
             design,
@@ -209,12 +280,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             self.intervals,
             self.classifier,
             seed=int(check_random_state(self.random_state).randint(2**31)),
+            merge=merge,
         )
         learned, verdicts = learn(task, models)
 
-        if isinstance(X, np.ndarray) or not design.named:
-            validate_data(self, X=matrix, skip_check_array=True)
-        else:
+        if design.named:
             self.feature_names_in_ = np.asarray(design.names, dtype=object)
             self.n_features_in_ = len(design.names)
         self.groups_ = groups
@@ -227,11 +297,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.group_distribution_ = learned.shares
         self.reference_distribution_ = learned.reference
         self.history_ = learned.history
-        self.n_rows_ = n
-        self.n_missing_reports_ = int(np.count_nonzero(report == task.noise.table.shape[1] - 1))
+        self.n_rows_ = len(rows)
+        self.n_missing_reports_ = learned.n_missing
         self.has_intervals_ = learned.prices.has_intervals
         self._prices = learned.prices
-        return self
 
     def predict(self, X: Any) -> Array:
         """Compute the discrimination-free premium h*(x).
@@ -273,6 +342,38 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             The linear model has a sandwich covariance; for every other model it is a delete-a-group jackknife.
         """
         return Interval(*self._fitted().interval(self._matrix(X), check_level(level)))
+
+    def predict_to(
+        self,
+        source: Any,
+        path: str | PathLike[str],
+        *,
+        columns: Sequence[str] = (),
+        level: float | None = None,
+    ) -> Priced:
+        """Price a source that may be larger than memory, and write the premiums as Parquet.
+
+        Parameters
+        ----------
+        source : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
+            Rows with the features.
+        path : str or path
+            A file to write if it ends in ``.parquet``, else a folder with one file per partition (always a folder
+            for Spark, whose executors write it). Rows keep their order.
+        columns : sequence of str
+            Columns of the source to copy, such as the policy number.
+        level : float, optional
+            Confidence level; adds the columns ``low`` and ``high`` to ``premium``.
+
+        Returns
+        -------
+        Priced
+            Named tuple: ``rows``, and ``mean``, ``smallest`` and ``largest`` premium.
+        """
+        from fairpremium.pricing._predict_to import predict_to
+
+        prices, level = self._fitted(), None if level is None else check_level(level)
+        return predict_to(prices, source, path, columns, level, self.unseen_levels)
 
     def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> float:
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
@@ -496,14 +597,7 @@ def _encode_reports(
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
     counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
-    if not counts.any():
-        raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    if every_group and labels == groups and (counts == 0).any():
-        absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
-        raise ValueError(
-            f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
-            f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
-        )
+    check_counts(counts, labels, groups if every_group else ())
     if counts.sum() < n:
         codes = np.where(codes < 0, len(labels), codes)
     return codes.astype(np.uint16)

@@ -1,0 +1,210 @@
+"""Parquet files and folders, and any other `pyarrow.dataset`, read by processes on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fairpremium.blocks._pool import WorkerPool
+from fairpremium.blocks._rows import blas, count_workers
+from fairpremium.blocks._stream import PIECE_ROWS, Job, Source
+
+_PARTITION_ROWS = 262_144  # row groups are put together until they have so many rows
+_FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start
+_GLANCES = 8  # places that a glance looks at
+_ERRORS = (pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some row groups of a Parquet file, or a whole fragment of another format."""
+
+    fragment: Any  # pyarrow.dataset.Fragment
+    schema: pa.Schema  # of the whole dataset
+    rows: int
+    where: str
+
+    def batches(self, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
+        """Read the rows, some at a time, in order."""
+        fragment, names = self.fragment, list(columns)
+        try:
+            if not isinstance(fragment, ds.ParquetFileFragment):
+                scanner = fragment.scanner(schema=self.schema, columns=names, batch_size=rows, use_threads=False)
+                for batch in scanner.to_batches():
+                    yield pa.Table.from_batches([batch])
+                return
+            schema = pa.schema([self.schema.field(name) for name in names])
+            fixed = ds.get_partition_keys(fragment.partition_expression)  # columns that folder names hold
+            stored = [name for name in names if name not in fixed]
+            # a page of each column at a time, so that a large row group needs no more memory than a small one
+            with fragment.open() as handle, pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20) as file:
+                groups = [group.id for group in fragment.row_groups]
+                for batch in file.iter_batches(rows, row_groups=groups, columns=stored, use_threads=False):
+                    yield _as_declared(pa.Table.from_batches([batch]), schema, fixed, self.where)
+        except _ERRORS as error:
+            raise unreadable(self.where, error) from error
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker process does with a piece."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, piece: Piece, job: Job) -> Any:
+        with blas().limit(limits=1, user_api="blas"):
+            try:
+                return job(piece.batches(self.columns))
+            except (ValueError, TypeError) as error:
+                if piece.where and piece.where not in str(error):
+                    raise type(error)(f"{piece.where}: {error}") from None
+                raise
+
+
+class FileSource(Source):
+    """The fragments of a `pyarrow.dataset`, cut at row groups."""
+
+    def __init__(self, dataset: Any):
+        self.schema: pa.Schema = dataset.schema
+        self.names = tuple(self.schema.names)
+        self.pieces = [piece for fragment in dataset.get_fragments() for piece in _pieces(fragment, self.schema)]
+        self.counts = tuple(piece.rows for piece in self.pieces)
+        self._pool = WorkerPool()
+
+    def type_of(self, column: str) -> pa.DataType:
+        """Return the Arrow type of a column."""
+        return self.schema.field(column).type
+
+    def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
+        """Work on the pieces: in this process if there is little to do, else in worker processes."""
+        work = _Work(tuple(columns))
+        arguments = [(piece, job) for piece, job in zip(self.pieces, jobs, strict=True) if job is not None]
+        cells = sum(piece.rows for piece, _ in arguments) * max(1, len(columns))
+        if cells <= _FEW_CELLS or len(arguments) == 1 or count_workers() == 1:
+            return (work(piece, job) for piece, job in arguments)
+        return self._pool.map(work, arguments)
+
+    def glance(self, columns: Sequence[str], size: int) -> pa.Table:
+        """Return the first rows of pieces from all over."""
+        full = [piece for piece in self.pieces if piece.rows]
+        places = full[:: max(1, len(full) // _GLANCES)]
+        rows = max(1, -(-size // len(places)))
+        tables = []
+        for piece in places:
+            batches = piece.batches(columns, rows)
+            tables.append(next(batches).slice(0, rows))
+            batches.close()  # type: ignore[attr-defined]
+        return pa.concat_tables(tables, promote_options="permissive")
+
+    def close(self) -> None:
+        """Stop the worker processes."""
+        self._pool.close()
+
+
+def open_files(X: Any) -> FileSource:
+    """Open a Parquet file, a folder of them (with ``key=value`` folders or not), or a `pyarrow.dataset`."""
+    if hasattr(X, "get_fragments"):
+        source = FileSource(X)
+        if not sum(source.counts):
+            raise ValueError("Got a dataset with no rows, but expected some.")
+        return source
+    path = Path(X)
+    if not path.exists():
+        raise ValueError(f"There is no file or folder {path}.")
+    try:
+        dataset = ds.dataset(path, format="parquet", partitioning="hive")
+    except _ERRORS as error:
+        raise unreadable(_first_bad(path), error) from error
+    if not dataset.files:
+        raise ValueError(f"There is no Parquet file in {path}.")
+    source = FileSource(dataset)
+    if not sum(source.counts):
+        raise ValueError(f"{path} has no rows.")
+    return source
+
+
+def unreadable(where: str, error: BaseException) -> ValueError:
+    """Say which file could not be read."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ValueError(f"{where} is not a Parquet file that can be read: {reason}")
+
+
+def _pieces(fragment: Any, schema: pa.Schema) -> Iterator[Piece]:
+    where = str(getattr(fragment, "path", ""))
+    try:
+        _check_columns(fragment, schema, where)
+        if not isinstance(fragment, ds.ParquetFileFragment):
+            yield Piece(fragment, schema, fragment.count_rows(), where)
+            return
+        groups: list[int] = []
+        rows = 0
+        for group in fragment.row_groups:
+            groups.append(group.id)
+            rows += group.num_rows
+            if rows >= _PARTITION_ROWS:
+                yield Piece(_subset(fragment, groups), schema, rows, where)
+                groups, rows = [], 0
+        if groups:
+            yield Piece(_subset(fragment, groups), schema, rows, where)
+    except _ERRORS as error:
+        raise unreadable(where, error) from error
+
+
+def _subset(fragment: Any, groups: list[int]) -> Any:
+    """A fragment of some row groups that travels light (without the statistics of all columns)."""
+    return fragment.format.make_fragment(
+        fragment.path, fragment.filesystem, fragment.partition_expression, row_groups=list(groups)
+    )
+
+
+def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], where: str) -> pa.Table:
+    """Add the columns that folder names hold, and bring all into the order and the types of the dataset.
+
+    Numbers may differ in type from part to part: a column of integers with gaps is stored as floats.
+    """
+    for name in schema.names:
+        if name in fixed:
+            value = pa.scalar(fixed[name]).cast(schema.field(name).type)
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+    table = table.select(schema.names)
+    if table.schema.types == schema.types:
+        return table
+    for i, (own, declared) in enumerate(zip(table.schema, schema, strict=True)):
+        if own.type == declared.type or (_is_number(own.type) and _is_number(declared.type)):
+            continue
+        try:
+            table = table.set_column(i, declared, table.column(i).cast(declared.type))
+        except pa.ArrowException:
+            raise ValueError(
+                f"{where} has column {own.name!r} with type {own.type}, but in other parts it is {declared.type}."
+            ) from None
+    return table
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _check_columns(fragment: Any, schema: pa.Schema, where: str) -> None:
+    """Refuse a part that lacks a column: reading would fill it with nulls."""
+    known = set(fragment.physical_schema.names) | set(ds.get_partition_keys(fragment.partition_expression))
+    absent = [name for name in schema.names if name not in known]
+    if absent:
+        raise ValueError(f"{where or 'A part of the dataset'} has no column {absent}, which other parts have.")
+
+
+def _first_bad(path: Path) -> str:
+    """Name the file that cannot be opened."""
+    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+    for file in files:
+        try:
+            ds.dataset(file, format="parquet")
+        except _ERRORS:
+            return str(file)
+    return str(path)

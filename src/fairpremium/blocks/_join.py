@@ -1,0 +1,141 @@
+"""Portfolio and reports joined by a key, out of core: DuckDB sorts and spills to disk what memory does not hold."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.dataset as ds
+
+from fairpremium.blocks._files import open_files
+from fairpremium.blocks._rows import count_workers
+from fairpremium.errors import MissingExtraError
+
+_MEMORY = "1GiB"  # that the join may use; the rest goes to disk
+_ROW_GROUP = 122_880
+
+
+class Joined(NamedTuple):
+    """Counts of a join: rows of the portfolio, those that found a report, and reports that no row asked for."""
+
+    rows: int
+    matched: int
+    unused_reports: int
+
+
+def join_reports(
+    portfolio: str | os.PathLike[str],
+    reports: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    key: str,
+    sensitive: str = "report",
+) -> Joined:
+    """Write the portfolio with the report of each row beside it, missing where there is none.
+
+    Parameters
+    ----------
+    portfolio, reports : str or path
+        Parquet files or folders that share the column `key`; each key occurs once among the reports, and as often as
+        it likes in the portfolio.
+    path : str or path
+        Parquet file to write; rows keep the order of the portfolio.
+    key : str
+        Column that identifies a policy or a person.
+    sensitive : str
+        Column of the reports.
+
+    Returns
+    -------
+    Joined
+        Named tuple: ``rows``, ``matched``, ``unused_reports``.
+
+    Raises
+    ------
+    ValueError
+        If a column is not there, a key is missing or repeated among the reports, or nothing matches.
+
+    Notes
+    -----
+    Needs the extra `distributed` (DuckDB). Keys are compared as text, so that 7 and "7" are the same policy. Memory
+    stays at about 1 GiB however large the files are; what does not fit goes to a folder beside `path` for a while.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError(
+            'Joining files needs DuckDB: pip install "fairpremium[distributed]". Or join a table in memory.'
+        ) from None
+    target = Path(path)
+    left, right = _files(portfolio, [key]), _files(reports, [key, sensitive])
+    if sensitive in left.schema.names:
+        raise ValueError(f"{portfolio} has a column {sensitive!r} of its own; expected it among the reports alone.")
+    with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".join-") as folder:
+        with duckdb.connect(":memory:") as db:
+            db.execute("SET memory_limit = ?", [_MEMORY])
+            db.execute("SET threads = ?", [count_workers()])
+            db.execute("SET temp_directory = ?", [folder])
+            db.execute("SET enable_progress_bar = false")
+            draft = Path(folder) / "joined.parquet"
+            joined = _join(db, left.files, right.files, draft, key, sensitive, (str(portfolio), str(reports)))
+        draft.replace(target)
+    return joined
+
+
+def _join(
+    db: Any, left: list[str], right: list[str], draft: Path, key: str, sensitive: str, names: tuple[str, str]
+) -> Joined:
+    k, s = _quoted(key), _quoted(sensitive)
+    portfolio = f"read_parquet({_list(left)}, hive_partitioning=true)"
+    reports = f"read_parquet({_list(right)}, hive_partitioning=true)"
+    for table, name in ((portfolio, names[0]), (reports, names[1])):
+        empty = _one(db, f"SELECT count(*) FROM {table} WHERE {k} IS NULL")
+        if empty:
+            raise ValueError(f"Column {key!r} of {name} is empty in {empty} rows; expected a key in each.")
+    repeated = _one(db, f"SELECT count(*) - count(DISTINCT {k}::VARCHAR) FROM {reports}")
+    if repeated:
+        raise ValueError(f"Column {key!r} of {names[1]} repeats a key in {repeated} rows; expected one report per key.")
+    numbered = f"read_parquet({_list(left)}, hive_partitioning=true, filename=true, file_row_number=true)"
+    db.execute(
+        f"""
+        COPY (
+            SELECT p.* EXCLUDE (filename, file_row_number), r.{s} AS {s}
+            FROM {numbered} p LEFT JOIN {reports} r ON p.{k}::VARCHAR = r.{k}::VARCHAR
+            ORDER BY list_position({_list(left)}, p.filename), p.file_row_number
+        ) TO {_text(str(draft))} (FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP})
+        """
+    )
+    rows = _one(db, f"SELECT count(*) FROM read_parquet({_list(left)})")
+    matched = _one(db, f"SELECT count(*) FROM {portfolio} SEMI JOIN (SELECT {k}::VARCHAR AS k FROM {reports}) r "
+                       f"ON {k}::VARCHAR = r.k")  # fmt: skip
+    if not matched:
+        raise ValueError(f"No key of {names[0]} occurs in {names[1]}. Do both files use the same {key!r}?")
+    unused = _one(db, f"SELECT count(*) FROM {reports} ANTI JOIN (SELECT {k}::VARCHAR AS k FROM {portfolio}) p "
+                      f"ON {k}::VARCHAR = p.k")  # fmt: skip
+    return Joined(rows, matched, unused)
+
+
+def _files(path: str | os.PathLike[str], columns: list[str]) -> Any:
+    with open_files(path) as source:  # checks every file
+        absent = [name for name in columns if name not in source.names]
+        if absent:
+            raise ValueError(f"{path} has no column {absent}; its columns are {list(source.names)}.")
+    return ds.dataset(Path(path), format="parquet", partitioning="hive")
+
+
+def _one(db: Any, query: str) -> int:
+    return int(db.execute(query).fetchone()[0])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _list(values: list[str]) -> str:
+    return "[" + ", ".join(_text(value) for value in values) + "]"

@@ -1,0 +1,93 @@
+"""Equal rows put together: rating factors are mostly categories, and few combinations of them occur.
+
+A risk that is linear in the volume and, given the prices, in the outcome does not change when rows with the same
+features, report and cross-validation part become one, with their volumes added up and their outcomes averaged by
+volume (up to a term that no price moves).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from fairpremium.blocks._rows import Rows
+from fairpremium.blocks._stream import PIECE_ROWS, Stream
+
+Merged: TypeAlias = Any  # a table, or _TOO_MANY
+
+_TOO_MANY = "too many"
+_GLANCE_ROWS = 4096
+_WORTH = 4  # merge if at most one row in so many is left
+
+
+def worth_merging(rows: Rows | Stream) -> bool:
+    """Tell from a glance whether rows repeat each other enough."""
+    some = rows.glance(_GLANCE_ROWS)
+    distinct = np.unique(np.column_stack([some.X, some.report]), axis=0)
+    return len(distinct) * 2 <= len(some)
+
+
+def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
+    """Put rows together that agree in features, report and part.
+
+    Parameters
+    ----------
+    rows : Rows or Stream
+    most : int, optional
+        How many rows may be left; by default a quarter of them.
+
+    Returns
+    -------
+    Rows or None
+        In memory, in the order of their features; None if more than `most` would be left.
+    """
+    task = _Merge(max(1, len(rows) // _WORTH) if most is None else most)
+    if isinstance(rows, Stream):
+        found = list(rows.apply(task))
+    else:
+        found = [
+            task(rows.take(np.arange(start, min(start + PIECE_ROWS, len(rows)))), start)
+            for start in range(0, len(rows), PIECE_ROWS)
+        ]
+    merged = found[0]
+    for other in found[1:]:
+        merged = task.join(merged, other)
+    return None if isinstance(merged, str) else _as_rows(merged, with_parts=rows.part is not None)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    most: int
+
+    def __call__(self, rows: Rows, start: int) -> Merged:
+        columns: dict[str, Any] = {f"x{j}": np.ascontiguousarray(rows.X[:, j]) for j in range(rows.n_features)}
+        columns["report"] = rows.report
+        columns["part"] = np.zeros(len(rows), dtype=np.uint8) if rows.part is None else rows.part
+        weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+        columns["w"], columns["wy"] = weight, weight * rows.y
+        return self._grouped(pa.table(columns))
+
+    def join(self, a: Merged, b: Merged) -> Merged:
+        if isinstance(a, str) or isinstance(b, str):
+            return _TOO_MANY
+        return self._grouped(pa.concat_tables([a, b]))
+
+    def _grouped(self, table: pa.Table) -> Merged:
+        keys = table.column_names[:-2]
+        found = table.group_by(keys, use_threads=False).aggregate([("w", "sum"), ("wy", "sum")])
+        found = found.select([*keys, "w_sum", "wy_sum"]).rename_columns([*keys, "w", "wy"])
+        return _TOO_MANY if found.num_rows > self.most else found
+
+
+def _as_rows(table: pa.Table, *, with_parts: bool) -> Rows:
+    keys = table.column_names[:-2]
+    table = table.sort_by([(name, "ascending") for name in keys])
+    values = {name: table.column(name).to_numpy() for name in table.column_names}
+    used = values["w"] > 0
+    X = np.column_stack([values[name][used] for name in keys[:-2]])
+    weight = values["w"][used]
+    part = values["part"][used] if with_parts else None
+    return Rows(X, values["wy"][used] / weight, weight, values["report"][used], part)

@@ -1,0 +1,312 @@
+"""Rows that are never in memory together: a portfolio read piece by piece, wherever it lives.
+
+A `Stream` offers what estimators need of `Rows`: a fold, some rows by position, evenly spaced rows. Its `Source` knows
+the partitions (row groups of Parquet files, partitions of a cluster engine) and runs a `Job` on each; the results are
+put together in the order of the partitions, so that they do not depend on who computed them, nor on when.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fairpremium.blocks._parts import Parts
+from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
+
+PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
+
+Batches = Iterable[pa.Table]
+
+
+class Reader(Protocol):
+    """From columns as they are stored to rows as a model sees them; it travels to the workers."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns to read."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+
+    def __call__(self, table: pa.Table) -> Any:
+        """Turn some rows of a table into numbers (`Rows`), or into whatever the task wants."""
+
+
+class Task(Protocol):
+    """What is done with each piece of a partition, and how the results of two pieces become one."""
+
+    def __call__(self, rows: Rows, start: int) -> Any:
+        """Work on rows whose first one has the position `start`."""
+
+    def join(self, a: Any, b: Any) -> Any:
+        """Put two results together, in the order of the rows."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task for one partition, with all that its worker has to know."""
+
+    reader: Reader
+    task: Task
+    raw_start: int  # position of the partition's first row among all
+    start: int  # the same among the rows that count
+    parts: Parts | None
+    missing: int | None
+
+    def __call__(self, batches: Batches) -> Any:
+        """Work through the partition; None if it has no rows."""
+        raw, start, result = self.raw_start, self.start, None
+        for table in batches:
+            for first in range(0, table.num_rows, PIECE_ROWS):
+                piece = table.slice(first, PIECE_ROWS)
+                rows: Rows = self.reader(piece)
+                if self.parts is not None:
+                    rows = rows.with_parts(self.parts.of(raw, raw + len(rows)))
+                raw += len(rows)
+                if self.missing is not None:
+                    rows = rows.reported(self.missing)
+                if not len(rows):
+                    continue
+                found = self.task(rows, start)
+                result = found if result is None else self.task.join(result, found)
+                start += len(rows)
+        return result
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Sum a function over blocks of rows."""
+
+    function: Callable[[Block], Sums]
+    block_rows: int
+
+    def __call__(self, rows: Rows, start: int) -> Sums:
+        """Sum over one piece."""
+        return rows.fold_here(self.function, 0, len(rows), self.block_rows)
+
+    def join(self, a: Sums, b: Sums) -> Sums:
+        """Add."""
+        return add(a, b)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Copy the rows at some positions, in ascending order."""
+
+    index: npt.NDArray[np.int64]
+
+    def __call__(self, rows: Rows, start: int) -> list[Rows]:
+        """Pick from one piece."""
+        first, last = np.searchsorted(self.index, [start, start + len(rows)])
+        return [rows.take(self.index[first:last] - start)]
+
+    def join(self, a: list[Rows], b: list[Rows]) -> list[Rows]:
+        """Keep the pieces in order."""
+        return a + b
+
+
+@dataclass(frozen=True)
+class WithShares:
+    """A function of a block whose shares are computed on the spot."""
+
+    function: Callable[[Block], Sums]
+    share: RowFunction
+
+    def __call__(self, block: Block) -> Sums:
+        """Compute the shares, then the function."""
+        return self.function(block._replace(share=self.share(block)))
+
+
+class Source(ABC):
+    """Partitions in a fixed order, and someone to work on them."""
+
+    names: tuple[str, ...]  # columns
+    counts: tuple[int, ...]  # rows of each partition
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
+        """Give each partition its job and yield the results in order; partitions without a job are left out."""
+
+    @abstractmethod
+    def glance(self, columns: Sequence[str], size: int) -> pa.Table:
+        """Return some rows from all over, without reading everything."""
+
+    @abstractmethod
+    def type_of(self, column: str) -> pa.DataType:
+        """Return the Arrow type of a column."""
+
+    def close(self) -> None:  # noqa: B027  (most sources hold nothing)
+        """Give back what the source holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A portfolio that is read piece by piece.
+
+    Parameters
+    ----------
+    source : Source
+    reader : Reader
+    counts : tuple of int
+        Rows of each partition that count.
+    part : Parts, optional
+        Cross-validation part of each row.
+    share : callable, optional
+        From a block to the weight of each row for each group.
+    missing : int, optional
+        Code of the reports whose rows are left out.
+    thorough : bool
+        Whether a glance looks at the same rows as one at rows in memory, which takes a pass. Where the scale of the
+        columns serves the accuracy of the arithmetic alone, any rows will do.
+    """
+
+    source: Source
+    reader: Reader
+    counts: tuple[int, ...]
+    part: Parts | None = None
+    share: RowFunction | None = None
+    missing: int | None = None
+    thorough: bool = False
+    _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def __reduce__(self) -> Any:
+        """A stream that travels to a worker inside a function leaves its rows behind."""
+        return _nowhere, ()
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.reader.n_features
+
+    def fold(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
+        """Sum a function over blocks of rows; see `Rows.fold`. The function must travel (be picklable)."""
+        if self.share is not None:
+            function = WithShares(function, self.share)
+        total: Sums | None = None
+        for sums in self._run(lambda start, stop: Fold(function, block_rows)):
+            total = sums if total is None else add(total, sums)
+        assert total is not None
+        return total
+
+    def take(self, index: npt.NDArray[Any]) -> Rows:
+        """Copy the rows at these ascending positions into memory."""
+        rows = stack(list(self.pick(index)))
+        return rows if self.share is None else rows.with_shares(self.share)
+
+    def pick(self, index: npt.NDArray[Any]) -> Iterator[Any]:
+        """Yield the rows at these ascending positions as the reader gives them, partition by partition."""
+        index = np.asarray(index, dtype=np.int64)
+
+        def pick(start: int, stop: int) -> Pick | None:
+            first, last = np.searchsorted(index, [start, stop])
+            return Pick(index[first:last]) if last > first else None
+
+        for pieces in self._run(pick):
+            yield from pieces
+
+    def spaced(self, size: int) -> Rows:
+        """Return evenly spaced rows, at least `size` of them; they are read once."""
+        if ("spaced", size) not in self._known:
+            rows = self.take(np.arange(0, len(self), max(1, len(self) // size)))
+            self._known["spaced", size] = rows
+        found: Rows = self._known["spaced", size]
+        return found
+
+    def glance(self, size: int) -> Rows:
+        """Return some rows from all over the portfolio, without a pass if it need not be thorough."""
+        if self.thorough:
+            return self.spaced(size)
+        rows: Rows = self.reader(self.source.glance(self.reader.columns, size))
+        return rows
+
+    def reported(self, missing: int) -> Stream:
+        """Return the rows whose report is not the code of a missing one."""
+        if self.missing is not None:
+            return self
+        if ("reported", missing) not in self._known:
+            jobs = self._jobs(lambda start, stop: Fold(_CountReports(missing), 1 << 20))
+            found = iter(self.source.run(jobs, self.reader.columns))
+            counts = tuple(int(next(found)[0]) if n else 0 for n in self.counts)
+            same = counts == self.counts
+            self._known["reported", missing] = (
+                self if same else replace(self, counts=counts, missing=missing, _known={})
+            )
+        stream: Stream = self._known["reported", missing]
+        return stream
+
+    def draw_parts(self, n_parts: int, rng: np.random.Generator) -> Parts:
+        """Divide the rows at random into parts of equal size."""
+        return Parts.draw(len(self), n_parts, rng)
+
+    def with_parts(self, part: Parts | None) -> Stream:
+        """Return the same rows with other cross-validation parts."""
+        return self if part is self.part else replace(self, part=part, _known={})
+
+    def with_shares(self, function: RowFunction) -> Stream:
+        """Return the same rows with a weight for each group, a function of the row."""
+        return replace(self, share=function, _known={})
+
+    def _jobs(self, task: Callable[[int, int], Task | None]) -> list[Job | None]:
+        raw = np.concatenate([[0], np.cumsum(self.source.counts)])
+        own = np.concatenate([[0], np.cumsum(self.counts)])
+        jobs: list[Job | None] = []
+        for i in range(len(self.counts)):
+            given = task(int(own[i]), int(own[i + 1])) if self.counts[i] else None
+            parts = None if self.part is None else self.part.cut(int(raw[i]), int(raw[i + 1]))
+            jobs.append(
+                None if given is None else Job(self.reader, given, int(raw[i]), int(own[i]), parts, self.missing)
+            )
+        return jobs
+
+    def apply(self, task: Task) -> Iterator[Any]:
+        """Yield the result of a task for each partition, in order."""
+        return self._run(lambda start, stop: task)
+
+    def _run(self, task: Callable[[int, int], Task | None]) -> Iterator[Any]:
+        for result in self.source.run(self._jobs(task), self.reader.columns):
+            if result is not None:
+                yield result
+
+
+@dataclass(frozen=True)
+class _CountReports:
+    missing: int
+
+    def __call__(self, block: Block) -> Sums:
+        return (np.asarray(np.count_nonzero(block.report != self.missing), dtype=np.float64),)
+
+
+def stack(parts: Sequence[Rows]) -> Rows:
+    """Put rows one below the other."""
+
+    def joined(values: list[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values)
+
+    return Rows(
+        np.ascontiguousarray(np.concatenate([p.X for p in parts])),
+        np.concatenate([p.y for p in parts]),
+        joined([p.weight for p in parts]),
+        np.concatenate([p.report for p in parts]),
+        joined([p.part for p in parts]),
+    )
+
+
+def _nowhere() -> None:
+    """Stand in for rows that stayed behind."""
+    return None

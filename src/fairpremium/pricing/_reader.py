@@ -1,0 +1,110 @@
+"""From the columns of a large portfolio to numbers, piece by piece; it travels to the workers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from fairpremium._labels import encode_labels
+from fairpremium.blocks import Rows
+from fairpremium.families import Family
+from fairpremium.families._domain import REAL
+from fairpremium.models import Design
+from fairpremium.models._design import check_finite
+from fairpremium.pricing._inputs import check_outcome, check_weight
+
+_EXACT_IN_FLOAT32 = (pt.is_float16, pt.is_float32, pt.is_int8, pt.is_int16, pt.is_uint8, pt.is_uint16)
+
+
+@dataclass(frozen=True)
+class PortfolioReader:
+    """Reads features, outcome, volume and reports of some rows.
+
+    Parameters
+    ----------
+    design : Design
+    y, sensitive : str
+        Names of columns.
+    weight : str or None
+        Name of a column, or None for ones.
+    labels : tuple
+        Reports in the order of their codes.
+    family : Family
+        Whose domain the outcome has to keep to.
+    """
+
+    design: Design
+    y: str
+    sensitive: str
+    weight: str | None
+    labels: tuple[Any, ...]
+    family: Family
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        own = (self.y, self.sensitive) if self.weight is None else (self.y, self.sensitive, self.weight)
+        return (*self.design.names, *own)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return len(self.design.features)
+
+    def __call__(self, table: pa.Table) -> Rows:
+        """Turn some rows of a table into numbers, after the same checks that a table in memory gets."""
+        n = table.num_rows
+        weight = None
+        if self.weight is not None:
+            numbers = _numbers(table, self.weight)
+            weight = check_weight(numbers, n) if numbers.any() else np.zeros(n)  # others may have some volume
+        y = np.asarray(_numbers(table, self.y))
+        if y.dtype.kind == "f" and self.family.outcome == REAL and np.isfinite(y).all():
+            y = y.astype(np.float64, copy=False)
+        else:
+            y = check_outcome(y, n, self.family)
+        return Rows(features_of(table, self.design), y, weight, self._reports(table.column(self.sensitive)))
+
+    def _reports(self, column: pa.ChunkedArray) -> npt.NDArray[np.uint16]:
+        """Turn reports into codes, the number of reports standing for a missing one."""
+        if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
+            chunk = column.chunk(0)
+            with suppress(ValueError, TypeError):  # a value that no row has may be unknown
+                return np.asarray(self._codes(chunk.dictionary)[chunk.indices.to_numpy()])
+        return self._codes(column)
+
+    def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
+        codes = encode_labels(values, self.labels, name=self.sensitive, missing="code")
+        return np.where(codes < 0, len(self.labels), codes).astype(np.uint16)
+
+
+def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.NDArray[Any]:
+    """Return the matrix of the features of some rows; numbers stay column by column and in four bytes if they fit."""
+    if not design.named or any(column.levels is not None for column in design.columns):
+        return design.transform(table, unseen=unseen)
+    types = [table.schema.field(name).type for name in design.names]
+    if not all(pt.is_floating(t) or pt.is_integer(t) for t in types):
+        return design.transform(table, unseen=unseen)  # says which column is not a number
+    small = all(any(test(t) for test in _EXACT_IN_FLOAT32) for t in types)
+    columns = np.empty((len(types), table.num_rows), dtype=np.float32 if small else np.float64)
+    for values, name in zip(columns, design.names, strict=True):
+        start = 0
+        for chunk in table.column(name).chunks:
+            values[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+            start += len(chunk)
+    if not np.isfinite(columns).all():
+        check_finite(columns.T, [f"column {name!r}" for name in design.names], "X")
+    return columns.T
+
+
+def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    column = table.column(name)
+    if pt.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return np.asarray(column.to_numpy())

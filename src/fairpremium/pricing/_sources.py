@@ -1,0 +1,240 @@
+"""A portfolio that is named rather than given: columns of Parquet files, of a Dask or of a Spark data frame."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from fairpremium.blocks import Rows, Source, Stream, open_source
+from fairpremium.blocks._sources import kind_of
+from fairpremium.blocks._stream import Job
+from fairpremium.families import Family
+from fairpremium.models import Design
+from fairpremium.models._design import Column, levels_column
+from fairpremium.pricing._reader import PortfolioReader
+
+_SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
+_SMALL_ROWS = 30_000
+_NOISE_ROWS = 200_000  # rows that a noise estimator sees
+_MAX_LEVELS = 10_000
+_INDEX = re.compile(r"__index_level_\d+__")  # the name under which pandas stores a row index
+
+
+def is_source(X: Any) -> bool:
+    """Tell whether X names rows that live elsewhere, instead of being a table in memory."""
+    return kind_of(X) is not None
+
+
+class Preview(NamedTuple):
+    """What tells the channel: a sample of rows, or the distinct labels alone."""
+
+    X: Any
+    y: Any
+    sensitive: Any
+    weight: Any
+
+
+class SourcePortfolio:
+    """A source with roles for its columns.
+
+    Parameters
+    ----------
+    X : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
+    y, sensitive : str
+        Columns of the outcome and of the reports.
+    sample_weight : str, optional
+        Column of the volumes.
+    features : sequence of str, optional
+        Columns to price with; by default all without a role.
+    """
+
+    def __init__(self, X: Any, y: Any, sensitive: Any, sample_weight: Any, features: Sequence[str] | None):
+        for name, value in (("y", y), ("sensitive", sensitive)):
+            if not isinstance(value, str):
+                raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
+        if sample_weight is not None and not isinstance(sample_weight, str):
+            raise TypeError(
+                f"Got sample_weight of type {type(sample_weight).__name__}, but expected the name of a column of X."
+            )
+        self.y, self.sensitive, self.weight = y, sensitive, sample_weight
+        self.source: Source = open_source(X)
+        try:
+            self.features = self._check_names(features)
+            self._counts = self._learn_levels()
+        except BaseException:
+            self.source.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
+
+    def _check_names(self, features: Sequence[str] | None) -> tuple[str, ...]:
+        names = self.source.names
+        duplicated = sorted(name for name, count in Counter(names).items() if count > 1)
+        if duplicated:
+            raise ValueError(f"Got X with duplicate columns {duplicated}; expected each name once.")
+        roles = [self.y, self.sensitive, *([] if self.weight is None else [self.weight])]
+        absent = [name for name in [*roles, *(features or ())] if name not in names]
+        if absent:
+            raise ValueError(f"Got X without the columns {absent}; its columns are {list(names)}.")
+        if len(set(roles)) < len(roles):
+            raise ValueError(f"Got {roles} as outcome, reports and weight; expected a column of its own for each.")
+        if features is None:
+            found = tuple(name for name in names if name not in roles and not _INDEX.fullmatch(name))
+        else:
+            found = tuple(features)
+            taken = [name for name in found if name in roles]
+            if taken:
+                raise ValueError(f"Got features={list(found)}, of which {taken} have another role.")
+        if not found:
+            raise ValueError("Got X with no column left to be a feature; expected at least one.")
+        for name in found:
+            kind = self.source.type_of(name)
+            if not (_is_number(kind) or _is_text(kind)):
+                raise TypeError(
+                    f"Got column {name!r} of X with type {kind}; expected numbers, text, categories or booleans."
+                )
+        return found
+
+    def _learn_levels(self) -> dict[str, Counter[Any]]:
+        """Count the levels of the text columns in one pass; numbers need none."""
+        texts = [name for name in self.features if not _is_number(self.source.type_of(name))]
+        found = _count(self.source, texts)
+        for name, counts in found.items():
+            if counts[None]:
+                raise ValueError(
+                    f"Got X with {counts[None]} missing values in column {name!r}; "
+                    "expected none. Give missing values a level of their own, such as 'missing'."
+                )
+            del counts[None]
+        return found
+
+    def preview(self, channel: Any, rng: np.random.Generator) -> Preview:
+        """Return what is needed to know the groups and the channel: labels, or rows for a noise estimator."""
+        if channel is None:
+            labels = [label for label in count_labels(self.source, self.sensitive) if label is not None]
+            return Preview(None, None, labels, None)
+        if not hasattr(channel, "require_channel"):
+            return Preview(None, None, (), None)
+        n = sum(self.source.counts)
+        index = np.sort(rng.choice(n, min(n, _NOISE_ROWS), replace=False))
+        columns = (*self.features, self.y, self.sensitive, *([] if self.weight is None else [self.weight]))
+        raw = Stream(self.source, RawReader(columns), self.source.counts)
+        table = pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
+        weight = None if self.weight is None else table.column(self.weight).to_numpy()
+        y = table.column(self.y).to_numpy()
+        return Preview(table.select(list(self.features)), y, table.column(self.sensitive), weight)
+
+    @property
+    def design(self) -> Design:
+        """The map from columns to features."""
+        return Design(
+            tuple(
+                levels_column(name, dict(self._counts[name])) if name in self._counts else Column(name)
+                for name in self.features
+            ),
+            named=True,
+        )
+
+    def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
+        """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
+        reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family)
+        stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
+        n = len(stream)
+        if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
+            return stream.take(np.arange(n))
+        return stream
+
+
+def count_labels(source: Source, column: str) -> Counter[Any]:
+    """Count the distinct values of a column in one pass over it."""
+    return _count(source, [column])[column]
+
+
+def _count(source: Source, columns: list[str]) -> dict[str, Counter[Any]]:
+    if not columns:
+        return {}
+    job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
+    total: dict[str, Counter[Any]] = {name: Counter() for name in columns}
+    for found in source.run([job if count else None for count in source.counts], columns):
+        for name, counts in found.items():
+            total[name] += counts
+    return total
+
+
+@dataclass(frozen=True)
+class RawPiece:
+    """Some rows as they are stored."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def take(self, index: Any) -> RawPiece:
+        """Return the rows at these positions."""
+        return RawPiece(self.table.take(pa.array(index)))
+
+
+@dataclass(frozen=True)
+class RawReader:
+    """Reads rows as they are stored."""
+
+    columns: tuple[str, ...]
+    n_features: int = 0
+
+    def __call__(self, table: pa.Table) -> RawPiece:
+        """Wrap some rows."""
+        return RawPiece(table)
+
+
+@dataclass(frozen=True)
+class _CountLevels:
+    """Count the levels of text columns."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, rows: Any, start: int) -> dict[str, Counter[Any]]:
+        found = {}
+        for name in self.columns:
+            column = rows.table.column(name)
+            counts = Counter({v["values"]: v["counts"] for v in pc.value_counts(_decoded(column)).to_pylist()})
+            if len(counts) > _MAX_LEVELS:
+                raise ValueError(
+                    f"Got column {name!r} of X with more than {_MAX_LEVELS:,} different texts, which looks like a key "
+                    "and not like a feature; choose the features with features=[...]."
+                )
+            found[name] = counts
+        return found
+
+    def join(self, a: dict[str, Counter[Any]], b: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
+        return {name: a[name] + b[name] for name in a}
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pt.is_dictionary(column.type) else column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pt.is_string(kind)
+        or pt.is_large_string(kind)
+        or pt.is_string_view(kind)
+        or pt.is_dictionary(kind)
+        or pt.is_boolean(kind)
+    )

@@ -1,0 +1,55 @@
+"""Cross-validation parts: balanced, random, and decided by the position of a row alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from fairpremium.blocks import _parts
+from fairpremium.blocks._parts import Parts
+
+N = 300_007
+
+
+@pytest.fixture(params=["stored", "hashed"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "hashed":
+        monkeypatch.setattr(_parts, "_STORED_ROWS", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("n_parts", [2, 5, 10])
+def test_parts_have_equal_size(kind: str, n_parts: int) -> None:
+    part = Parts.draw(N, n_parts, np.random.default_rng(0)).of(0, N)
+    counts = np.bincount(part, minlength=n_parts)
+    assert len(counts) == n_parts
+    assert counts.max() - counts.min() <= 1
+
+
+def test_any_cut_gives_the_same_parts(kind: str) -> None:
+    parts = Parts.draw(N, 5, np.random.default_rng(1))
+    assert (parts.stored is None) == (kind == "hashed")
+    whole = parts.of(0, N)
+    for start, stop in [(0, 1), (3, 17), (99_998, 250_003), (N - 2, N), (7, 7)]:
+        np.testing.assert_array_equal(parts.of(start, stop), whole[start:stop])
+        piece = parts.cut(start, stop)
+        np.testing.assert_array_equal(piece.of(start, stop), whole[start:stop])
+        assert piece.stored is None or len(piece.stored) == stop - start
+
+
+def test_neighbours_are_in_unrelated_parts(kind: str) -> None:
+    """Pairs of rows that lie a run or more apart fall into all pairs of parts equally often."""
+    part = Parts.draw(N, 5, np.random.default_rng(2)).of(0, N)
+    for gap in (5, 7, 10, 4096 * 5):
+        table = np.zeros((5, 5))
+        np.add.at(table, (part[:-gap], part[gap:]), 1)
+        expected = (N - gap) / 25
+        statistic = ((table - expected) ** 2 / expected).sum()
+        assert chi2.sf(statistic, 16) > 1e-4
+
+
+def test_a_seed_gives_the_same_parts_and_another_seed_others(kind: str) -> None:
+    draw = [Parts.draw(N, 5, np.random.default_rng(seed)).of(0, N) for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(draw[0], draw[1])
+    assert np.mean(draw[0] == draw[2]) == pytest.approx(0.2, abs=5 * np.sqrt(0.16 / N))
