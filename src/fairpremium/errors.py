@@ -6,6 +6,7 @@
     +-- RiskUnboundedError (ArithmeticError)     the corrected risk of a group has no minimum
     +-- ConvergenceError (ArithmeticError)       a solver stopped before its gradient vanished
     +-- NotIdentifiedError (ValueError)          the data do not tell what was asked
+    +-- OutOfRangeError (ValueError)             a price would be far outside the range of the fit's outcomes
     +-- UnattainableReferenceError (ValueError)  no reference distribution balances the portfolio
     +-- BudgetExceededError (RuntimeError)       a report would cost more epsilon than is left
     +-- ModelFileError (ValueError)              a file is not a model this version can read
@@ -21,6 +22,7 @@ __all__ = [
     "MissingExtraError",
     "ModelFileError",
     "NotIdentifiedError",
+    "OutOfRangeError",
     "RiskUnboundedError",
     "UnattainableReferenceError",
 ]
@@ -53,6 +55,10 @@ class ConvergenceError(FairPremiumError, ArithmeticError):
 
 class NotIdentifiedError(FairPremiumError, ValueError):
     """The data do not identify the quantity that was asked for."""
+
+
+class OutOfRangeError(FairPremiumError, ValueError):
+    """A price would be far outside the range of the outcomes that the model learned from."""
 
 
 class UnattainableReferenceError(FairPremiumError, ValueError):

@@ -11,7 +11,7 @@ from fairpremium.corrections._auto import (
 )
 from fairpremium.corrections._boosted_classifier import BoostedClassifier
 from fairpremium.corrections._candidates import Noise
-from fairpremium.corrections._contest import ModelChosen, fit_model, held_risk
+from fairpremium.corrections._contest import ModelChosen, fit_model, held_risk, plausible_range
 from fairpremium.corrections._entries import ModelFit
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._inverse import fit_inverse, pad_missing
@@ -43,6 +43,7 @@ __all__ = [
     "mean_and_error",
     "pad_missing",
     "paired_z",
+    "plausible_range",
     "portfolio_means",
     "sandwich",
 ]

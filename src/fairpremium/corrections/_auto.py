@@ -180,7 +180,7 @@ def robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rn
         try:
             strength = pooling if pooling is None or more == 0 else pooling + more * volume
             return start_fit(problem, noise, strength, rng)
-        except RiskUnboundedError:
+        except (RiskUnboundedError, ConvergenceError):
             if pooling is None:
                 raise
     return start_fit(problem, noise, 1e6 * volume, rng)

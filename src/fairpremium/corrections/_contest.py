@@ -24,6 +24,8 @@ from fairpremium.corrections._entries import (
 from fairpremium.corrections._stage import Setting, Stage
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
+from fairpremium.models._groups import GroupPrices, Start
+from fairpremium.models._training import Units
 
 Array = npt.NDArray[np.float64]
 
@@ -74,14 +76,14 @@ class ModelChosen:
         return self._fit(Stage(replace(stage.setting, noise=noise), stage.rows, like=stage, taken=everyone))
 
     def _fit(self, stage: Stage) -> ModelFit:
-        return self.entry.fit(stage, self.fit.prices)
+        return fit_entry(self.entry, stage, self.fit.prices)
 
 
 def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
     """Fit a model class with one correction, or with the one that the referees prefer."""
     entries = entries_for(setting, correction)
     if len(entries) == 1:
-        fit = entries[0].fit(Stage(setting, rows))
+        fit = fit_entry(entries[0], Stage(setting, rows))
         reason = "asked for" if correction != "none" else "the true attribute"
         verdict = Verdict(fit.correction, entries[0].detail, fit.strength, True, reason, model=setting.model.kind)
         return ModelChosen(entries[0], fit, [verdict])
@@ -93,7 +95,7 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
     for name in order:
         entry = next(e for e in entries if e.name == name)
         try:
-            fit = entry.fit(stage)
+            fit = fit_entry(entry, stage)
         except FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
@@ -135,12 +137,13 @@ class Contest:
         family, table = self.setting.family, self.setting.noise.table
         for stage, held in zip(self.stages, self.held, strict=True):
             try:
-                fit = entry.fit(stage)
+                fit = fit_entry(entry, stage)
+                lifted = stage.lift_rows(held)
+                eta = fit.predictor(lifted)
+                check_range(stage, eta)
             except FAILURES as error:
                 self.trouble[entry.name] = f"could not be fitted without a part of the rows: {error}"
                 return
-            lifted = stage.lift_rows(held)
-            eta = fit.predictor(lifted)
             risk.append(held_risk(family, held, eta, table))
             report.append(fit.report_log_loss(lifted))
         self.risk[entry.name] = np.concatenate(risk)
@@ -208,6 +211,30 @@ class Contest:
             )
             for entry in entries
         ]
+
+
+def fit_entry(entry: Entry, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    """Fit a candidate; prices outside every plausible range are a failure, as they are for nets."""
+    fit = entry.fit(stage, like)
+    check_range(stage, fit.predictor(stage.lifted))
+    return fit
+
+
+def check_range(stage: Stage, eta: Array) -> None:
+    """Raise if linear predictors leave the range of means that the outcomes of a stage make plausible."""
+    low, high = plausible_range(stage)
+    outside = int(np.count_nonzero(~((eta >= low) & (eta <= high)).all(axis=1)))
+    if outside:
+        raise ConvergenceError(
+            f"The prices of {outside} rows are far outside the range of the outcomes: the reports say too little about "
+            "a group. More pooling helps, or more rows."
+        )
+
+
+def plausible_range(stage: Stage) -> tuple[float, float]:
+    """Return the range that linear predictors cannot plausibly leave."""
+    rows, at = stage.rows, np.full((1, 1), stage.center)
+    return Units.learn(rows.y, rows.weight, stage.setting.family).bounds(rows.y, Start(at, at))
 
 
 def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:

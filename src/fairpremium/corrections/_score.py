@@ -102,7 +102,8 @@ class _Instruments:
 
     def expand(self, B: Array) -> tuple[Array, Array]:
         """The summed equations and minus their derivative: (K q,) and (K q, K q)."""
-        value, minus = self.problem.rows.fold(partial(self._sums, B=B), block_rows=2048)
+        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
+            value, minus = self.problem.rows.fold(partial(self._sums, B=B), block_rows=2048)
         return value, minus
 
     def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:

@@ -29,6 +29,16 @@ _ONE_THREAD = 20_000  # rows below which threads cost more than they bring
 _LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
 _OBJECTIVES = {"objective", "objective_type", "app", "application", "loss"}
 _RESERVED = _OBJECTIVES | {"num_class", "num_classes", "metric", "metrics", "metric_types"}
+_OWNED = {
+    "learning_rate", "shrinkage_rate", "eta", "num_leaves", "num_leaf", "max_leaves", "max_leaf", "max_leaf_nodes",
+    "min_sum_hessian_in_leaf", "min_sum_hessian_per_leaf", "min_sum_hessian", "min_hessian", "min_child_weight",
+    "min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples", "min_samples_leaf", "lambda_l2",
+    "reg_lambda", "lambda", "l2_regularization", "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees",
+    "num_round", "num_rounds", "nrounds", "num_boost_round", "n_estimators", "max_iter", "early_stopping_round",
+    "early_stopping_rounds", "early_stopping", "n_iter_no_change", "categorical_feature", "cat_feature", "seed",
+    "random_seed", "random_state",
+}  # fmt: skip
+_CONSTRAINTS = {"monotone_constraints", "mc", "monotone_constraint", "monotonic_cst"}
 _OTHER_TREES = {"boosting", "boosting_type", "boost", "linear_tree", "linear_trees"}
 _DAMPED = {"poisson": np.exp(0.7), "negative_binomial": np.exp(0.7)}  # LightGBM's poisson_max_delta_step
 
@@ -104,9 +114,9 @@ class BoostedModel(GroupModel):
                 raise ValueError(f"Got {name}={value!r}, but expected an integer >= {low}.")
         for name in ("min_leaf", "l2"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not 0 <= value < np.inf:
+            if not _number(value) or not 0 <= value < np.inf:
                 raise ValueError(f"Got {name}={value!r}, but expected a finite number >= 0.")
-        if isinstance(self.learning_rate, bool) or not 0 < self.learning_rate <= 1:
+        if not _number(self.learning_rate) or not 0 < self.learning_rate <= 1:
             raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a number in (0, 1].")
         for name, sign in (self.monotone or {}).items():
             if sign not in (-1, 1):
@@ -114,6 +124,18 @@ class BoostedModel(GroupModel):
         reserved = _RESERVED & set(self.params or {})
         if reserved:
             raise ValueError(f"Got params with {sorted(reserved)}, which the family and the groups decide.")
+        owned = _OWNED & set(self.params or {})
+        if owned:
+            raise ValueError(
+                f"Got params with {sorted(owned)}, but expected the settings of BoostedModel for these: learning_rate, "
+                "num_leaves, group_leaves, min_leaf, l2, max_rounds, patience, categorical; the seed is the pricer's "
+                "random_state."
+            )
+        if _CONSTRAINTS & set(self.params or {}):
+            raise ValueError(
+                "Got params with monotone_constraints, but expected monotone={column: +1 or -1}: constraints by "
+                "position do not fit the encoded columns, and prices must start from a monotone price."
+            )
         other = _OTHER_TREES & set(self.params or {})
         if other:
             raise ValueError(
@@ -396,6 +418,10 @@ def boost(
         if done - best_at >= patience:
             break
     return booster, best_round
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _lightgbm() -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Rows
-from fairpremium.errors import ConvergenceError, RiskUnboundedError
+from fairpremium.errors import ConvergenceError, OutOfRangeError, RiskUnboundedError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
@@ -120,7 +120,7 @@ class NeuralModel(GroupModel):
             raise ValueError(f"Got activation={self.activation!r}, but expected one of {sorted(ACTIVATIONS)}.")
         if not _whole(self.shared, 0) or self.shared > len(hidden):
             raise ValueError(f"Got shared={self.shared!r}, but expected a number of layers from 0 to {len(hidden)}.")
-        for name, least in (("max_epochs", 1), ("patience", 1), ("replicates", 0)):
+        for name, least in (("max_epochs", 1), ("patience", 1), ("replicates", 2)):
             if not _whole(getattr(self, name), least):
                 raise ValueError(f"Got {name}={getattr(self, name)!r}, but expected an integer >= {least}.")
         if self.batch_size != "auto" and not _whole(self.batch_size, 1):
@@ -171,7 +171,7 @@ class NeuralPrices(GroupPrices):
 
         Raises
         ------
-        ValueError
+        OutOfRangeError
             A row is so far from those of the fit that its predictor leaves the range of training by more than the
             width of that range. Nets say nothing there, and a price would be made up.
         """
@@ -182,9 +182,10 @@ class NeuralPrices(GroupPrices):
         width = high - low
         bad = int(np.count_nonzero(~((eta >= low - width) & (eta <= high + width)).all(axis=1)))
         if bad:
-            raise ValueError(
+            raise OutOfRangeError(
                 f"Got X with {bad} of {len(X)} rows that the nets cannot price: what they give is far outside the "
-                "range of the outcomes they learned from. Expected rows like those of the fit; check the units."
+                "range of the outcomes they learned from. Expected rows like those of the fit; check the units, and "
+                "take the logarithm of a column with a long tail."
             )
         return np.asarray(eta)
 

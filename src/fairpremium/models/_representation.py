@@ -20,7 +20,7 @@ from fairpremium.models._frames import frame_like
 from fairpremium.models._groups import Start
 from fairpremium.models._inputs import check_outcome, check_weight
 from fairpremium.models._nets import check_numbers
-from fairpremium.models._neural import NeuralModel, NeuralPrices
+from fairpremium.models._neural import NeuralModel, NeuralPrices, _number
 from fairpremium.models._training import Units
 
 Array = npt.NDArray[np.float64]
@@ -124,7 +124,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self
         """
         family, model = get_family(self.family), self._model()
-        if isinstance(self.held_out, bool) or not 0 <= self.held_out < 1:
+        if not _number(self.held_out) or not 0 <= self.held_out < 1:
             raise ValueError(f"Got held_out={self.held_out!r}, but expected a share of the rows from 0 to below 1.")
         design, matrix = Design.learn_transform(X)
         n = len(matrix)
@@ -133,7 +133,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         outcome = check_outcome(y, n, family)
         rows = Rows(matrix, outcome, check_weight(sample_weight, n), np.zeros(n, dtype=np.intp))
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        order, m = rng.permutation(n), round(self.held_out * n)
+        order, m = rng.permutation(n), min(round(self.held_out * n), n - 1)
         train, held = rows.take(np.sort(order[m:])), rows.take(np.sort(order[:m])) if m else None
         center = Units.learn(train.y, train.weight, family).center
         start = Start(np.full((n - m, 1), center), np.full((m, 1), center))
@@ -207,6 +207,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def _body(self) -> dict[str, Any]:
         settings = {name: getattr(self, name) for name in ("layers", *_NET, "held_out")}
+        settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
         return {
             "format": _FORMAT,
             "version": _VERSION,

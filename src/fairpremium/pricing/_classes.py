@@ -32,6 +32,7 @@ from fairpremium.corrections import (
     mean_and_error,
     pad_missing,
     paired_z,
+    plausible_range,
     portfolio_means,
     sandwich,
 )
@@ -229,7 +230,9 @@ class NonlinearClass(ClassFit):
             group_means = np.average(mu, axis=0, weights=rows.weight)
             loss = float(np.average(rows.y, weights=rows.weight))
         reference = self.task.weights(fit.shares, group_means, loss)
-        return Formula(fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference)
+        return Formula(
+            fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference, plausible_range(fit.stage)
+        )
 
     def _replicates(self) -> list[Formula]:
         rows, parts = self.rows, self.model.replicates

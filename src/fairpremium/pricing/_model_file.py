@@ -130,7 +130,8 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     pricer.channel_ = channel
     pricer.noise_ = None
     pricer.model_ = model
-    pricer.history_ = None
+    added = prices.formula.prices if isinstance(prices, ModelPrices) else None
+    pricer.history_ = getattr(added, "history", None)
     pricer.correction_ = body["correction"]
     pricer.pooling_ = pricer.pooling
     pricer.candidates_ = _candidates(body["candidates"])
@@ -169,6 +170,7 @@ def _formula_to_dict(formula: Formula) -> dict[str, Any]:
         "coefficients": formula.coefficients.T.tolist(),
         "prices": None if formula.prices is None else formula.prices.to_dict(),
         "reference": formula.reference.tolist(),
+        "bounds": list(formula.bounds),
     }
 
 
@@ -197,6 +199,7 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
             _numbers(data["coefficients"], (K, 2 + p), "coefficients").T,
             None if data["prices"] is None else reader.from_dict(data["prices"]),
             _numbers(data["reference"], (K,), "reference"),
+            tuple(_numbers(data["bounds"], (2,), "bounds").tolist()),
         )
 
     found = ModelPrices(
@@ -209,7 +212,7 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
         float(_numbers(body["shift"], (), "shift")),
     )
     for each in (found.formula, *found.replicates, *found.shifted):
-        each.predictor(np.zeros((1, p)))  # the pieces fit together
+        each.predictor(np.zeros((0, p)))  # the pieces fit together
     return found
 
 

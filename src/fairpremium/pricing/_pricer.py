@@ -114,8 +114,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         with standard errors, the choice and the reason.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
-    history_ : list or None
-        Learning curve of a neural model.
+    history_ : dict of lists or None
+        Learning curves of a neural model: `train_loss` and `held_loss` after each epoch.
     has_intervals_ : bool
         Whether `predict_interval` works.
     n_rows_, n_missing_reports_ : int
@@ -124,6 +124,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     --------
     >>> from fairpremium.portfolios import zhang_liu_shi_2025
     >>> portfolio = zhang_liu_shi_2025(n=5000, rng=0)
+    >>> from fairpremium import RandomizedResponse
     >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
     >>> reports = channel.privatize(portfolio.sensitive, rng=0)  # a seed is for simulations only
     >>> pricer = DiscriminationFreePricer(channel=channel, random_state=0)
@@ -448,13 +449,15 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         These are partial dependences: they answer "what if only this feature changed", also where such rows are
         rare, and they say nothing about causes.
         """
-        if isinstance(points, bool) or points < 2 or isinstance(max_rows, bool) or max_rows < 1:
+        if not (_whole(points) and points >= 2 and _whole(max_rows) and max_rows >= 1):
             raise ValueError(
-                f"Got points={points!r} and max_rows={max_rows!r}, but expected points >= 2 and rows >= 1."
+                f"Got points={points!r} and max_rows={max_rows!r}, but expected integers, points >= 2 and rows >= 1."
             )
         from fairpremium.pricing._explain import explain_prices
 
         matrix = np.asarray(self._matrix(X), dtype=np.float64)
+        if not len(matrix):
+            raise ValueError("Got X without a row, but expected a portfolio to average over.")
         return explain_prices(self._fitted(), matrix, points=points, max_rows=max_rows, rng=np.random.default_rng(0))
 
     @property
@@ -545,6 +548,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         noise = clone(self.channel).fit(X, y, sensitive=sensitive, sample_weight=weight)
         channel = noise.require_channel()
         return noise, channel, channel.groups
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _check_pooling(pooling: Any) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
+from fairpremium.errors import OutOfRangeError
 from fairpremium.families import Family
 from fairpremium.models import Design, GroupPrices
 
@@ -153,6 +154,7 @@ class Formula:
     coefficients: Array  # (2 + features, K), of (1, x, u(x))
     prices: GroupPrices | None
     reference: Array  # (K,)
+    bounds: tuple[float, float]  # linear predictors that outcomes like those of the fit make plausible
 
     def unaware_predictor(self, matrix: npt.NDArray[Any]) -> Array:
         """Compute the linear predictor of u(x): shape (n, 1)."""
@@ -162,7 +164,15 @@ class Formula:
         """Compute f_k(x): shape (n, K)."""
         lifted = np.column_stack([matrix, self.unaware_predictor(matrix)])
         start = lifted @ self.coefficients[1:] + self.coefficients[0]
-        return np.asarray(start if self.prices is None else self.prices.predictor(matrix, start))
+        eta = np.asarray(start if self.prices is None else self.prices.predictor(matrix, start))
+        low, high = self.bounds
+        bad = int(np.count_nonzero(~((eta >= low) & (eta <= high)).all(axis=1)))
+        if bad:
+            raise OutOfRangeError(
+                f"Got X with {bad} of {len(eta)} rows whose price would be far outside the range of the outcomes "
+                "of the fit. Expected rows like those of the fit; check the units."
+            )
+        return eta
 
 
 @dataclass(frozen=True)
