@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, ValidationNoise
-from fairpremium.errors import FairPremiumError, ModelFileError, RiskUnboundedError
+from fairpremium.errors import FairPremiumError, ModelFileError, OutOfRangeError, RiskUnboundedError
 from fairpremium.families import get_family
-from fairpremium.models import BoostedModel, LinearModel, RegressorModel
+from fairpremium.models import BoostedModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.portfolios import nonlinear_poisson, zhang_liu_shi_2025
 from fairpremium.pricing import _classes
 
@@ -409,7 +409,8 @@ def test_prices_beyond_any_number_at_zero_do_not_stop_loading(tmp_path) -> None:
     D = rng.choice(["F", "M"], 500)
     data = {"X": X, "y": rng.poisson(np.exp(-0.8 * (X[:, 0] - 2010) / 2)).astype(float), "D": D}
     pricer = fit(data, channel=None, family="poisson")
-    assert pricer._prices.formula.predictor(np.zeros((1, 2))).max() > 710  # exp of it is no number
+    with pytest.raises(OutOfRangeError, match="1 of 1 rows whose price would be far outside"):
+        pricer.predict(np.zeros((1, 2)))
     pricer.save(tmp_path / "m.json")
     loaded = DiscriminationFreePricer.load(tmp_path / "m.json")
     np.testing.assert_array_equal(loaded.predict(X), pricer.predict(X))
@@ -490,7 +491,7 @@ def test_explanations_of_trees_are_means_over_the_portfolio() -> None:
 @pytest.mark.parametrize("bad", [{"points": 1}, {"points": True}, {"max_rows": 0}])
 def test_explain_checks_its_settings(bad) -> None:
     data = small(200)
-    with pytest.raises(ValueError, match="expected points >= 2 and rows >= 1"):
+    with pytest.raises(ValueError, match="expected integers, points >= 2 and rows >= 1"):
         fit(data, "linear").explain(data["X"], **bad)
 
 
@@ -630,3 +631,72 @@ def test_no_price_ever_explodes(
         assert np.isfinite([lower, upper]).all()
         assert (lower <= upper).all()
         assert law.mean.contains(lower).all()
+
+
+def poisson_rows(n: int = 400, seed: int = 3) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"x": rng.normal(size=n), "u": rng.uniform(size=n)})
+    D = rng.choice(["F", "M"], n)
+    return X, rng.poisson(np.exp(-0.5 + 0.5 * X["x"] + 0.4 * (D == "F"))).astype(float), D
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BoostedModel(max_rounds=20),
+        NeuralModel(hidden=(8,), max_epochs=20),
+        RandomForestRegressor(20, min_samples_leaf=20),
+    ],
+    ids=["boosted", "neural", "forest"],
+)
+def test_a_row_far_from_the_fit_is_refused_and_never_gets_an_astronomic_price(model) -> None:
+    X, y, D = poisson_rows()
+    pricer = DiscriminationFreePricer("poisson", model, intervals=False, random_state=0).fit(X, y, sensitive=D)
+    for far in (10.0, 30.0, 100.0, 1e5):
+        row = pd.DataFrame({"x": [far], "u": [0.5]})
+        try:
+            price = pricer.predict(row)[0]
+        except OutOfRangeError:
+            continue
+        assert 0 < price <= 10 * y.max()
+    with pytest.raises(OutOfRangeError):
+        pricer.predict(pd.DataFrame({"x": [1e5], "u": [0.5]}))
+
+
+def test_nets_of_a_calendar_year_can_be_loaded_with_their_learning_curve(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"year": rng.integers(2000, 2020, 400).astype(float), "u": rng.uniform(size=400)})
+    y = rng.poisson(np.exp(-0.3 * (X["year"] - 2010) / 2)).astype(float)
+    model = NeuralModel(hidden=(8,), max_epochs=40)
+    pricer = DiscriminationFreePricer("poisson", model, intervals=False, random_state=0)
+    pricer.fit(X, y, sensitive=rng.choice(["F", "M"], 400)).save(tmp_path / "m.json")
+    loaded = DiscriminationFreePricer.load(tmp_path / "m.json")
+    np.testing.assert_array_equal(loaded.predict(X), pricer.predict(X))
+    assert loaded.history_ == pricer.history_
+    assert len(loaded.history_["held_loss"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"monotone_constraints": [1]}, "monotone="),
+        ({"n_estimators": 3}, "settings of BoostedModel"),
+        ({"eta": 9}, "eta"),
+    ],
+)
+def test_parameters_that_are_settings_are_refused(params, said) -> None:
+    X, y, D = poisson_rows(100)
+    with pytest.raises(ValueError, match=said):
+        DiscriminationFreePricer("poisson", BoostedModel(params=params)).fit(X, y, sensitive=D)
+
+
+def test_a_column_with_a_long_tail_ends_in_prices_or_in_a_reason() -> None:
+    X, y, D = poisson_rows()
+    X["x"] = np.exp(3 * np.random.default_rng(0).normal(size=len(X)))
+    model = NeuralModel(hidden=(8,), max_epochs=20)
+    pricer = DiscriminationFreePricer("poisson", model, CHANNEL, intervals=False, random_state=0)
+    try:
+        pricer.fit(X, y, sensitive=CHANNEL.privatize(D, rng=0))
+    except FairPremiumError:
+        return  # not a ValueError from deep inside
+    assert pricer.predict(X).max() <= 10 * y.max()

@@ -217,6 +217,7 @@ def fit_entry(entry: Entry, stage: Stage, like: GroupPrices | None = None) -> Mo
     """Fit a candidate; prices outside every plausible range are a failure, as they are for nets."""
     fit = entry.fit(stage, like)
     check_range(stage, fit.predictor(stage.lifted))
+    check_range(stage, fit.predictor(stage.lift_rows(stage.rows)))  # what a quote for these rows would be
     return fit
 
 

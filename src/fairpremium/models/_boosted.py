@@ -26,6 +26,7 @@ Array = npt.NDArray[np.float64]
 Slopes = Callable[[Array], tuple[Array, Array]]
 
 _ONE_THREAD = 20_000  # rows below which threads cost more than they bring
+_LARGEST = 1e30  # LightGBM computes in single precision
 _LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
 _OBJECTIVES = {"objective", "objective_type", "app", "application", "loss"}
 _RESERVED = _OBJECTIVES | {"num_class", "num_classes", "metric", "metrics", "metric_types"}
@@ -387,7 +388,12 @@ def boost(
         raise ValueError(f"Got params that LightGBM refuses: {error}") from error
 
     def derivatives(scores: Array, _: Any) -> tuple[Array, Array]:
-        gradient, curvature = slopes(scores.reshape(len(X), outputs).astype(np.float64))
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient, curvature = slopes(scores.reshape(len(X), outputs).astype(np.float64))
+        if not (np.abs(gradient) < _LARGEST).all() or not (np.abs(curvature) < _LARGEST).all():
+            raise ConvergenceError(
+                "Boosting diverged; a larger min_leaf, a larger l2 or a smaller learning_rate helps."
+            )
         if outputs == 1:
             return gradient[:, 0], curvature[:, 0]
         return gradient, curvature
