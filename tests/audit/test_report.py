@@ -135,7 +135,7 @@ def test_the_summary_says_what_the_tables_say(summary, list_summary):
     assert "chance alone could explain it" in same
     costs = finding(list_summary, "Who costs what")
     assert costs["tone"] == "attention"  # one price for all, and women cost more
-    assert "F pays less than it costs" in costs["text"]
+    assert "F pays less" in costs["text"]
     assert "intends this" in finding(summary, "Who costs what")["text"]
     assert "probability 80.0" in finding(summary, "Privacy")["text"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -330,6 +331,40 @@ def test_polars_in_polars_out(sample):
     np.testing.assert_allclose(table["premium"].to_numpy(), expected["premium"])
 
 
+def test_everybody_is_none_beside_other_groups_in_polars_too(sample):
+    h, y, channel = sample["unaware"], sample["y"], sample["channel"]
+    roles = {"sensitive": pl.Series(sample["S"].tolist()), "channel": channel}
+    for compute in (fa.compute_calibration, fa.compute_gini, fa.compute_lorenz):
+        table = compute(pl.Series(h), pl.Series(y), **roles)
+        assert set(table["group"]) == {None, *channel.groups}
+        expected = compute(h, y, sensitive=sample["S"], channel=channel)
+        assert table["group"].to_list() == expected["group"].tolist()
+
+
+def test_whole_numbers_stay_whole_beside_everybody():
+    h = np.arange(1.0, 201.0)
+    table = fa.compute_calibration(h, h, sensitive=[0, 1] * 100, bins=1)
+    assert table["group"].tolist() == [None, 0, 1]
+    assert {type(group) for group in table["group"]} == {type(None), int}
+    against = fa.compute_demographic_disparity(h, sensitive=[0, 1] * 100)["against"].tolist()
+    assert against == [None, None, 1]
+
+
+@pytest.mark.parametrize("y", [0.0, -1.0])
+def test_there_is_no_ratio_to_losses_of_nothing(y):
+    h, S = np.arange(1.0, 201.0), ["a", "b"] * 100
+    gini = fa.compute_gini(h, np.full(200, y), sensitive=S)
+    curve = fa.compute_lorenz(h, np.full(200, y), sensitive=S)
+    ratios = fa.compute_balance({"h": h}, np.full(200, y))
+    if y == 0:
+        assert gini["gini"].isna().all()
+        assert curve["losses"].isna().all()
+        assert ratios["ratio"].isna().all()
+    else:
+        assert np.isfinite(gini["gini"]).all()
+        assert ratios["ratio_low"].isna().all()
+
+
 def test_too_few_reports_are_said_and_not_guessed():
     rng = np.random.default_rng(0)
     D = np.where(rng.random(5000) < 0.01, "rare", "common")
@@ -361,6 +396,8 @@ def test_too_few_reports_are_said_and_not_guessed():
         ({"y": [math.nan] * 100}, ValueError, "NaN"),
         ({"premiums": ["x"] * 100}, ValueError, "Got premiums that is not one column of numbers"),
         ({"premiums": 3.0}, TypeError, "premiums of type float"),
+        ({"premiums": np.ones((100, 2))}, ValueError, "premiums of shape (100, 2), but expected one column"),
+        ({"y": pd.DataFrame({"y": np.ones(100)})}, ValueError, "y of shape (100, 1), but expected one column"),
         ({"sample_weight": [-1.0] * 100}, ValueError, "negative"),
         ({"cluster": [1]}, ValueError, "cluster with 1 rows, but premiums has 100"),
         ({"by": [1]}, ValueError, "by with 1 rows, but premiums has 100"),
@@ -372,7 +409,7 @@ def test_wrong_arguments(change, error, expected):
         "premiums": np.ones(100), "y": np.ones(100), "sensitive": ["a", "b"] * 50,
         "channel": RandomizedResponse(["a", "b"], keep=0.8), **change,
     }  # fmt: skip
-    with pytest.raises(error, match=expected.replace("(", r"\(")):
+    with pytest.raises(error, match=re.escape(expected)):
         fa.compute_group_means(**arguments)
 
 

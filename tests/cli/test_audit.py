@@ -101,6 +101,17 @@ def test_charts_on_request(call, prices):
     assert "<title>Ours &amp; theirs</title>" in html
 
 
+@pytest.mark.parametrize(("premium", "y"), [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (0.0, 0.0)], ids=str)
+def test_totals_that_are_zero_or_negative(call, prices, premium, y):
+    prices.assign(premium=premium * prices["premium"], y=y * prices["y"]).to_csv("prices.csv", index=False)
+    for ending in ("html", "md"):
+        text = call(*BASE, "--keep", 0.8, "-o", f"report.{ending}").stdout
+        assert "Written" in text
+        assert "nan" not in text.split()
+    if premium < 0:
+        assert "F pays -" in text
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

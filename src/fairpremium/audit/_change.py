@@ -240,7 +240,7 @@ def compute_adverse_selection(
     """
     book = Book.read(
         {"premiums": premiums, "y": y, "best_estimate": best_estimate}, sensitive=sensitive, channel=channel,
-        sample_weight=sample_weight, cluster=cluster, by=by, level=level,
+        sample_weight=sample_weight, cluster=cluster, by=by, level=level, tables=["best_estimate"],
     )  # fmt: skip
     K = len(book.groups)
     check_table(book, "best_estimate")
@@ -275,7 +275,7 @@ def _read_prices(
         raise TypeError("Got prices that are not a mapping, but expected prices by name, such as {'unaware': ...}.")
     book = Book.read(
         dict(prices), sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by,
-        level=level,
+        level=level, tables=list(prices),
     )  # fmt: skip
     for name, values in book.columns.items():
         if values.ndim == 2:

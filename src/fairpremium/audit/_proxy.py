@@ -123,8 +123,9 @@ def compute_discrimination(
     if propensity is not None:
         columns["propensity"] = propensity
     book = Book.read(
-        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level
-    )
+        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level,
+        tables=["best_estimate", "propensity"],
+    )  # fmt: skip
     for name in ("best_estimate", "propensity"):
         if name in book.columns:
             check_table(book, name)

@@ -180,9 +180,11 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any], first: bool) -> dic
     write = _FORMS[form]
     text, small = write(row.get(key)), ""
     if column["limits"] and text:
-        if abs(row[key]) < 1e-3 * (row[f"{key}_high"] - row[f"{key}_low"]):
-            text = write(0.0)  # a difference of rounding errors
-        small = f"{write(row[f'{key}_low'])} to {write(row[f'{key}_high'])}"
+        low, high = row[f"{key}_low"], row[f"{key}_high"]
+        if low is not None and high is not None:
+            if abs(row[key]) < 1e-3 * (high - low):
+                text = write(0.0)  # a difference of rounding errors
+            small = f"{write(low)} to {write(high)}"
     elif column.get("truth") is not None:
         small = f"({write(column['truth'](row))})"
     return {"text": text, "small": small, "label": column["label"]}
