@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from fairlearn.metrics import MetricFrame
 from scipy.optimize import minimize
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import mean_squared_error
 
 from fairpremium import Channel, RandomizedResponse
@@ -222,6 +223,32 @@ def test_a_price_that_infers_nothing_has_no_proxy_discrimination(sample):
     assert proxy.loc["proxy_shift", "value"] == pytest.approx(shift)
     assert proxy.loc["direct_spread", "value"] == pytest.approx(np.ptp(sample["mu"], axis=1).mean())
     assert 0 < proxy.loc["proxy_explained", "value"] < 1
+
+
+def test_what_guessing_the_group_explains_is_not_taken_by_a_rescaled_price():
+    rng = np.random.default_rng(0)
+    D = rng.choice(2, 5000, p=[0.6, 0.4])
+    x = rng.normal(0.8 * D, 1)
+    w = rng.uniform(0.5, 1.5, 5000)
+    weights = {"sensitive": np.where(D == 1, "b", "a"), "sample_weight": w}
+    q = 0.4 + 0.05 * x  # in a straight line with x, as a linear model's guess is
+    Q = np.column_stack([1 - q, q])
+    h = 1 + 0.3 * x
+    noise = rng.normal(size=5000)
+    mu = np.column_stack([h, h + 2])
+    variance = {name: np.cov(v, aweights=w, ddof=0) for name, v in {"q": 2 * q, "pi": h + 2 * q}.items()}
+
+    def explained(pi):
+        table = fa.compute_discrimination(pi, best_estimate=mu, discrimination_free=h, propensity=Q, **weights)
+        row = table.set_index("measure").loc["proxy_explained"]
+        assert row["value_low"] <= row["value"] <= row["value_high"]
+        return row["value"]
+
+    assert explained(h + 2 * q) == pytest.approx(variance["q"] / variance["pi"])
+    pi = h + 2 * q + noise
+    fit = LinearRegression().fit(q[:, None], pi - h, sample_weight=w)
+    fitted = fit.predict(q[:, None])
+    assert explained(pi) == pytest.approx(np.cov(fitted, aweights=w, ddof=0) / np.cov(pi, aweights=w, ddof=0))
 
 
 def test_propensities_are_learned_through_the_channel():
