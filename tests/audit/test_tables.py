@@ -411,6 +411,27 @@ def test_too_few_reports_are_said_and_not_guessed():
         assert (table.loc[table["group"] == "common", "note"] == "").any()
 
 
+def test_a_handful_who_stay_gives_no_profit():
+    rng = np.random.default_rng(0)
+    n = 5000
+    channel = RandomizedResponse(["a", "b"], keep=0.8)
+    S = channel.privatize(rng.choice(["a", "b"], n), rng=0)
+    h, y = np.full(n, 2.0), rng.exponential(size=n)
+    few = rng.random(n) < 0.02
+    mu = np.column_stack([np.full(n, 3.0), np.where(few, 3.0, 1.0)])
+    table = fa.compute_adverse_selection(h, y, mu, sensitive=S, channel=channel).set_index("group")
+    b = channel.inverse[1][(S == "b").astype(int)] * few
+    assert table.loc["b", "effective_reports"] == pytest.approx(b.sum() ** 2 / (b**2).sum() if b.sum() > 0 else 0)
+    assert table.loc["b", "note"].startswith("too few effective reports")
+    assert table.loc["b", ["stays", "profit"]].isna().all()
+    assert table.loc["a", "note"] == ""
+    a = channel.inverse[0][(S == "b").astype(int)]
+    assert table.loc["a", "effective_reports"] == pytest.approx(a.sum() ** 2 / (a**2).sum())
+    mu[:, 1] = 1.0  # now it is certain that nobody of the group stays, however many reported
+    sure = fa.compute_adverse_selection(h, y, mu, sensitive=S, channel=channel).set_index("group")
+    assert sure.loc["b", ["stays", "profit", "note"]].tolist() == [0, 0, ""]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "expected"),
     [
