@@ -461,6 +461,11 @@ def test_wrong_arguments(change, error, expected):
         fa.compute_group_means(**arguments)
 
 
+def discrimination(h, S, q):
+    mu = np.column_stack([h, 2 * h])
+    return fa.compute_discrimination(h, best_estimate=mu, sensitive=S, discrimination_free=h, propensity=q)
+
+
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
@@ -470,6 +475,11 @@ def test_wrong_arguments(change, error, expected):
         (lambda h, S: fa.compute_group_deviance(-h, h, sensitive=S, family="poisson"), "outside the means"),
         (lambda h, S: fa.compute_group_deviance(h, -h, sensitive=S, family="poisson"), "outside the domain"),
         (lambda h, S: fa.compute_keep_sensitivity(h, h, sensitive=S, channel=None), "RandomizedResponse"),
+        (
+            lambda h, S: discrimination(h, S, np.full((100, 2), 0.6)),
+            "propensity with 100 of 100 rows that are not prob",
+        ),
+        (lambda h, S: discrimination(h, S, np.tile([1.5, -0.5], (100, 1))), "expected numbers from 0 to 1"),
     ],
 )
 def test_wrong_settings(call, expected):

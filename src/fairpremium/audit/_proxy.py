@@ -19,6 +19,7 @@ from fairpremium.pricing._frames import frame_like
 from fairpremium.privacy import project_to_simplex
 
 _NONE = (float("nan"), float("nan"), float("nan"))
+_CLOSE = 1e-6  # probabilities in single precision sum to one this closely
 _MAX_SUBSETS = 12  # up to so many groups all faces of the simplex are tried
 
 
@@ -131,7 +132,18 @@ def compute_discrimination(
     for name in ("best_estimate", "propensity"):
         if name in book.columns:
             check_table(book, name)
+    if propensity is not None:
+        _check_probabilities(book["propensity"])
     return book.table(_measures)
+
+
+def _check_probabilities(q: Array) -> None:
+    bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))
+    if bad:
+        raise ValueError(
+            f"Got propensity with {bad} of {len(q)} rows that are not probabilities; expected numbers from 0 to 1 that "
+            "sum to one in each row, such as from compute_propensities."
+        )
 
 
 def _measures(book: Book) -> Rows:
