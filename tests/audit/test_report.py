@@ -19,6 +19,7 @@ from fairpremium import BoostedModel, Channel, DiscriminationFreePricer, Randomi
 from fairpremium import audit as fa
 from fairpremium.audit._charts import DRAWINGS, draw
 from fairpremium.audit._plots import to_svg
+from fairpremium.audit._words import percent
 from fairpremium.errors import MissingExtraError
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
@@ -135,7 +136,7 @@ def test_the_summary_says_what_the_tables_say(summary, list_summary):
     assert "chance alone could explain it" in same
     costs = finding(list_summary, "Who costs what")
     assert costs["tone"] == "attention"  # one price for all, and women cost more
-    assert "F pays less than it costs" in costs["text"]
+    assert "F pays less" in costs["text"]
     assert "intends this" in finding(summary, "Who costs what")["text"]
     assert "probability 80.0" in finding(summary, "Privacy")["text"]
 
@@ -271,6 +272,48 @@ def test_json_and_markdown_hold_the_same(pricer, portfolio, reports, tmp_path):
         assert finding["text"] in text
     assert sum(line.startswith("|") for line in text.splitlines()) > 60
     assert "<" not in text
+
+
+def test_markdown_has_the_shares_of_the_groups(summary):
+    text = fa.render_markdown(summary)
+    for group in summary["model"]["groups"]:
+        assert f"{group['group']}: {percent(group['share'])} of the portfolio (estimated), weight" in text
+
+
+def test_labels_open_no_cell_tag_or_line_in_markdown():
+    rng = np.random.default_rng(0)
+    groups = ["a|b", "<i>c\n# d", "e\\"]
+    S = np.array(groups, dtype=object)[rng.integers(0, 3, 900)]
+    summary = fa.summarize_prices(
+        rng.random(900), rng.random(900), sensitive=S, by=np.where(rng.random(900) < 0.5, "p|q", "<b>\nr"),
+        title="Ours |\n<script>", unit="EUR | <year>",
+    )  # fmt: skip
+    text = fa.render_markdown(summary)
+    lines = text.splitlines()
+    assert "<" not in text
+    assert lines[0] == "# Ours \\| &lt;script>"
+    assert "# d" not in lines
+    assert r"a\|b" in text
+    assert r"e\\" in text
+    tables = [[]]
+    for line in lines:
+        if line.startswith("|"):
+            tables[-1].append(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)))
+        elif tables[-1]:
+            tables.append([])
+    assert len(tables) > 5
+    assert all(len(set(counts)) == 1 for counts in tables if counts)
+
+
+def test_more_groups_than_a_report_can_show():
+    rng = np.random.default_rng(0)
+    h, y = rng.random(4000), rng.random(4000)
+    many = np.arange(4000) % 21
+    with pytest.raises(ValueError, match="21 groups, but a report shows at most 20; merge them first"):
+        fa.summarize_prices(h, y, sensitive=many)
+    assert len(fa.compute_group_means(h, y, sensitive=many)) == 21  # the tables have no limit
+    most = fa.render_report(fa.summarize_prices(h, y, sensitive=np.arange(4000) % 20))
+    assert most.count("<svg") > 4
 
 
 def test_another_ending_is_refused_before_any_work(pricer, portfolio, reports, tmp_path):

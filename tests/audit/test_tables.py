@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from fairlearn.metrics import MetricFrame
 from scipy.optimize import minimize
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import mean_squared_error
 
 from fairpremium import Channel, RandomizedResponse
@@ -223,6 +225,32 @@ def test_a_price_that_infers_nothing_has_no_proxy_discrimination(sample):
     assert 0 < proxy.loc["proxy_explained", "value"] < 1
 
 
+def test_what_guessing_the_group_explains_is_not_taken_by_a_rescaled_price():
+    rng = np.random.default_rng(0)
+    D = rng.choice(2, 5000, p=[0.6, 0.4])
+    x = rng.normal(0.8 * D, 1)
+    w = rng.uniform(0.5, 1.5, 5000)
+    weights = {"sensitive": np.where(D == 1, "b", "a"), "sample_weight": w}
+    q = 0.4 + 0.05 * x  # in a straight line with x, as a linear model's guess is
+    Q = np.column_stack([1 - q, q])
+    h = 1 + 0.3 * x
+    noise = rng.normal(size=5000)
+    mu = np.column_stack([h, h + 2])
+    variance = {name: np.cov(v, aweights=w, ddof=0) for name, v in {"q": 2 * q, "pi": h + 2 * q}.items()}
+
+    def explained(pi):
+        table = fa.compute_discrimination(pi, best_estimate=mu, discrimination_free=h, propensity=Q, **weights)
+        row = table.set_index("measure").loc["proxy_explained"]
+        assert row["value_low"] <= row["value"] <= row["value_high"]
+        return row["value"]
+
+    assert explained(h + 2 * q) == pytest.approx(variance["q"] / variance["pi"])
+    pi = h + 2 * q + noise
+    fit = LinearRegression().fit(q[:, None], pi - h, sample_weight=w)
+    fitted = fit.predict(q[:, None])
+    assert explained(pi) == pytest.approx(np.cov(fitted, aweights=w, ddof=0) / np.cov(pi, aweights=w, ddof=0))
+
+
 def test_propensities_are_learned_through_the_channel():
     rng = np.random.default_rng(0)
     n = 20_000
@@ -330,6 +358,40 @@ def test_polars_in_polars_out(sample):
     np.testing.assert_allclose(table["premium"].to_numpy(), expected["premium"])
 
 
+def test_everybody_is_none_beside_other_groups_in_polars_too(sample):
+    h, y, channel = sample["unaware"], sample["y"], sample["channel"]
+    roles = {"sensitive": pl.Series(sample["S"].tolist()), "channel": channel}
+    for compute in (fa.compute_calibration, fa.compute_gini, fa.compute_lorenz):
+        table = compute(pl.Series(h), pl.Series(y), **roles)
+        assert set(table["group"]) == {None, *channel.groups}
+        expected = compute(h, y, sensitive=sample["S"], channel=channel)
+        assert table["group"].to_list() == expected["group"].tolist()
+
+
+def test_whole_numbers_stay_whole_beside_everybody():
+    h = np.arange(1.0, 201.0)
+    table = fa.compute_calibration(h, h, sensitive=[0, 1] * 100, bins=1)
+    assert table["group"].tolist() == [None, 0, 1]
+    assert {type(group) for group in table["group"]} == {type(None), int}
+    against = fa.compute_demographic_disparity(h, sensitive=[0, 1] * 100)["against"].tolist()
+    assert against == [None, None, 1]
+
+
+@pytest.mark.parametrize("y", [0.0, -1.0])
+def test_there_is_no_ratio_to_losses_of_nothing(y):
+    h, S = np.arange(1.0, 201.0), ["a", "b"] * 100
+    gini = fa.compute_gini(h, np.full(200, y), sensitive=S)
+    curve = fa.compute_lorenz(h, np.full(200, y), sensitive=S)
+    ratios = fa.compute_balance({"h": h}, np.full(200, y))
+    if y == 0:
+        assert gini["gini"].isna().all()
+        assert curve["losses"].isna().all()
+        assert ratios["ratio"].isna().all()
+    else:
+        assert np.isfinite(gini["gini"]).all()
+        assert ratios["ratio_low"].isna().all()
+
+
 def test_too_few_reports_are_said_and_not_guessed():
     rng = np.random.default_rng(0)
     D = np.where(rng.random(5000) < 0.01, "rare", "common")
@@ -349,6 +411,27 @@ def test_too_few_reports_are_said_and_not_guessed():
         assert (table.loc[table["group"] == "common", "note"] == "").any()
 
 
+def test_a_handful_who_stay_gives_no_profit():
+    rng = np.random.default_rng(0)
+    n = 5000
+    channel = RandomizedResponse(["a", "b"], keep=0.8)
+    S = channel.privatize(rng.choice(["a", "b"], n), rng=0)
+    h, y = np.full(n, 2.0), rng.exponential(size=n)
+    few = rng.random(n) < 0.02
+    mu = np.column_stack([np.full(n, 3.0), np.where(few, 3.0, 1.0)])
+    table = fa.compute_adverse_selection(h, y, mu, sensitive=S, channel=channel).set_index("group")
+    b = channel.inverse[1][(S == "b").astype(int)] * few
+    assert table.loc["b", "effective_reports"] == pytest.approx(b.sum() ** 2 / (b**2).sum() if b.sum() > 0 else 0)
+    assert table.loc["b", "note"].startswith("too few effective reports")
+    assert table.loc["b", ["stays", "profit"]].isna().all()
+    assert table.loc["a", "note"] == ""
+    a = channel.inverse[0][(S == "b").astype(int)]
+    assert table.loc["a", "effective_reports"] == pytest.approx(a.sum() ** 2 / (a**2).sum())
+    mu[:, 1] = 1.0  # now it is certain that nobody of the group stays, however many reported
+    sure = fa.compute_adverse_selection(h, y, mu, sensitive=S, channel=channel).set_index("group")
+    assert sure.loc["b", ["stays", "profit", "note"]].tolist() == [0, 0, ""]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "expected"),
     [
@@ -361,6 +444,8 @@ def test_too_few_reports_are_said_and_not_guessed():
         ({"y": [math.nan] * 100}, ValueError, "NaN"),
         ({"premiums": ["x"] * 100}, ValueError, "Got premiums that is not one column of numbers"),
         ({"premiums": 3.0}, TypeError, "premiums of type float"),
+        ({"premiums": np.ones((100, 2))}, ValueError, "premiums of shape (100, 2), but expected one column"),
+        ({"y": pd.DataFrame({"y": np.ones(100)})}, ValueError, "y of shape (100, 1), but expected one column"),
         ({"sample_weight": [-1.0] * 100}, ValueError, "negative"),
         ({"cluster": [1]}, ValueError, "cluster with 1 rows, but premiums has 100"),
         ({"by": [1]}, ValueError, "by with 1 rows, but premiums has 100"),
@@ -372,8 +457,13 @@ def test_wrong_arguments(change, error, expected):
         "premiums": np.ones(100), "y": np.ones(100), "sensitive": ["a", "b"] * 50,
         "channel": RandomizedResponse(["a", "b"], keep=0.8), **change,
     }  # fmt: skip
-    with pytest.raises(error, match=expected.replace("(", r"\(")):
+    with pytest.raises(error, match=re.escape(expected)):
         fa.compute_group_means(**arguments)
+
+
+def discrimination(h, S, q):
+    mu = np.column_stack([h, 2 * h])
+    return fa.compute_discrimination(h, best_estimate=mu, sensitive=S, discrimination_free=h, propensity=q)
 
 
 @pytest.mark.parametrize(
@@ -385,6 +475,11 @@ def test_wrong_arguments(change, error, expected):
         (lambda h, S: fa.compute_group_deviance(-h, h, sensitive=S, family="poisson"), "outside the means"),
         (lambda h, S: fa.compute_group_deviance(h, -h, sensitive=S, family="poisson"), "outside the domain"),
         (lambda h, S: fa.compute_keep_sensitivity(h, h, sensitive=S, channel=None), "RandomizedResponse"),
+        (
+            lambda h, S: discrimination(h, S, np.full((100, 2), 0.6)),
+            "propensity with 100 of 100 rows that are not prob",
+        ),
+        (lambda h, S: discrimination(h, S, np.tile([1.5, -0.5], (100, 1))), "expected numbers from 0 to 1"),
     ],
 )
 def test_wrong_settings(call, expected):

@@ -101,6 +101,17 @@ def test_charts_on_request(call, prices):
     assert "<title>Ours &amp; theirs</title>" in html
 
 
+@pytest.mark.parametrize(("premium", "y"), [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (0.0, 0.0)], ids=str)
+def test_totals_that_are_zero_or_negative(call, prices, premium, y):
+    prices.assign(premium=premium * prices["premium"], y=y * prices["y"]).to_csv("prices.csv", index=False)
+    for ending in ("html", "md"):
+        text = call(*BASE, "--keep", 0.8, "-o", f"report.{ending}").stdout
+        assert "Written" in text
+        assert "nan" not in text.split()
+    if premium < 0:
+        assert "F pays -" in text
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -111,6 +122,13 @@ def test_charts_on_request(call, prices):
         ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
         ([*BASE, "--keep", 0.8, "--by", "person", "-o", "r.html"], "1000 different values"),
         ([*BASE, "--keep", 0.8, "--by", "y", "-o", "r.html"], "already serve"),
+        (
+            [*BASE, "--keep", 0.8, "--sensitive", "person", "-o", "r.html"],
+            "Column 'person' of prices.csv has 1000 different groups; expected at most 20. Merge them first",
+        ),
+        ([*BASE, "--true-attribute", "--sensitive", "person", "-o", "r.html"], "at most 20"),
+        ([*BASE, "--margin", "F=0.7,M=0.3", "--keep", 0.8, "-o", "r.html"], "Got --keep and --margin."),
+        ([*JOINED, "--margin", "F=0.7,M=0.3", "-o", "r.html"], "--margin contradicts reports.csv.channel.json"),
         ([*BASE, "--keep", 0.8, "--level", 95, "-o", "r.html"], "level=95"),
         ([*BASE, "--keep", 0.8, "--family", "cauchy", "-o", "r.html"], "family='cauchy'"),
         ([*BASE, "--keep", 0.8, "--sensitive", "sex", "-o", "r.html"], "no column 'sex'"),
@@ -129,7 +147,10 @@ def test_charts_on_request(call, prices):
     ],
 )
 def test_mistakes_are_one_line(refuse, prices, words, expected):
-    assert expected in refuse(*words)
+    message = refuse(*words)
+    assert expected in message
+    assert "--features" not in message
+    assert "--noise" not in message
     assert not Path("r.html").exists()
 
 

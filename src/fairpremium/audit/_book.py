@@ -52,11 +52,15 @@ class Book:
         cluster: Any,
         by: Any,
         level: float,
+        tables: Sequence[str] = (),
     ) -> Book:
-        """Check what the caller gave; the first column says how many rows there are."""
+        """Check what the caller gave; the first column says how many rows there are, `tables` may have K columns."""
         (first, source), *_ = columns.items()
         n = n_rows(source, first)
         checked = {name: check_numbers(values, name, n, first) for name, values in columns.items()}
+        for name, values in checked.items():
+            if values.ndim != 1 and name not in tables:
+                raise ValueError(f"Got {name} of shape {values.shape}, but expected one column: a number per row.")
         sample = Sample.read(n, sensitive, channel, sample_weight, cluster, first)
         codes, classes = (None, ()) if by is None else class_codes(by, n, first)
         return cls(checked, sample, check_level(level), source, codes, tuple(classes))
@@ -90,7 +94,11 @@ class Book:
         for name, part in self.parts():
             head = {} if self.codes is None else {"risk_class": name}
             rows += [{**head, **row} for row in make(part)]
-        return give_back(self.source, pd.DataFrame(rows))
+        table = pd.DataFrame(rows)
+        for name in ("group", "against"):
+            if name in table:  # pandas would turn None into NaN, and whole numbers beside it into floats
+                table[name] = pd.Series([row[name] for row in rows], dtype=object)
+        return give_back(self.source, table)
 
     def totals(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, Estimate]:
         """Sum columns over groups; the volume is among them under the name "volume".
@@ -141,7 +149,7 @@ def group_labels(groups: Sequence[Any]) -> Rows:
 
 def volume_share(volume: Estimate, reported: Estimate) -> Array:
     """Return the groups' shares of the volume that reported."""
-    return np.asarray(volume.value / reported.value)
+    return (volume / reported).value
 
 
 def n_rows(values: Any, name: str) -> int:

@@ -18,7 +18,7 @@ from fairpremium.audit._book import (
     volume_share,
     with_limits,
 )
-from fairpremium.audit._estimate import Array
+from fairpremium.audit._estimate import Array, Estimate
 from fairpremium.audit._sample import EVERYONE, REPORTED, effective_reports
 
 
@@ -226,7 +226,7 @@ def compute_adverse_selection(
         - `stays`, `stays_low`, `stays_high`: share of the volume that stays, because the premium is not above mu(x, d);
         - `profit_now`, `profit_now_low`, `profit_now_high`: mean of premium minus loss if nobody moves;
         - `profit`, `profit_low`, `profit_high`: mean of premium minus loss of those who stay, per unit of volume today;
-        - `effective_reports`, `note`.
+        - `effective_reports`: of those who stay, if fewer than of the group; `note`.
 
     Notes
     -----
@@ -237,10 +237,13 @@ def compute_adverse_selection(
 
     and the totals of all are sums over k. It is the worst case: no loyalty, no cost of switching, a competitor who
     knows the attribute and the best estimates (which are taken as given, without their own error).
+
+    The numbers are about those who stay, so that their effective reports must suffice, (sum_i a_ik u_ik)^2 /
+    sum_i (a_ik u_ik)^2. Where u_ik is zero for all rows nobody stays for certain, and those of the group count.
     """
     book = Book.read(
         {"premiums": premiums, "y": y, "best_estimate": best_estimate}, sensitive=sensitive, channel=channel,
-        sample_weight=sample_weight, cluster=cluster, by=by, level=level,
+        sample_weight=sample_weight, cluster=cluster, by=by, level=level, tables=["best_estimate"],
     )  # fmt: skip
     K = len(book.groups)
     check_table(book, "best_estimate")
@@ -258,14 +261,22 @@ def compute_adverse_selection(
             for name in names:
                 numbers |= mean_columns(name, totals[name][group], volume[group], part.level)
             label = [{"group": part.groups[group[0]]}]
-            found += estimate_rows(label, effective_reports(volume[group]), numbers)
+            effective = _effective(volume[group], totals["stays"][group], part["stays"][:, group])
+            found += estimate_rows(label, effective, numbers)
         total = volume.sum()
         numbers = {}
         for name in names:
             numbers |= mean_columns(name, totals[name].sum(), total, part.level)
-        return found + estimate_rows([{"group": None}], effective_reports(total), numbers)
+        effective = _effective(total, totals["stays"].sum(), part["stays"])
+        return found + estimate_rows([{"group": None}], effective, numbers)
 
     return book.table(rows)
+
+
+def _effective(volume: Estimate, stays: Estimate, may_stay: Array) -> Array:
+    """Return the effective reports of those who stay, or of the group if no premium lets anybody: that is certain."""
+    effective = effective_reports(volume)
+    return np.minimum(effective, effective_reports(stays)) if may_stay.any() else effective
 
 
 def _read_prices(
@@ -275,7 +286,7 @@ def _read_prices(
         raise TypeError("Got prices that are not a mapping, but expected prices by name, such as {'unaware': ...}.")
     book = Book.read(
         dict(prices), sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by,
-        level=level,
+        level=level, tables=list(prices),
     )  # fmt: skip
     for name, values in book.columns.items():
         if values.ndim == 2:

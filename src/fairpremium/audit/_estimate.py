@@ -71,9 +71,9 @@ class Estimate:
         return Estimate(self.value * other.value, gradient, self.covariance)
 
     def __truediv__(self, other: Estimate) -> Estimate:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = self.value / other.value
-            gradient = (self.gradient - other.gradient * value[:, None]) / other.value[:, None]
+        denominator = np.where(other.value == 0, np.nan, other.value)  # there is no ratio to nothing
+        value = self.value / denominator
+        gradient = (self.gradient - other.gradient * value[:, None]) / denominator[:, None]
         return Estimate(value, gradient, self.covariance)
 
     def sum(self) -> Estimate:
@@ -93,8 +93,9 @@ class Estimate:
         """Return limits that are symmetric on the log scale, for positive ratios; nan where one is not positive."""
         positive = self.value > 0
         value = np.where(positive, self.value, np.nan)
-        width = np.exp(ndtri(0.5 + level / 2) * self.standard_error / value)
-        return value / width, value * width
+        with np.errstate(over="ignore"):
+            width = np.exp(ndtri(0.5 + level / 2) * self.standard_error / value)
+            return value / width, value * width
 
 
 def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[Array, Array]:

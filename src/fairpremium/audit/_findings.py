@@ -54,10 +54,11 @@ def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     gap = _pair(tables["demographic_disparity"], top["group"], bottom["group"])
     if gap is None:
         return {}
+    relative = f", or {percent(gap[0] / bottom['premium'])}" if bottom["premium"] > 0 else ""
     return _finding(
         "Who pays what",
         f"On average {means}{unit}. The largest difference, {top['group']} over {bottom['group']}, is "
-        f"{format_price(gap[0])} ({_interval(gap[1], gap[2], head)}), or {percent(gap[0] / bottom['premium'])}; "
+        f"{format_price(gap[0])} ({_interval(gap[1], gap[2], head)}){relative}; "
         f"{_chance(gap[1], gap[2])}. A difference alone is not unfair: the groups may bring different risks.",
     )
 
@@ -84,7 +85,7 @@ def _chance(low: float, high: float) -> str:
 
 
 def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
-    rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None]
+    rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and r["gap_low"] is not None]
     if len(rows) < 2:
         return {}
     ratios = _listed([f"{format_price(100 * r['loss_ratio'])} for {r['group']}" for r in rows])
@@ -96,10 +97,12 @@ def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[
         return _finding("Who costs what", text, "good")
     parts = []
     if cheap:
-        parts.append(f"{_listed(cheap)} {_verb(cheap, 'pays more than it costs', 'pay more than they cost')}")
+        parts.append(f"{_listed(cheap)} {_verb(cheap, 'pays more', 'pay more')}")
     if dear:
-        parts.append(f"{_listed(dear)} {_verb(dear, 'pays less than it costs', 'pay less than they cost')}")
-    text += f"Compared with everybody, {' and '.join(parts)}, by more than chance alone would explain."
+        parts.append(f"{_listed(dear)} {_verb(dear, 'pays less', 'pay less')}")
+    text += (
+        f"For what they cost, compared with everybody, {' and '.join(parts)}, by more than chance alone would explain."
+    )
     if is_model:
         text += (
             " A discrimination-free premium intends this: it charges nobody for the group, so that groups which cost "

@@ -152,7 +152,7 @@ def _lorenz(book: Book, u: Array) -> Rows:
 def _curve(book: Book, place: Any, group: int, u: Array) -> tuple[Array, Array]:
     """Return the points of one curve and their standard errors."""
     a, y = book.sample.signed_weight(group), book["y"]
-    total, losses = float(a.sum()), float(a @ y)
+    total, losses = (np.nan if x == 0 else x for x in (float(a.sum()), float(a @ y)))  # no curve of nothing
 
     def running(weights: Array) -> Array:
         return np.append(0, np.cumsum(np.bincount(place, weights=weights)))

@@ -19,6 +19,7 @@ from fairpremium.pricing._frames import frame_like
 from fairpremium.privacy import project_to_simplex
 
 _NONE = (float("nan"), float("nan"), float("nan"))
+_CLOSE = 1e-6  # probabilities in single precision sum to one this closely
 _MAX_SUBSETS = 12  # up to so many groups all faces of the simplex are tried
 
 
@@ -97,8 +98,10 @@ def compute_discrimination(
         - `proxy_discrimination`, PD [Lindholm2026]: distance to the prices that infer nothing,
           min E[(pi - c - sum_d v_d mu(x, d))^2] / Var(pi) over numbers c and weights v >= 0 that sum to one; 0 if and
           only if pi avoids proxy discrimination, 1 if no such price explains it.
-        - `proxy_explained`: the part of the price's variation that P(D given x) explains beyond h*,
-          R^2(pi on 1, h*, q) - R^2(pi on 1, h*), with q = P(D given x).
+        - `proxy_explained`: what q = P(D given x) explains of the difference to h*, as a share of the price's
+          variation: [Var(pi - h*) - Var(residual of pi - h* on 1, q)] / Var(pi). h* enters as it is: with a slope of
+          its own it would take what q explains wherever h* and q move together. Above one if pi - h* varies more
+          than pi.
         - `direct_spread` [Cote2025, risk spread]: mean of max_d mu(x, d) - min_d mu(x, d), what the attribute itself
           moves a best estimate by at equal features.
         - `proxy_shift` [Cote2025, proxy vulnerability]: root mean square of pi - h*, in money.
@@ -123,12 +126,24 @@ def compute_discrimination(
     if propensity is not None:
         columns["propensity"] = propensity
     book = Book.read(
-        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level
-    )
+        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level,
+        tables=["best_estimate", "propensity"],
+    )  # fmt: skip
     for name in ("best_estimate", "propensity"):
         if name in book.columns:
             check_table(book, name)
+    if propensity is not None:
+        _check_probabilities(book["propensity"])
     return book.table(_measures)
+
+
+def _check_probabilities(q: Array) -> None:
+    bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))
+    if bad:
+        raise ValueError(
+            f"Got propensity with {bad} of {len(q)} rows that are not probabilities; expected numbers from 0 to 1 that "
+            "sum to one in each row, such as from compute_propensities."
+        )
 
 
 def _measures(book: Book) -> Rows:
@@ -240,16 +255,16 @@ def _root_mean_square(book: Book, values: Array) -> tuple[float, float, float]:
 
 
 def _explained(book: Book, pi: Array, h: Array, q: Array) -> tuple[float, float, float]:
-    """Return R^2(pi on 1, h, q) - R^2(pi on 1, h) with limits."""
+    """Return [Var(pi - h) - Var(residual of pi - h on 1, q)] / Var(pi) with limits."""
     w = book.sample.weight / book.sample.weight.sum()
     centered = pi - w @ pi
     variance = float(w @ centered**2)
     if not variance > 0:
         return _NONE
-    one = np.ones(len(pi))
-    small, large = (_least_squares(pi, Z, w) for Z in (np.column_stack([one, h]), np.column_stack([one, h, q[:, 1:]])))
-    value = float(w @ (small**2 - large**2)) / variance
-    return _log_limits(book, value, w * (small**2 - large**2 - value * centered**2) / variance)
+    shift = pi - h - w @ (pi - h)
+    rest = _least_squares(shift, np.column_stack([np.ones(len(pi)), q[:, 1:]]), w)
+    value = float(w @ (shift**2 - rest**2)) / variance
+    return _log_limits(book, value, w * (shift**2 - rest**2 - value * centered**2) / variance)
 
 
 def _least_squares(y: Array, Z: Array, w: Array) -> Array:

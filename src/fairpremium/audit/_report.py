@@ -123,7 +123,7 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
 
 def render_markdown(summary: Mapping[str, Any]) -> str:
     """Return the same words and numbers as Markdown, without the charts."""
-    template = _environment().get_template("report.md")
+    template = _environment(finalize=_markdown).get_template("report.md")
     shown = [_shown(section, summary) for section in summary["sections"]]
     return str(template.render(summary, shown=shown, candidates=_candidates(summary)))
 
@@ -133,7 +133,7 @@ def render_json(summary: Mapping[str, Any]) -> str:
     return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _environment() -> Any:
+def _environment(finalize: Callable[[Any], Any] | None = None) -> Any:
     try:
         import jinja2
     except ImportError as error:
@@ -142,6 +142,7 @@ def _environment() -> Any:
         loader=jinja2.PackageLoader("fairpremium.audit"),
         autoescape=lambda name: name is None or name.endswith(".html"),
         undefined=jinja2.StrictUndefined,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -180,9 +181,11 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any], first: bool) -> dic
     write = _FORMS[form]
     text, small = write(row.get(key)), ""
     if column["limits"] and text:
-        if abs(row[key]) < 1e-3 * (row[f"{key}_high"] - row[f"{key}_low"]):
-            text = write(0.0)  # a difference of rounding errors
-        small = f"{write(row[f'{key}_low'])} to {write(row[f'{key}_high'])}"
+        low, high = row[f"{key}_low"], row[f"{key}_high"]
+        if low is not None and high is not None:
+            if abs(row[key]) < 1e-3 * (high - low):
+                text = write(0.0)  # a difference of rounding errors
+            small = f"{write(low)} to {write(high)}"
     elif column.get("truth") is not None:
         small = f"({write(column['truth'](row))})"
     return {"text": text, "small": small, "label": column["label"]}
@@ -272,8 +275,21 @@ def _with_error(value: float | None, error: float | None) -> str:
 
 
 def _markdown_cell(cell: Mapping[str, str]) -> str:
-    text = f"{cell['text']} ({cell['small'].strip('()')})" if cell["small"] else cell["text"]
-    return text.replace("|", "\\|")
+    return f"{cell['text']} ({cell['small'].strip('()')})" if cell["small"] else cell["text"]
+
+
+def _markdown(value: Any) -> Any:
+    r"""Write what stands in the place of a variable so that it opens no cell, no tag and no line.
+
+    Examples
+    --------
+    >>> print(_markdown("a|b\n# <c>"))
+    a\|b # &lt;c>
+    """
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.splitlines())
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
 # --- charts ---

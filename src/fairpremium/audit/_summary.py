@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fairpremium import __version__
+from fairpremium._labels import infer_labels
 from fairpremium.audit import _words as words
 from fairpremium.audit._book import as_pandas, check_numbers, n_rows
 from fairpremium.audit._calibration import compute_calibration
@@ -49,6 +50,7 @@ from fairpremium.privacy import Channel, RandomizedResponse
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
+MAX_GROUPS = 20  # pairs of more groups fill pages that nobody reads, and no chart tells them apart
 Section = dict[str, Any]
 
 
@@ -95,6 +97,7 @@ def summarize_prices(
     dict
         JSON types only; `render_report`, `render_markdown` and `save_report` make documents of it.
     """
+    _check_groups(sensitive, channel)
     roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
     prices = {"premiums": premiums}
     sections = _sections_of_prices(prices, premiums, y, roles, by, level, family)
@@ -140,6 +143,7 @@ def summarize_pricer(
         JSON types only.
     """
     channel = pricer.channel_
+    _check_groups(sensitive, channel)
     classes = label_classes(X, by)
     roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
     best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)
@@ -165,6 +169,18 @@ def summarize_pricer(
     head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None)
     head["hashes"] = {**head["hashes"], **_model_hash(pricer)}
     return _complete(head, sections, _describe_model(pricer), level, unit)
+
+
+def _check_groups(sensitive: Any, channel: Any) -> None:
+    """Raise if there are more groups than a report can show."""
+    if sensitive is None or not (channel is None or isinstance(channel, Channel)):
+        return  # the tables say what is wrong
+    number = len(infer_labels(sensitive, "sensitive") if channel is None else channel.groups)
+    if number > MAX_GROUPS:
+        raise ValueError(
+            f"Got sensitive with {number} groups, but a report shows at most {MAX_GROUPS}; merge them first, such as "
+            "ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
+        )
 
 
 # --- sections ---

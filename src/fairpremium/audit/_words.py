@@ -16,16 +16,20 @@ Column = dict[str, Any]
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Write a share as per cent.
+    r"""Write a share as per cent.
 
     Examples
     --------
     >>> percent(0.1234).split(), percent(0.0004).split(), percent(None)
     (['12.3', '%'], ['0.04', '%'], '')
+    >>> percent(1e-8).replace("\N{NO-BREAK SPACE}", " "), percent(-1e-8).replace("\N{NO-BREAK SPACE}", " ")
+    ('less than 0.01 %', 'more than -0.01 %')
     """
     if value is None or not math.isfinite(value):
         return ""
     scaled = 100 * value
+    if scaled and abs(scaled) < 0.01:
+        return f"{'less than 0' if scaled > 0 else 'more than -0'}.01\N{NO-BREAK SPACE}%"
     if scaled and abs(scaled) < 0.1:
         return f"{scaled:.1g}\N{NO-BREAK SPACE}%"
     return f"{scaled:.{digits}f}\N{NO-BREAK SPACE}%"
@@ -279,6 +283,11 @@ def definitions(has_model: bool) -> list[list[str]]:
             ["Proxy", "A feature that says something about the group."],
             ["UF", "Share of the price's variance that lies between groups (Lindholm et al., 2026)."],
             ["PD", "Squared distance to the nearest price that infers nothing, over the variance (same source)."],
+            [
+                "Explained by guessing the group",
+                "What the probabilities of the groups given the features explain of unaware minus discrimination-free "
+                "price, over the variance of the unaware price.",
+            ],
             [
                 "Shift through proxies",
                 "Root mean square of unaware minus discrimination-free price (Côté et al., 2025).",

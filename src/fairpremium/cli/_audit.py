@@ -11,6 +11,7 @@ import pandas as pd
 import typer
 
 from fairpremium.audit import save_report, summarize_prices
+from fairpremium.audit._summary import MAX_GROUPS
 from fairpremium.cli._arguments import (
     COLUMNS,
     ChannelOption,
@@ -31,7 +32,7 @@ from fairpremium.cli._arguments import (
     ValidationOption,
     WeightOption,
 )
-from fairpremium.cli._channels import load_channel
+from fairpremium.cli._channels import Described, load_channel
 from fairpremium.cli._files import check_output, require_numbers
 from fairpremium.cli._fit import make_family
 from fairpremium.cli._noise import NoiseOptions, make_estimator
@@ -107,12 +108,15 @@ def audit(
         second_column,
     )  # fmt: skip
     estimator = make_estimator(options, labels, None)
-    check_one_source(keep, epsilon, channel, true_attribute, estimator)
+    check_one_source(keep, epsilon, channel, true_attribute, options.names())
     law = make_family(family, power)
     with progress("Reading"):
         data = load_data(prices, Roles(outcome, sensitive, weight, key), _extra(premium, by, cluster), reports)
         given = None if channel is None else load_channel(channel)
-        found, reported, source = resolve_channel(data, labels, (keep, epsilon), given, true_attribute, estimator)
+        _check_groups(data, sensitive, given, labels)
+        found, reported, source = resolve_channel(
+            data, labels, (keep, epsilon), given, true_attribute, estimator, options.names()
+        )
         premiums = require_numbers(data.X, premium, prices)
         classes = None if by is None else _classes(data, by, prices)
     with progress("Auditing"):
@@ -140,6 +144,18 @@ def audit(
 def _extra(premium: str, by: str | None, cluster: str | None) -> list[str]:
     """Return the columns to read besides those that every command has."""
     return list(dict.fromkeys(name for name in (premium, by, cluster) if name is not None))
+
+
+def _check_groups(data: Data, sensitive: str, given: Described | None, labels: list[str] | None) -> None:
+    """Raise if there are more groups than a report can show, before a channel of that size is made."""
+    declared = data.described or given
+    number = len(declared.channel.groups) if declared else len(labels or ()) or data.reports.nunique()
+    if number > MAX_GROUPS:
+        raise ValueError(
+            f"Column {sensitive!r} of {data.reports_path} has {number} different groups; expected at most "
+            f"{MAX_GROUPS}. Merge them first, such as ages to bands (before reports are drawn), or name another "
+            "column with --sensitive."
+        )
 
 
 def _classes(data: Data, by: str, path: Path) -> pd.Series:

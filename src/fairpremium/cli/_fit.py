@@ -129,7 +129,7 @@ def fit(
         second_column,
     )  # fmt: skip
     estimator = make_estimator(options, labels, random_state)
-    check_one_source(keep, epsilon, channel, true_attribute, estimator)
+    check_one_source(keep, epsilon, channel, true_attribute, options.names())
     pricer = DiscriminationFreePricer(
         family=make_family(family, power),
         model=_models(model, ridge),
@@ -150,7 +150,7 @@ def fit(
             )
             given = None if channel is None else load_channel(channel)
             pricer.channel, reported, source = resolve_channel(
-                data, labels, (keep, epsilon), given, true_attribute, estimator
+                data, labels, (keep, epsilon), given, true_attribute, estimator, options.names()
             )
         with progress("Fitting"):
             if isinstance(data, LargeData):

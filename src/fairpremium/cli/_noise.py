@@ -35,6 +35,11 @@ class NoiseOptions:
     first_column: str
     second_column: str
 
+    def names(self) -> list[str]:
+        """Return the options that were typed to have the channel estimated."""
+        samples = {"--margin": self.margin, "--validation": self.validation, "--retest": self.retest}
+        return ["--noise"] if self.noise else [name for name, sample in samples.items() if sample is not None]
+
     def kind(self) -> Noise | None:
         """Return the estimator that was asked for, by name or by its sample."""
         implied = [

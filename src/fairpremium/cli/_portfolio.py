@@ -103,7 +103,9 @@ def _features(frame: pd.DataFrame, names: list[str] | None, roles: set[str | Non
         require_columns(frame, names, path)
         taken = [name for name in names if name in roles]
         if taken:
-            raise ValueError(f"--features names {taken}, which already serve as outcome, report, weight or key.")
+            raise ValueError(
+                f"The columns {taken} already serve as outcome, report, weight or key; expected others here."
+            )
         return frame[names]
     found = [name for name in frame.columns if name not in roles]
     if not found:

@@ -16,17 +16,16 @@ from fairpremium.privacy import Channel
 
 
 def check_one_source(
-    keep: float | None, epsilon: float | None, channel: Path | None, true_attribute: bool, estimator: Any
+    keep: float | None, epsilon: float | None, channel: Path | None, true_attribute: bool, estimated_by: list[str]
 ) -> None:
-    """Raise if the options say in several ways how the reports were drawn."""
+    """Raise if the options say in several ways how the reports were drawn; `estimated_by` names those of a sample."""
     given = {
         "--keep": keep is not None,
         "--epsilon": epsilon is not None,
         "--channel": channel is not None,
         "--true-attribute": true_attribute,
-        "--noise": estimator is not None,
     }
-    named = [name for name, is_given in given.items() if is_given]
+    named = [name for name, is_given in given.items() if is_given] + estimated_by
     if len(named) > 1:
         raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
 
@@ -38,13 +37,14 @@ def resolve_channel(
     given: Any,
     true_attribute: bool,
     estimator: NoiseEstimator | None,
+    estimated_by: list[str],
 ) -> tuple[Channel | NoiseEstimator | None, pd.Series, str]:
     """Return the channel or its estimator, the reports in the type of its labels, and who says so."""
     found = data.described
     texts = as_text(data.reports, data.reports_path)
     if true_attribute or estimator is not None:
         if found is not None:
-            option = "--true-attribute" if true_attribute else "--noise"
+            option = "--true-attribute" if true_attribute else estimated_by[0]
             raise ValueError(
                 f"{option} contradicts {found.source}, which says that the reports went through a known channel."
             )
@@ -53,7 +53,8 @@ def resolve_channel(
     if found is None and given is None and rates == (None, None):
         raise ValueError(
             f"Nothing says how the reports of {data.reports_path} were drawn. Give one of --keep, --epsilon, "
-            "--channel, --noise, or --true-attribute if they are the truth."
+            "--channel, a sample to estimate it from (--margin, --validation, --retest), or --true-attribute if they "
+            "are the truth."
         )
     channel, source = known_channel(found, given, *rates, groups, texts)
     require_single(channel)
