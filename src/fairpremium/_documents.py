@@ -10,7 +10,7 @@ from typing import Any
 
 from fairpremium.errors import ModelFileError
 
-__all__ = ["digest", "read_document", "write_document"]
+__all__ = ["check_document", "digest", "load_json", "read_document", "write_document"]
 
 
 def digest(body: dict[str, Any]) -> str:
@@ -26,27 +26,39 @@ def write_document(body: dict[str, Any], path: str | PathLike[str]) -> None:
 
 
 def read_document(path: str | PathLike[str], form: str, version: int, noun: str) -> dict[str, Any]:
-    """Read what `write_document` wrote, without the hash.
+    """Read what `write_document` wrote, without the hash; see `check_document`."""
+    return check_document(load_json(path, noun), form, version, noun, str(path))
+
+
+def load_json(path: str | PathLike[str], noun: str) -> Any:
+    """Read a JSON file, or say that it is no such thing."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ModelFileError(f"{path} is not a {noun}: it is not JSON text.") from error
+
+
+def check_document(document: Any, form: str, version: int, noun: str, where: str) -> dict[str, Any]:
+    """Return the content of a document without its hash.
 
     Parameters
     ----------
-    path : path
+    document : object
+        What a file held.
     form : str
         The expected value of the field "format".
     version : int
         The expected value of the field "version".
     noun : str
-        What the file should hold, for messages.
+        What the document should hold, for messages.
+    where : str
+        Where it is from, for messages.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not a {noun}: it is not JSON text.") from error
     if not isinstance(document, dict) or document.get("format") != form:
-        raise ModelFileError(f'{path} is not a {noun}: expected "format": "{form}".')
+        raise ModelFileError(f'{where} is not a {noun}: expected "format": "{form}".')
     if document.get("version") != version:
         raise ModelFileError(
-            f"{path} has version {document.get('version')!r}, but this fairpremium reads version {version}. "
+            f"{where} has version {document.get('version')!r}, but this fairpremium reads version {version}. "
             "Install a version that reads it, or fit again."
         )
     body = {key: value for key, value in document.items() if key != "sha256"}
@@ -55,5 +67,5 @@ def read_document(path: str | PathLike[str], form: str, version: int, noun: str)
     except ValueError:  # NaN or infinity, which no file of ours holds
         intact = False
     if not intact:
-        raise ModelFileError(f"{path} is damaged or was edited: its content does not match its sha256.")
+        raise ModelFileError(f"{where} is damaged or was edited: its content does not match its sha256.")
     return body

@@ -6,7 +6,6 @@ damage; who made a file is a question for a signature.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairpremium._documents import check_document, digest, load_json
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel, NeuralModel
@@ -34,6 +34,7 @@ _CLASSES: dict[str, type[LinearModel | GroupModel]] = {
 _READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
 VERSION = 1
+NOUN = "fairpremium model"
 
 
 def write_model(pricer: Any, path: str | PathLike[str]) -> None:
@@ -43,11 +44,7 @@ def write_model(pricer: Any, path: str | PathLike[str]) -> None:
 
 def read_model(cls: Any, path: str | PathLike[str]) -> Any:
     """Read a pricer that `write_model` wrote."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not a fairpremium model: it is not JSON text.") from error
-    return from_document(cls, document, str(path))
+    return from_document(cls, load_json(path, NOUN), str(path))
 
 
 def to_document(pricer: Any) -> dict[str, Any]:
@@ -75,27 +72,18 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
     }
-    return {**body, "sha256": _digest(body)}
+    return {**body, "sha256": digest(body)}
 
 
 def from_document(cls: Any, document: Any, where: str = "The document") -> Any:
     """Build a pricer from the data of `to_document`."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ModelFileError(f'{where} is not a fairpremium model: expected "format": "{FORMAT}".')
-    if document.get("version") != VERSION:
-        raise ModelFileError(
-            f"{where} has model version {document.get('version')!r}, but this fairpremium reads version {VERSION}. "
-            "Install a version that reads it, or fit the model again."
-        )
-    body = {key: value for key, value in document.items() if key != "sha256"}
+    body = check_document(document, FORMAT, VERSION, NOUN, where)
     try:
-        if document["sha256"] != _digest(body):
-            raise ModelFileError(f"{where} is damaged or was edited: its content does not match its sha256.")
         return _build(cls, body)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"{where} is not a valid fairpremium model: {type(error).__name__}: {error}") from error
+        raise ModelFileError(f"{where} is not a valid {NOUN}: {type(error).__name__}: {error}") from error
 
 
 def _build(cls: Any, body: dict[str, Any]) -> Any:
@@ -220,11 +208,6 @@ def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(records)
     numeric = [c for c in table.columns if c not in ("model", "correction", "detail", "chosen", "reason")]
     return table.astype(dict.fromkeys(numeric, float))
-
-
-def _digest(body: dict[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _numbers(values: Any, shape: tuple[int, ...], name: str) -> Any:
