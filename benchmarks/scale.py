@@ -318,7 +318,7 @@ def poisson(files: Files, largest: int) -> list[dict[str, Any]]:
     rows = []
     for correction in ("inverse", "score"):
         for n in sizes(1e5, min(largest, 10_000_000)):
-            for K in (2, 4) if n <= 1_000_000 else (4,):
+            for K in (2, 4):
                 what = {"family": "poisson", "correction": correction, "groups": K, "pooling": 0}
                 rows.append(measure(work="fit", path=files.of(n), rows=n, **what))
     return rows
@@ -328,7 +328,7 @@ def others(files: Files, largest: int) -> list[dict[str, Any]]:
     rows = []
     for correction in ("likelihood", "posterior", "auto"):
         for n in sizes(1e5, min(largest, 1_000_000)):
-            for K in (2,) if n > 100_000 else (2, 4):
+            for K in (2, 4):
                 what = {"family": "normal", "correction": correction, "groups": K, "pooling": 0}
                 rows.append(measure(work="fit", path=files.of(n), rows=n, **what))
     return rows
