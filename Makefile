@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 # Extras by purpose. `make demo` pulls neither torch nor pyspark.
-EXTRAS_demo := cli,report
+EXTRAS_demo := cli,report,service
 EXTRAS_test := test
 EXTRAS_docs := docs
 EXTRAS_bench := bench

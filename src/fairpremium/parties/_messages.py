@@ -1,0 +1,295 @@
+"""What the parties say to each other, typed; what a party must not learn has no field in what it receives."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from fairpremium.privacy import Channel
+
+from ._problems import Problem
+
+ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+FAMILIES = ("normal", "poisson", "negative_binomial", "gamma", "tweedie", "bernoulli")
+MODELS = ("linear", "boosted", "neural")
+CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
+
+Role = Literal["operator", "collector", "insurer", "auditor"]
+Label = str | bool | int
+Family = Literal[FAMILIES]  # type: ignore[valid-type]
+Model = Literal[MODELS]  # type: ignore[valid-type]
+
+
+def check_id(value: str) -> str:
+    """Return an id, or say what one looks like."""
+    if not isinstance(value, str) or not ID.fullmatch(value):
+        raise ValueError("expected 1 to 64 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")
+    return value
+
+
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("a name is repeated")
+    return names
+
+
+Id = Annotated[str, AfterValidator(check_id)]
+Ids = Annotated[tuple[Id, ...], AfterValidator(_check_names), Field(max_length=1000)]
+Column = Annotated[str, Field(min_length=1, max_length=200)]
+Groups = Annotated[tuple[Label, ...], AfterValidator(_check_names), Field(min_length=2, max_length=100)]
+
+
+class Message(BaseModel):
+    """A message: no field more and none less, of the stated types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def parse(cls, body: bytes) -> Any:
+        """Read a message from JSON, or raise the problem that names the fields that are wrong."""
+        try:
+            return cls.model_validate_json(body)
+        except (ValidationError, RecursionError) as error:
+            raise Problem("malformed", _describe(error, cls)) from None
+
+
+def _describe(error: Exception, cls: type[Message]) -> str:
+    """Name the fields that are wrong, as far as they are ours."""
+    if not isinstance(error, ValidationError):
+        return "it is nested too deeply"
+    known = set(cls.model_fields)
+    tops = {str(e["loc"][0]) if e["loc"] else "" for e in error.errors(include_input=False, include_url=False)}
+    ours = sorted(tops & known)
+    if ours:
+        return f"see {', '.join(ours)}"
+    return "it has unknown fields" if tops - {""} else "it is not a JSON object"
+
+
+# --- the study -------------------------------------------------------------------------------------------------------
+
+
+def _check_channel(descriptor: dict[str, Any]) -> dict[str, Any]:
+    Channel.from_descriptor(descriptor)
+    return descriptor
+
+
+class KnownChannel(Message):
+    """Reports are drawn through a known channel (MPTP-LDP)."""
+
+    kind: Literal["known"] = "known"
+    channel: Annotated[dict[str, Any], AfterValidator(_check_channel)]
+
+
+class EstimatedChannel(Message):
+    """Reports are noisy, nobody knows how much: the noise is estimated at each fit (Procedure 4.5)."""
+
+    kind: Literal["estimated"] = "estimated"
+    groups: Groups
+    method: Literal["anchor", "likelihood"] = "anchor"
+    n_splits: Annotated[int, Field(ge=1, le=100)] = 4
+
+
+class TrueAttribute(Message):
+    """The true attribute is sent (MPTP, Algorithm 1); the manifest of every bundle says so."""
+
+    kind: Literal["true"] = "true"
+    groups: Groups
+
+
+Attribute = Annotated[KnownChannel | EstimatedChannel | TrueAttribute, Field(discriminator="kind")]
+
+
+class StudySpec(Message):
+    """What the operator declares; it cannot change once the first report is in."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    attribute: Attribute
+    collectors: Ids
+    insurers: Ids
+    families: tuple[Family, ...] = FAMILIES
+    models: tuple[Model, ...] = ("linear",)
+    opens: datetime | None = None
+    closes: datetime | None = None
+
+
+class StudyState(Message):
+    """What every participant sees of a study."""
+
+    id: str
+    title: str
+    attribute: Attribute
+    state: Literal["draft", "open", "closed"]
+
+
+class CollectorStudy(StudyState):
+    """A collector's view: how many of its own reports were taken."""
+
+    accepted: int | None
+
+
+class InsurerStudy(StudyState):
+    """An insurer's view: what may be fitted, and how much is left."""
+
+    families: tuple[str, ...]
+    models: tuple[str, ...]
+    fits_left: int
+
+
+class OperatorStudy(StudyState):
+    """The view of the operator and the auditor."""
+
+    spec: StudySpec
+    reports: int | None
+    fits: int
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+class Report(Message):
+    """One report with the description of the channel that drew it; None where the study knows of no channel."""
+
+    report: Label
+    channel: dict[str, Any] | None
+
+
+class ReportsTaken(Message):
+    """The answer to a batch: how many rows it had. It is the same whether they were new or sent before."""
+
+    rows: int
+    sha256: str
+
+
+# --- the portfolio ---------------------------------------------------------------------------------------------------
+
+
+class Feature(Message):
+    """A column of X~."""
+
+    name: Column
+    kind: Literal["number", "category"] = "number"
+
+
+class PortfolioSpec(Message):
+    """Columns of the parts and their roles. `key` is the column of keys."""
+
+    study: Id
+    features: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=2000)]
+    x_star: Annotated[tuple[Feature, ...], Field(max_length=2000)] = ()
+    key: Column = "key"
+    outcome: Column
+    weight: Column | None = None
+
+    def model_post_init(self, _: Any) -> None:
+        """Refuse a column with two roles."""
+        names = [f.name for f in (*self.features, *self.x_star)] + [self.key, self.outcome]
+        names += [] if self.weight is None else [self.weight]
+        if len(set(names)) != len(names):
+            raise ValueError("a column has two roles")
+
+
+class PartTaken(Message):
+    """The answer to a part."""
+
+    rows: int
+    sha256: str
+
+
+class Portfolio(Message):
+    """An insurer's view of its portfolio."""
+
+    id: str
+    spec: PortfolioSpec
+    state: Literal["open", "sealed", "deleted"]
+    parts: tuple[int, ...]
+    rows: int
+    sha256: str | None
+
+
+# --- the fit ---------------------------------------------------------------------------------------------------------
+
+
+class FitSpec(Message):
+    """What an insurer asks for."""
+
+    study: Id
+    portfolio: Id
+    family: Family = "normal"
+    power: Annotated[float, Field(gt=1, lt=2)] | None = None
+    model: Model = "linear"
+    correction: Literal[CORRECTIONS] = "auto"  # type: ignore[valid-type]
+    pooling: Literal["auto"] | Annotated[float, Field(ge=0, le=1e12)] = "auto"
+    reference: Literal["marginal", "uniform", "balanced"] | dict[str, float] = "marginal"
+    level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    release: Literal["default", "gaussian", "randomized"] = "default"
+
+
+State = Literal["queued", "running", "succeeded", "refused", "failed", "cancelled"]
+ENDED = ("succeeded", "refused", "failed", "cancelled")
+
+
+class Refusal(Message):
+    """Which disclosure rule forbids the result, and its limit."""
+
+    rule: int
+    title: str
+
+
+class Fit(Message):
+    """An insurer's view of a fit."""
+
+    id: str
+    spec: FitSpec
+    state: State
+    phase: str
+    progress: float
+    refusal: Refusal | None
+    problem: dict[str, Any] | None
+    matched: int | None
+    created: str
+    ended: str | None
+    sha256: str | None
+
+
+# --- log and keys ----------------------------------------------------------------------------------------------------
+
+
+class Entry(Message):
+    """One event of the log."""
+
+    seq: int
+    time: str
+    party: str
+    event: str
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+
+class Checkpoint(Message):
+    """The end of the log, signed by the service."""
+
+    seq: int
+    hash: str
+    key_id: str
+    signature: str
+
+
+class LogPage(Message):
+    """Events after a position, and the checkpoint."""
+
+    entries: tuple[Entry, ...]
+    checkpoint: Checkpoint
+    more: bool
+
+
+class PublicKey(Message):
+    """A public key of the service."""
+
+    key_id: str
+    algorithm: Literal["ed25519"] = "ed25519"
+    public_key: str
