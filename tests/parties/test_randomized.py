@@ -111,15 +111,15 @@ def test_the_true_attribute_gets_the_second_channel_alone():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(keys=["a", "a"]), "repeated"),
-        (dict(keys=["a"]), "one each"),
-        (dict(secret=b"short"), "secret"),
-        (dict(epsilon=0.0), "epsilon"),
-        (dict(channel=None), "groups"),
-        (dict(reports=["F", "X"]), "not among"),
+        ({"keys": ["a", "a"]}, "repeated"),
+        ({"keys": ["a"]}, "one each"),
+        ({"secret": b"short"}, "secret"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"channel": None}, "groups"),
+        ({"reports": ["F", "X"]}, "not among"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):
-    given = dict(keys=["a", "b"], reports=["F", "M"], channel=SEX, epsilon=1.0, secret=SECRET) | arguments
+    given = {"keys": ["a", "b"], "reports": ["F", "M"], "channel": SEX, "epsilon": 1.0, "secret": SECRET} | arguments
     with pytest.raises(ValueError, match=message):
         randomize_reports(**given)

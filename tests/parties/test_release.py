@@ -191,16 +191,16 @@ def test_without_a_mechanism_the_prices_are_exact_and_the_statement_says_so(port
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(mechanism="laplace"), "mechanism"),
-        (dict(epsilon=0), "epsilon"),
-        (dict(epsilon=float("nan")), "epsilon"),
-        (dict(secret=b""), "secret"),
-        (dict(secret="a text that is long enough"), "secret"),
-        (dict(delta=1.0), "delta"),
+        ({"mechanism": "laplace"}, "mechanism"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"secret": b""}, "secret"),
+        ({"secret": "a text that is long enough"}, "secret"),
+        ({"delta": 1.0}, "delta"),
     ],
 )
 def test_wrong_settings_are_refused(arguments, message):
-    given = dict(mechanism="randomized", epsilon=1.0, secret=SECRET) | arguments
+    given = {"mechanism": "randomized", "epsilon": 1.0, "secret": SECRET} | arguments
     with pytest.raises((ValueError, TypeError), match=message):
         ReleaseSettings(**given)
 

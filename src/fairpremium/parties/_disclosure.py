@@ -76,11 +76,10 @@ class Rules:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            kind = (int, float) if name == "score_share" else int
+            whole = name != "score_share"
+            kind = int if whole else (int, float)
             if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
-                raise ValueError(
-                    f"Got {name}={value!r}, but expected a positive {'number' if kind != int else 'integer'}."
-                )
+                raise ValueError(f"Got {name}={value!r}, but expected a positive {'integer' if whole else 'number'}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits as plain data."""

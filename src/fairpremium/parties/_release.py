@@ -28,7 +28,7 @@ from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta
 from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_count
 from fairpremium.parties._public import public_rows, read_rows
-from fairpremium.parties._randomized import compose, randomize_reports, second_channel
+from fairpremium.parties._randomized import compose, randomize_reports
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -222,8 +222,7 @@ def fit_release(
         settings.intervals,
         random_state=0,
     )
-    extra = {} if features is None else {"features": features}
-    pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, **extra)
+    pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
     pricer.n_missing_reports_ = round_count(pricer.n_missing_reports_, rules) or 0
     tell("done", 1.0)
     return Release(
@@ -305,7 +304,7 @@ def _check(
         rows, design = read_rows(X, y, sample_weight, family)
         if len(codes) != len(rows):
             raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
-        counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+        counts: Any = np.bincount(codes[codes >= 0], minlength=len(labels))
         return check_counts(measure(public_rows(rows, design, family, model)), counts, rules)
     with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
         some = portfolio.rows(labels, family, thorough=False)
