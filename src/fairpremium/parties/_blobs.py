@@ -236,7 +236,7 @@ class Incoming:
                     self.size += len(chunk)
 
     def sync(self) -> None:
-        """Bring the content to the disk; `keep` does so too, but a thread can do it while another one checks the file."""
+        """Bring the content to the disk, as `keep` does; call it in a thread while another one checks the file."""
         with self._no_rubbish():
             point("blob.written")
             os.fsync(self._file)
