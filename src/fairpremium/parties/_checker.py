@@ -57,11 +57,11 @@ class Limits:
 
     rows: int = 5_000_000
     cells: int = 500_000_000
-    bytes: int = 2 << 30
+    bytes: int = 1 << 30
     footer: int = 16 << 20
     levels: int = 10_000
     level_length: int = 200
-    memory: int = 3 << 30
+    memory: int = 2 << 30
     seconds: int = 60
 
 
@@ -210,13 +210,13 @@ def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], np
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
             table = np.array([position.get(level, -1) for level in _dictionary(column, _MAX_REPORTS)], dtype=np.int32)
-            return table[np.asarray(column.indices.to_numpy(zero_copy_only=True))]
+            return _look_up(table, column.indices.to_numpy(zero_copy_only=True))
 
     elif kinds == {bool} and pa.types.is_boolean(kind):
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
             table = np.array([position.get(False, -1), position.get(True, -1)], dtype=np.int32)
-            return table[np.asarray(column.to_numpy(zero_copy_only=False)).view(np.uint8)]
+            return _look_up(table, column.to_numpy(zero_copy_only=False).view(np.uint8))
 
     elif kinds == {int} and pa.types.is_integer(kind):
         known, codes = np.array(sorted(labels)), np.argsort(labels)
@@ -231,20 +231,18 @@ def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], np
     return translate
 
 
+def _look_up(table: npt.NDArray[np.int32], indices: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return table.take(indices)
+
+
 # --- any file --------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) -> pq.ParquetFile:
-    """Open a file and check what its table of contents promises."""
+def _open(path: str, names: list[str], texts: list[str], limits: Limits) -> pq.ParquetFile:
+    """Open a file whose table of contents promises the columns; those of text are read as dictionaries."""
     _check_footer(path, limits)
-    file = pq.ParquetFile(
-        path,
-        memory_map=True,
-        read_dictionary=dictionaries,
-        thrift_string_size_limit=_MAX_THRIFT,
-        thrift_container_size_limit=_MAX_THRIFT,
-        arrow_extensions_enabled=False,
-    )
+    how = {"memory_map": True, "arrow_extensions_enabled": False}
+    file = pq.ParquetFile(path, thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT, **how)
     found = file.schema_arrow.names
     if len(set(found)) != len(found):
         raise Problem("bad-columns", "a name is repeated")
@@ -252,12 +250,12 @@ def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) 
         raise Problem("bad-columns", "a declared column is missing")
     if set(found) - set(names):
         raise Problem("bad-columns", "there is a column that was not declared")
-    if len(file.schema) != len(found):
+    if any(kind.num_fields for kind in file.schema_arrow.types) or len(file.schema) != len(found):
         raise Problem("bad-columns", "a column is nested")
     contents = file.metadata
-    groups = [contents.row_group(i) for i in range(contents.num_row_groups)]
     if contents.num_rows < 1:
         raise Problem("bad-parquet", "it has no rows")
+    groups = [contents.row_group(i) for i in range(min(contents.num_row_groups, _MAX_ROW_GROUPS + 1))]
     if (
         contents.num_rows > limits.rows
         or contents.num_rows * len(found) > limits.cells
@@ -265,9 +263,12 @@ def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) 
         or sum(max(group.total_byte_size, 0) for group in groups) > limits.bytes
     ):
         raise Problem("bad-parquet", "it has more rows or bytes than a part may have")
-    if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != contents.num_rows:
+    if sum(group.num_rows for group in groups) != contents.num_rows or any(
+        group.column(j).num_values != group.num_rows for group in groups for j in range(group.num_columns)
+    ):
         raise Problem("bad-parquet", "its table of contents is wrong")
-    return file
+    dictionaries = [name for name in texts if is_string(file.schema_arrow.field(name).type)]
+    return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **how)
 
 
 def _check_footer(path: str, limits: Limits) -> None:
