@@ -428,7 +428,7 @@ def test_a_dictionary_of_one_giant_word(check):
     assert time.perf_counter() - start < 5
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from(["none", "zstd", "snappy"]), st.booleans())
 def test_flipped_bytes_never_kill_the_reader(check, checker, seed, compression, is_in_footer):
     """Either the values still hold, or it is a problem, and the reader is the same as before."""
