@@ -364,7 +364,8 @@ NARROW = PortfolioSpec(study="s", features=(Feature(name="age"),), outcome="loss
 def test_a_billion_rows_in_a_small_file(check):
     """A table of contents may list the same pages again and again."""
     rows = 1_000_000
-    table = pa.table({"key": pa.array([bytes(16)] * rows, pa.binary(16)), "age": np.zeros(rows), "loss": np.ones(rows)})
+    keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(bytes(16 * rows))])
+    table = pa.table({"key": keys, "age": np.zeros(rows), "loss": np.ones(rows)})
     content = bytes(parquet(table, compression="zstd"))
     contents = pq.read_metadata(io.BytesIO(content))
     for _ in range(10):
@@ -376,35 +377,36 @@ def test_a_billion_rows_in_a_small_file(check):
     assert len(bomb) < 1_000_000
     start = time.perf_counter()
     assert problem_of(check, bomb, NARROW) == ("bad-parquet", "it has more rows or bytes than a part may have")
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 20
     assert problem_of(check, content, NARROW) == ("bad-keys", "")
 
 
-def wide_word(size: int) -> bytearray:
+WORD, LITTLE_MEMORY = 150_000_000, 450 << 20
+
+
+@pytest.fixture(scope="module")
+def wide_word() -> bytearray:
     """One row whose category has so many letters, packed into some kilobytes."""
-    table = portfolio(1).set_column(3, "region", pa.array(["x" * size]))
-    content = parquet(table, compression="zstd", use_dictionary=False)
+    table = portfolio(1).set_column(3, "region", pa.array(["x" * WORD]))
+    content = parquet(table, compression="zstd", use_dictionary=False, write_statistics=False)
     assert len(content) < 100_000
     return content
 
 
-def test_a_word_that_unpacks_beyond_all_memory(check, checker):
-    size = 300_000_000
-    bomb = wide_word(size)
-    assert problem_of(check, bomb, limits=Limits(bytes=size)) == (
+def test_a_word_that_unpacks_beyond_all_memory(check, checker, wide_word):
+    assert problem_of(check, wide_word, limits=Limits(bytes=WORD)) == (
         "bad-parquet",
         "it has more rows or bytes than a part may have",
     )
     (reader,) = checker._idle
-    assert problem_of(check, bomb, limits=Limits(memory=600 << 20)) == ("bad-parquet", "it cannot be read")
+    assert problem_of(check, wide_word, limits=Limits(memory=LITTLE_MEMORY)) == ("bad-parquet", "it cannot be read")
     assert checker._idle == [reader]  # it was refused the memory, and lives
-    assert peak_memory(reader) < 600e6
-    assert problem_of(check, bomb) == CATEGORY
+    assert peak_memory(reader) < LITTLE_MEMORY
+    assert problem_of(check, wide_word) == CATEGORY
 
 
-def test_a_table_of_contents_that_hides_what_unpacks(check):
-    size = 300_000_000
-    bomb = wide_word(size)
+def test_a_table_of_contents_that_hides_what_unpacks(check, wide_word):
+    bomb = wide_word.copy()
     group = pq.read_metadata(io.BytesIO(bomb)).row_group(0)
     true, false = varint(group.total_byte_size), varint(2**27)
     assert len(true) == len(false)
@@ -412,7 +414,7 @@ def test_a_table_of_contents_that_hides_what_unpacks(check):
     place = bomb.index(true, start)
     bomb[place : place + len(true)] = false
     assert pq.read_metadata(io.BytesIO(bomb)).row_group(0).total_byte_size == 2**27
-    code, detail = problem_of(check, bomb, limits=Limits(bytes=2**28, memory=600 << 20))
+    code, detail = problem_of(check, bomb, limits=Limits(bytes=2**27, memory=LITTLE_MEMORY))
     assert (code, detail) == ("bad-parquet", "it cannot be read")
 
 
@@ -425,10 +427,10 @@ def test_a_dictionary_of_one_giant_word(check):
     giant = pa.DictionaryArray.from_arrays(pa.array(np.zeros(ROWS, np.int32)), pa.array(["x" * 20_000_000]))
     start = time.perf_counter()
     assert problem_of(check, change("region", giant)) == CATEGORY
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 20
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from(["none", "zstd", "snappy"]), st.booleans())
 def test_flipped_bytes_never_kill_the_reader(check, checker, seed, compression, is_in_footer):
     """Either the values still hold, or it is a problem, and the reader is the same as before."""
@@ -458,7 +460,7 @@ def test_a_file_that_takes_too_long(checker, tmp_path):
         "bad-parquet",
         "it cannot be read within the limits of memory and time",
     )
-    assert 1 <= time.perf_counter() - start < 5
+    assert 1 <= time.perf_counter() - start < 20
 
 
 def test_a_file_that_kills_every_reader(checker, tmp_path, check):
