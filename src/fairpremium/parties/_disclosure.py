@@ -1,0 +1,331 @@
+"""Rules that a fit has to keep before anything of it is released; every refusal names its rule.
+
+A refusal is itself something that comes back. So the rules look at the reports through one thing only, how many there
+are of each kind: all else comes from what the insurer knows anyway, in the worst case over the reports. Where the
+reports reach the rules after a privacy mechanism (see `fairpremium.parties._release`), refusals tell no more than it
+allows; where they do not, a count of reports is what a refusal can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fairpremium._labels import encode_labels
+from fairpremium.errors import FairPremiumError
+from fairpremium.families import Family, get_family
+from fairpremium.models import LinearModel
+from fairpremium.parties._public import (
+    PublicRows,
+    largest_leverage,
+    largest_score_share,
+    public_rows,
+    read_rows,
+)
+from fairpremium.privacy import Channel
+
+Array = npt.NDArray[np.float64]
+
+TITLES = {
+    1: "each reported group needs enough rows and effective rows",
+    2: "no row may have a large leverage in a reported group",
+    3: "a reported group needs enough rows per coefficient",
+    4: "no row may carry a large part of the score in any direction",
+    5: "the rows of two fits must be the same or differ by enough rows",
+    6: "a study allows so many distinct fits",
+    9: "the privacy budget of the study is used up",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits of a study.
+
+    Parameters
+    ----------
+    n_min : int
+        Rows of a reported group among which no single one may stand out (rules 2 and 5).
+    rows, effective_rows : int
+        Least rows of each reported group, and least (sum w)^2 / sum w^2 among them (rule 1).
+    rows_per_parameter : int
+        Least rows of each reported group per coefficient (rule 3).
+    score_share : float
+        Largest part v of the squared score, in any direction, that one row may carry (rule 4). Whoever knows no other
+        report guesses that row's report from exact coefficients right with probability Phi(sqrt(v / (1 - v))) for two
+        groups of equal size, 0.79 at the default.
+    fits : int
+        Largest number of distinct fits (rule 6).
+    round_to, suppress_up_to : int
+        Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
+    """
+
+    n_min: int = 10
+    rows: int = 100
+    effective_rows: int = 50
+    rows_per_parameter: int = 10
+    score_share: float = 0.4
+    fits: int = 20
+    round_to: int = 5
+    suppress_up_to: int = 7
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            whole = name != "score_share"
+            kind = int if whole else (int, float)
+            if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
+                raise ValueError(f"Got {name}={value!r}, but expected a positive {'integer' if whole else 'number'}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the limits as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned; an unknown limit is an error."""
+        unknown = sorted(set(data) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(f"Got the limits {unknown}, but expected some of {sorted(cls.__dataclass_fields__)}.")
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says.
+
+    Parameters
+    ----------
+    rule : int
+        Its number.
+    passed : bool
+    limit : str
+        The limit, for everybody.
+    measured : str
+        What was measured, rounded: for the log of the third party, never for the insurer.
+    """
+
+    rule: int
+    passed: bool
+    limit: str
+    measured: str
+
+    @property
+    def title(self) -> str:
+        """What the rule asks for."""
+        return TITLES[self.rule]
+
+    def for_insurer(self) -> dict[str, Any]:
+        """Return what a refused insurer sees: the rule and its limit."""
+        return {"rule": self.rule, "title": self.title, "limit": self.limit}
+
+
+class RefusedError(FairPremiumError, ValueError):
+    """A fit breaks a disclosure rule.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        Of all rules that were looked at.
+    """
+
+    def __init__(self, verdicts: Iterable[Verdict]):
+        self.verdicts = tuple(verdicts)
+        broken = next(v for v in self.verdicts if not v.passed)
+        super().__init__(f"Rule {broken.rule} of the study forbids this fit: {broken.title} ({broken.limit}).")
+
+
+def refuse(verdicts: Sequence[Verdict]) -> None:
+    """Raise if a rule is broken."""
+    if not all(v.passed for v in verdicts):
+        raise RefusedError(verdicts)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What a fit could show of a single row, from public data alone."""
+
+    rows: int
+    effective_rows: float
+    parameters: int
+    leverage: float
+    score_share: float
+
+
+def measure(public: PublicRows) -> Exposure:
+    """Measure how far a single row can stand out."""
+    return Exposure(
+        len(public.rows),
+        public.effective_rows,
+        public.parameters,
+        largest_leverage(public),
+        largest_score_share(public),
+    )
+
+
+def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[Verdict]:
+    """Apply rules 1 to 4.
+
+    Parameters
+    ----------
+    exposure : Exposure
+    counts : array of shape (reports,)
+        Rows of each report: of reports that may be shown, or noised. This is all that the rules see of the reports.
+    rules : Rules
+
+    Notes
+    -----
+    Rule 2: in a group with a share c of the rows the sum of w z z' is about c times that of all rows, so a row's
+    leverage is about 1 / c of what it is among all rows. A column that singles out fewer than n_min / c rows is
+    refused whatever those reported. Rule 4 does not depend on the reports at all: a row's score is hidden among the
+    scores of all other rows, whose reports the insurer does not know.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    fewest = max(float(counts.min()), 0.0)
+    share = fewest / exposure.rows
+    effective = exposure.effective_rows * share
+    leverage = exposure.leverage / share if share else math.inf
+    return [
+        Verdict(
+            1,
+            fewest >= rules.rows and effective >= rules.effective_rows,
+            f"at least {rules.rows} rows and {rules.effective_rows} effective rows",
+            f"{_count(fewest, rules)} rows, {_round(effective)} effective rows",
+        ),
+        Verdict(2, leverage <= 1 / rules.n_min, f"leverage at most 1/{rules.n_min}", _round(leverage)),
+        Verdict(
+            3,
+            exposure.parameters * rules.rows_per_parameter <= fewest,
+            f"at least {rules.rows_per_parameter} rows per coefficient",
+            f"{exposure.parameters} coefficients, {_count(fewest, rules)} rows",
+        ),
+        Verdict(
+            4,
+            exposure.score_share <= rules.score_share,
+            f"a share of at most {rules.score_share:g}",
+            _round(exposure.score_share),
+        ),
+    ]
+
+
+def check_fit(
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    reports: Any,
+    channel: Channel | None,
+    family: str | Family,
+    model: Any,
+    rules: Rules | None = None,
+    *,
+    groups: Sequence[Any] | None = None,
+) -> list[Verdict]:
+    """Apply rules 1 to 4 to the data of a fit.
+
+    Parameters
+    ----------
+    X : data frame
+    y : array of shape (n,)
+    sample_weight : array of shape (n,) or None
+    reports : array of shape (n,)
+        The reports that the rules may see; missing ones are None. Give reports after the second randomization, if
+        there is one, so that a refusal is post-processing too.
+    channel : Channel or None
+        Of these reports; None for the true attribute.
+    family, model
+        As for a pricer. For nets and trees leverage and scores are those of a linear predictor in the features.
+    rules : Rules, optional
+    groups : sequence, optional
+        The groups, if `channel` is None.
+
+    Returns
+    -------
+    list of Verdict
+    """
+    labels = tuple(groups or ()) if channel is None else channel.reports
+    if not labels:
+        raise ValueError("Got channel=None without groups=..., but expected the groups of the true attribute.")
+    codes = encode_labels(reports, labels, name="reports", missing="code")
+    rows, design = read_rows(X, y, sample_weight, get_family(family))
+    if len(codes) != len(rows):
+        raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
+    public = public_rows(rows, design, get_family(family), model if isinstance(model, LinearModel) else None)
+    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+    return check_counts(measure(public), counts, Rules() if rules is None else rules)
+
+
+def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> Verdict:
+    """Apply rule 5 to the keys of all fits of one insurer, the one that is asked for last.
+
+    Parameters
+    ----------
+    key_sets : sequence of arrays
+        Keys of the rows of each fit.
+    rules : Rules, optional
+    rarest : float
+        Smallest probability of a report, whoever reports: `rarest_report(channel)`.
+
+    Notes
+    -----
+    The sets divide the keys into cells: the keys that are in exactly the same fits. Whatever is added up and
+    subtracted between fits is constant on cells, so no combination of fits says something about fewer rows than a
+    cell has. Every cell needs n_min / rarest rows, among which n_min of each reported group are to be expected
+    whatever the true groups. The rule does not look at reports.
+    """
+    rules = Rules() if rules is None else rules
+    if not 0 < rarest <= 1:
+        raise ValueError(f"Got rarest={rarest!r}, but expected a probability above zero.")
+    least = math.ceil(rules.n_min / rarest)
+    smallest = min(cell_sizes(key_sets), default=least)
+    return Verdict(5, smallest >= least, f"no row or at least {least}", str(smallest))
+
+
+def cell_sizes(key_sets: Sequence[Any]) -> list[int]:
+    """Count the keys that are in exactly the same sets, for each combination that occurs.
+
+    Examples
+    --------
+    >>> sorted(cell_sizes([["a", "b", "c"], ["b", "c", "d"]]))  # a alone, b and c, d alone
+    [1, 1, 2]
+    """
+    lengths = [len(keys) for keys in key_sets]
+    if not sum(lengths):
+        return []
+    everything = np.concatenate([np.asarray(keys, dtype=object) for keys in key_sets])
+    codes, distinct = pd.factorize(everything)
+    member = np.zeros((len(distinct), len(key_sets)), dtype=bool)
+    member[codes, np.repeat(np.arange(len(key_sets)), lengths)] = True
+    _, sizes = np.unique(np.packbits(member, axis=1), axis=0, return_counts=True)
+    return [int(size) for size in sizes]
+
+
+def rarest_report(channel: Channel) -> float:
+    """Compute the smallest entry of T: every report is at least so likely, whoever reports."""
+    return float(channel.matrix.min())
+
+
+def round_count(count: float, rules: Rules | None = None) -> int | None:
+    """Apply rule 7: round a count to the nearest 5, and do not tell one of at most 7.
+
+    Examples
+    --------
+    >>> [round_count(n) for n in (0, 7, 8, 12, 13, 1001)]
+    [None, None, 10, 10, 15, 1000]
+    """
+    rules = Rules() if rules is None else rules
+    if count <= rules.suppress_up_to:
+        return None
+    return rules.round_to * math.floor(count / rules.round_to + 0.5)
+
+
+def _count(count: float, rules: Rules) -> str:
+    rounded = round_count(count, rules)
+    return f"at most {rules.suppress_up_to}" if rounded is None else f"about {rounded}"
+
+
+def _round(value: float) -> str:
+    return f"{value:.2g}"
