@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
@@ -102,10 +103,8 @@ def _supervise(
 def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
+    with suppress(LeaseLost):
         run_fit(house, lease)
-    except LeaseLost:
-        pass
 
 
 def _end_with_parent() -> None:
