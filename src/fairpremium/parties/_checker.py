@@ -57,11 +57,11 @@ class Limits:
 
     rows: int = 5_000_000
     cells: int = 500_000_000
-    bytes: int = 2 << 30
+    bytes: int = 1 << 30
     footer: int = 16 << 20
     levels: int = 10_000
     level_length: int = 200
-    memory: int = 3 << 30
+    memory: int = 2 << 30
     seconds: int = 60
 
 
@@ -210,13 +210,13 @@ def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], np
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
             table = np.array([position.get(level, -1) for level in _dictionary(column, _MAX_REPORTS)], dtype=np.int32)
-            return table[np.asarray(column.indices.to_numpy(zero_copy_only=True))]
+            return _look_up(table, column.indices.to_numpy(zero_copy_only=True))
 
     elif kinds == {bool} and pa.types.is_boolean(kind):
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
             table = np.array([position.get(False, -1), position.get(True, -1)], dtype=np.int32)
-            return table[np.asarray(column.to_numpy(zero_copy_only=False)).view(np.uint8)]
+            return _look_up(table, column.to_numpy(zero_copy_only=False).view(np.uint8))
 
     elif kinds == {int} and pa.types.is_integer(kind):
         known, codes = np.array(sorted(labels)), np.argsort(labels)
@@ -229,6 +229,10 @@ def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], np
     else:
         raise Problem("bad-columns", "reports are of the type of the study's groups")
     return translate
+
+
+def _look_up(table: npt.NDArray[np.int32], indices: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return table.take(indices)
 
 
 # --- any file --------------------------------------------------------------------------------------------------------
