@@ -21,7 +21,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairpremium.parties import Feature, PortfolioSpec, Problem
-from fairpremium.parties._keys import as_keys
 from fairpremium.parties._parts import (
     Checker,
     Limits,
@@ -31,6 +30,7 @@ from fairpremium.parties._parts import (
     write_portfolio_parts,
     write_report_part,
 )
+from fairpremium.parties._policy_keys import as_keys
 from fairpremium.privacy import Channel, RandomizedResponse, attach_descriptor
 
 ROWS = 1000

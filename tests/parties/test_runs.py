@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairpremium.parties import Problem, _runs
 from fairpremium.parties._blobs import BlobStore
-from fairpremium.parties._keys import as_keys, from_words, has_repeats, is_sorted, sort_words, to_words
+from fairpremium.parties._policy_keys import as_keys, from_words, has_repeats, is_sorted, sort_words, to_words
 from fairpremium.parties._runs import Run, conflicts, match, merge_runs, open_run, plan_merge, sort_run, write_run
 
 ENDS = [bytes(8), b"\xff" * 8, b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, b"\x7f" + b"\xff" * 7, b"\x80" + b"\0" * 7]
@@ -55,8 +55,8 @@ def test_keys_sort_as_bytes_do(values):
     assert [bytes(key) for key in from_words(high, low).tolist()] == values
     assert sort_words(high, low).tolist() == sorted(range(len(values)), key=values.__getitem__)
     assert is_sorted(high, low) == (values == sorted(values))
-    high, low = to_words(as_keys(sorted(values)))
     assert has_repeats(high, low) == (len(set(values)) < len(values))
+    assert has_repeats(*to_words(as_keys(sorted(values)))) == (len(set(values)) < len(values))
 
 
 def test_many_keys_whose_first_bits_agree():

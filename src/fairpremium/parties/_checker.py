@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._keys import KEY, WIDTH, Keys, has_repeats, sort_words, to_words
+from ._policy_keys import KEY, WIDTH, Keys, has_repeats, sort_words, to_words
 from ._problems import Problem
 
 ENVELOPE = b"fairpremium.channel"

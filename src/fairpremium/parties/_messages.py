@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fairpremium.privacy import Channel
 
+from ._disclosure import Rules
 from ._problems import Problem
 
 ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -103,6 +104,19 @@ class TrueAttribute(Message):
 Attribute = Annotated[KnownChannel | EstimatedChannel | TrueAttribute, Field(discriminator="kind")]
 
 
+class ReleaseRules(Message):
+    """Rule 9: what releases may tell about a report. None in a study switches the noise off.
+
+    `epsilon` and `delta` bound all Gaussian releases of an insurer together; `randomized_epsilon` is what the second
+    randomization of the reports costs, once per study.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, le=100)] = 4.0
+    delta: Annotated[float, Field(gt=0, le=1e-3)] = 1e-6
+    fit_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
+    randomized_epsilon: Annotated[float, Field(gt=0, le=100)] = 2.0
+
+
 class StudySpec(Message):
     """What the operator declares; it cannot change once the first report is in."""
 
@@ -111,9 +125,16 @@ class StudySpec(Message):
     collectors: Ids
     insurers: Ids
     families: tuple[Family, ...] = FAMILIES
-    models: tuple[Model, ...] = ("linear",)
+    models: tuple[Model, ...] = MODELS
+    rules: Rules = Rules()
+    release: ReleaseRules | None = ReleaseRules()
     opens: datetime | None = None
     closes: datetime | None = None
+
+    def model_post_init(self, _: Any) -> None:
+        """Refuse a party on both sides: it would see features and reports of the same keys."""
+        if set(self.collectors) & set(self.insurers):
+            raise ValueError("a party is collector and insurer")
 
 
 class StudyState(Message):
@@ -137,6 +158,8 @@ class InsurerStudy(StudyState):
     families: tuple[str, ...]
     models: tuple[str, ...]
     fits_left: int
+    rules: Rules
+    release: ReleaseRules | None
 
 
 class OperatorStudy(StudyState):
@@ -193,8 +216,9 @@ class PortfolioSpec(Message):
 
 
 class PartTaken(Message):
-    """The answer to a part."""
+    """A part that is there."""
 
+    n: int
     rows: int
     sha256: str
 
@@ -205,7 +229,7 @@ class Portfolio(Message):
     id: str
     spec: PortfolioSpec
     state: Literal["open", "sealed", "deleted"]
-    parts: tuple[int, ...]
+    parts: tuple[PartTaken, ...]
     rows: int
     sha256: str | None
 
@@ -237,6 +261,7 @@ class Refusal(Message):
 
     rule: int
     title: str
+    limit: str
 
 
 class Fit(Message):

@@ -33,8 +33,8 @@ from ._checker import (
     check_numbers,
     is_string,
 )
-from ._keys import KEY, WIDTH, Keys, as_keys
 from ._messages import PortfolioSpec
+from ._policy_keys import KEY, WIDTH, Keys, as_keys
 from ._problems import Problem
 
 __all__ = [

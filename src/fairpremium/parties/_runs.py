@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ._blobs import BlobStore, full_is_a_problem
 from ._faults import point
-from ._keys import Keys, Words, find_words, from_words, has_repeats, is_sorted, sort_words, to_words
+from ._policy_keys import Keys, Words, find_words, from_words, has_repeats, is_sorted, sort_words, to_words
 
 _MAGIC = b"fprun\r\n\0"
 _VERSION = 1
