@@ -31,7 +31,7 @@ from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
 
-from ._accounting import ReleasePlan
+from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
 from ._fits import Lease, LeaseLost, finish, show_progress
@@ -389,8 +389,8 @@ def _spec_digest(job: _Job) -> str:
 
 
 def _earlier(connection: Connection, job: _Job) -> list[Any]:
-    mine = (releases.c.study == job.study_id, releases.c.party == job.lease.party)
-    return [row for row in connection.execute(select(releases).where(*mine)) if row.fit != job.lease.fit]
+    made = releases_to(connection, job.study_id, job.lease.party)
+    return [row for row in made if row.fit != job.lease.fit]
 
 
 def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joined) -> None:
@@ -411,10 +411,9 @@ def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings) -
     rule = job.study.release
     if rule is None:
         return
-    plan = ReleasePlan(rule.epsilon, rule.delta).after("randomized", rule.randomized_epsilon)
-    spent = {row.spec_sha256: row for row in _earlier(connection, job) if row.mechanism == "gaussian"}
-    for row in spent.values():
-        plan = plan.after("gaussian", row.epsilon)
+    earlier = _earlier(connection, job)
+    plan = plan_of(rule, earlier).after("randomized", rule.randomized_epsilon)
+    spent = {row.spec_sha256 for row in earlier if row.mechanism == "gaussian"}
     is_new = privacy.mechanism == "gaussian" and _spec_digest(job) not in spent
     if is_new and not plan.allows("gaussian", privacy.epsilon):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
