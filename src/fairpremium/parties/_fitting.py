@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, insert, select
 
-import fairpremium
+from fairpremium import __version__
 from fairpremium._labels import decode_labels
 from fairpremium.audit import render_report, summarize_pricer
 from fairpremium.errors import FairPremiumError
@@ -257,7 +257,7 @@ def _fit(
     portfolio, channel = job.portfolio, _channel(job)
     second = shown[1] if privacy.mechanism == "randomized" else None
     reports = shown[0] if privacy.mechanism == "randomized" else decode_labels(joined.codes, job.labels)
-    options = {"groups": job.labels, "rules": job.study.rules, "second": second, "progress": tell}
+    options: dict[str, Any] = {"groups": job.labels, "rules": job.study.rules, "second": second, "progress": tell}
     settings = _settings(job)
     if job.rows > house.limits.memory_rows:
         if isinstance(channel, NoiseEstimator):
@@ -359,7 +359,7 @@ def _estimate(job: _Job, table: pa.Table, y: Any, weight: Any, reports: Any, noi
     names = [feature.name for feature in job.portfolio.x_star]
     if not names:
         return noise
-    noise.fit(frame(table, names), y, sensitive=reports, sample_weight=weight)  # type: ignore[attr-defined]
+    noise.fit(frame(table, names), y, sensitive=reports, sample_weight=weight)
     return _Estimated(noise)
 
 
@@ -380,8 +380,7 @@ def _privacy(job: _Job) -> ReleaseSettings:
 
 def _spec_digest(job: _Job) -> str:
     """Return what tells two fits apart: asked for again, a fit has the same noise and costs nothing."""
-    content = {"spec": job.spec.model_dump(mode="json"), "rows": job.portfolio_sha256}
-    content["spec"].pop("portfolio")
+    content = {"spec": job.spec.model_dump(mode="json", exclude={"portfolio"}), "rows": job.portfolio_sha256}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -486,7 +485,7 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
         "epsilon": None if channel is None else channel.epsilon,
         "portfolio": {"sha256": job.portfolio_sha256, "rows": job.rows},
         "matched": round_count(joined.matched, job.study.rules),
-        "versions": {"fairpremium": fairpremium.__version__},
+        "versions": {"fairpremium": __version__},
         "disclosure": {
             "rules": job.study.rules.to_dict(),
             "passed": [{"rule": v.rule, "title": v.title, "limit": v.limit} for v in release.verdicts],
