@@ -427,7 +427,7 @@ def _entry(row: Any) -> _Entry:
     for name in ("refusal", "problem"):
         inner = more.pop(name, None)
         if isinstance(inner, dict):
-            facts += [(key, str(value), "") for key, value in inner.items() if key in ("rule", "title", "limit")]
+            facts += [(key, str(inner[key]), "") for key in ("rule", "title", "limit") if key in inner]
     folded = json.dumps(more, indent=1, ensure_ascii=False) if more else ""
     return _Entry(row.seq, str(row.time), row.party, row.event, facts, folded, row.hash)
 

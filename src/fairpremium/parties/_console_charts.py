@@ -17,7 +17,7 @@ __all__ = ["Chart", "Lane", "Mark", "draw_group_means", "draw_prices"]
 
 WIDTH = 430
 _RIGHT, _TOP, _AXIS, _KIND, _PAD = 22, 10, 26, 20, 12
-_LETTER, _LONGEST = 7.2, 18
+_LETTER, _LONGEST = 7.2, 20
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _room(low: float, high: float) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two values, three to five of them.
+    """Return round numbers between two values, at least three of them.
 
     Examples
     --------
@@ -177,9 +177,9 @@ def _ticks(low: float, high: float) -> list[float]:
     >>> _ticks(970.0, 2100.0)
     [1000.0, 1500.0, 2000.0]
     """
-    raw = (high - low) / 4
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next((m * unit for m in (1, 2, 5) if m * unit >= raw), 10 * unit)
+    unit = 10.0 ** math.floor(math.log10(high - low))
+    steps = (m * unit for m in (1, 0.5, 0.2, 0.1))
+    step = next(s for s in steps if math.floor(high / s) - math.ceil(low / s) >= 2)
     first = math.ceil(low / step)
     return [round(k * step, 12) for k in range(first, math.floor(high / step) + 1)]
 

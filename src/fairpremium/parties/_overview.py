@@ -277,18 +277,22 @@ def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[st
     made = connection.execute(select(releases).where(releases.c.study == study.id)).all()
     ended = {(row.party, row.id): (row.ended or 0.0, row.id) for row in rows}
     made.sort(key=lambda r: ended.get((r.party, r.fit), (0.0, r.fit)))
+    rule = study.spec.release
     first: dict[tuple[str, str], str] = {}
+    seen: set[str] = set()
     costs = {}
     for row in made:
         payer = first.setdefault((row.party, row.spec_sha256), row.fit)
+        once = "" if rule is None or row.party in seen else f"{rule.randomized_epsilon:g} once"
+        seen.add(row.party)
         if row.mechanism == "none":
             words = "rule 9 is off"
         elif row.mechanism == "randomized":
-            words = f"{row.epsilon:g}, once for all fits"
+            words = once or "nothing more"
         elif payer != row.fit:
             words = f"nothing more, it equals {payer}"
         else:
-            words = f"{row.epsilon:g}"
+            words = f"{row.epsilon:g}" + (f" and {once}" if once else "")
         costs[row.party, row.fit] = words
     return costs
 

@@ -12,7 +12,7 @@ from ._overview import count_entries
 
 __all__ = ["LogState", "LogWatch"]
 
-_FRESH = 300.0  # seconds for which the last check is good enough
+_FRESH, _RECENT = 300.0, 10.0  # seconds for which a check is good enough: of the whole log, of a shorter one
 _SMALL = 50_000  # entries of a log that is checked without being asked
 
 
@@ -55,10 +55,14 @@ class LogWatch:
             self._thread.start()
 
     def start_if_due(self) -> None:
-        """Begin a check if the last one is old and the log is small; a large one is checked when somebody asks."""
+        """Begin a check if the last one is old or there are new entries; a large log is checked when somebody asks."""
         state = self.state
-        is_fresh = state.at is not None and self._house.now() - state.at < _FRESH
-        if not (state.is_running or is_fresh) and self._house.store.read(count_entries) <= _SMALL:
+        if state.is_running:
+            return
+        entries = self._house.store.read(count_entries)
+        is_whole = state.found is not None and state.found.entries >= entries
+        age = float("inf") if state.at is None else self._house.now() - state.at
+        if entries <= _SMALL and age >= (_FRESH if is_whole or state.is_broken else _RECENT):
             self.start()
 
     def wait(self, seconds: float | None = None) -> None:
