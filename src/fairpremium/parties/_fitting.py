@@ -33,7 +33,7 @@ from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._accounting import ReleasePlan
+from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
@@ -413,8 +413,8 @@ def _identity(job: _Job, keys_run: str) -> str:
 
 
 def _earlier(connection: Connection, job: _Job) -> list[Any]:
-    mine = (releases.c.study == job.study_id, releases.c.party == job.lease.party)
-    return [row for row in connection.execute(select(releases).where(*mine)) if row.fit != job.lease.fit]
+    made = releases_to(connection, job.study_id, job.lease.party)
+    return [row for row in made if row.fit != job.lease.fit]
 
 
 def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joined) -> None:
@@ -435,10 +435,9 @@ def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings, i
     rule = job.study.release
     if rule is None:
         return
-    plan = ReleasePlan(rule.epsilon, rule.delta).after("randomized", rule.randomized_epsilon)
-    spent = {row.identity: row for row in _earlier(connection, job) if row.mechanism == "gaussian"}
-    for row in spent.values():
-        plan = plan.after("gaussian", row.epsilon)
+    earlier = _earlier(connection, job)
+    plan = plan_of(rule, earlier).after("randomized", rule.randomized_epsilon)
+    spent = {row.identity for row in earlier if row.mechanism == "gaussian"}
     is_new = privacy.mechanism == "gaussian" and identity not in spent
     if is_new and not plan.allows("gaussian", privacy.epsilon):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
