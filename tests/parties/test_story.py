@@ -60,7 +60,7 @@ def test_from_reports_to_premiums(parties, table, portfolio, tmp_path):
     collect(parties, table[:1900], tmp_path / "reports.parquet")
     uploaded = upload(parties, table, rows_per_part=700)
     assert (uploaded.state, uploaded.rows, [part.n for part in uploaded.parts]) == ("sealed", 2000, [0, 1, 2])
-    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", release="randomized"))
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     assert work_once(parties.house)
     done = parties.insurer.watch("f1")
     assert done.state == "succeeded", done
@@ -83,7 +83,7 @@ def test_the_true_attribute_is_told_in_the_manifest(parties, table, tmp_path):
     people = table[["policy", "sex"]].rename(columns={"sex": "report"})
     parties.collector.submit(people, study="motor", secret=parties.secret, channel=None)
     upload(parties, table)
-    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", correction="inverse", pooling=0.0, release="randomized"))
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", correction="inverse", pooling=0.0))
     assert work_once(parties.house)
     assert parties.insurer.watch("f1").state == "succeeded"
     trusted = [VerifyKey(parties.third_party.public_key)]
@@ -97,7 +97,7 @@ def test_a_fit_that_breaks_a_rule_is_refused_by_name(parties, table, tmp_path):
     table["spike"] = 0.0
     table.loc[5, "spike"] = 1.0
     upload(parties, table)
-    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", release="randomized"))
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     work_once(parties.house)
     seen = parties.insurer.watch("f1")
     assert seen.state == "refused"
@@ -112,7 +112,7 @@ def test_everything_can_be_sent_again(parties, table, tmp_path):
     collect(parties, table, tmp_path / "reports.parquet")  # the stored reports
     first, again = upload(parties, table), upload(parties, table)
     assert first == again
-    spec = FitSpec(study="motor", portfolio="p1", release="randomized")
+    spec = FitSpec(study="motor", portfolio="p1")
     assert parties.insurer.fit("f1", spec) == parties.insurer.fit("f1", spec)
     with pytest.raises(Problem, match="another content"):
         parties.insurer.fit("f1", spec.model_copy(update={"level": 0.9}))
@@ -160,14 +160,14 @@ def test_an_erased_portfolio_is_gone(parties, table, tmp_path):
     parties.insurer.erase("p1")
     assert len(set(parties.house.blobs)) < len(before)
     with pytest.raises(Problem, match="erased"):
-        parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", release="randomized"))
+        parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
 
 
 def test_a_waiting_fit_is_cancelled_at_once(parties, table, tmp_path):
     declare(parties)
     collect(parties, table, tmp_path / "reports.parquet")
     upload(parties, table)
-    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", release="randomized"))
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     assert parties.insurer.cancel("f1").state == "cancelled"
     assert not work_once(parties.house)
 

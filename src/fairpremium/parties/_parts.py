@@ -33,8 +33,8 @@ from ._checker import (
     check_numbers,
     is_string,
 )
-from ._policy_keys import KEY, WIDTH, Keys, as_keys
 from ._messages import PortfolioSpec
+from ._policy_keys import KEY, WIDTH, Keys, as_keys
 from ._problems import Problem
 
 __all__ = [
@@ -464,6 +464,5 @@ def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> byt
         compression=compression,
         use_dictionary=dictionaries,
         write_statistics=False,
-        store_schema=True,
     )
     return sink.getvalue()

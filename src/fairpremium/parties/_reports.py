@@ -16,7 +16,7 @@ from ._log import append, upsert
 from ._messages import KnownChannel, Report, ReportsTaken, StudySpec
 from ._policy_keys import as_keys
 from ._problems import Problem
-from ._runs import Run, choose_merge, match, merge_runs, sort_run, write_run
+from ._runs import Run, match, merge_runs, plan_merge, sort_run, write_run
 from ._schema import report_parts, report_runs, reports, studies
 from ._studies import find_study, labels_of, spec_of
 
@@ -110,7 +110,7 @@ def _codes_of(connection: Connection, house: House, study: str, keys: list[bytes
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
     runs = live_runs(connection, house, study)
     if runs:
-        codes = match(as_keys(keys), runs, (as_keys([]), np.zeros(0, dtype=np.int32)))
+        codes = match(as_keys(keys), runs)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
     return found
 
@@ -160,7 +160,7 @@ def live_runs(connection: Connection, house: House, study: str) -> list[Run]:
     return [house.run(row.sha256) for row in rows]
 
 
-def all_reports(connection: Connection, house: House, study: str) -> tuple[list[Run], tuple[Keys, Any]]:
+def all_reports(connection: Connection, house: House, study: str) -> tuple[list[Run], Run]:
     """Return all reports of a study: runs, and those that came one by one."""
     return live_runs(connection, house, study), _singles(connection, study)
 
@@ -177,23 +177,21 @@ def _open_study(connection: Connection, house: House, who: Party, study: str, *,
     return spec
 
 
-def _singles(connection: Connection, study: str) -> tuple[Keys, Any]:
+def _singles(connection: Connection, study: str) -> Run:
     rows = connection.execute(
         select(reports.c.key, reports.c.code).where(reports.c.study == study).order_by(reports.c.key)
     ).all()
-    keys = np.frombuffer(b"".join(bytes(row.key) for row in rows), dtype="V16")
-    return keys, np.array([row.code for row in rows], dtype=np.int32)
+    return sort_run(as_keys([bytes(row.key) for row in rows]), np.array([row.code for row in rows], dtype=np.uint16))
 
 
 def _merge(connection: Connection, house: House, study: str) -> None:
     """Keep the number of runs small."""
     rows = connection.execute(select(report_runs).where(report_runs.c.study == study)).all()
-    sizes = {row.sha256: row.rows for row in rows}
-    chosen = choose_merge(sizes)
-    if len(chosen) < 2:
+    chosen = plan_merge([(row.sha256, row.rows) for row in rows])
+    if not chosen:
         return
-    digest = write_run(house.blobs, merge_runs([house.run(name) for name in chosen]))
+    digest = merge_runs(house.blobs, [house.run(name) for name in chosen])
     mine = (report_runs.c.study == study, report_runs.c.sha256.in_(chosen))
     connection.execute(delete(report_runs).where(*mine))
-    total = sum(sizes[name] for name in chosen)
+    total = sum(row.rows for row in rows if row.sha256 in chosen)
     connection.execute(insert(report_runs).values(study=study, sha256=digest, rows=total))
