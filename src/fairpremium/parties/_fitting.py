@@ -468,6 +468,7 @@ def _summarize(job: _Job, release: Release, shown: tuple[npt.NDArray[Any], Any])
         title=job.study.title,
         notes=[release.statement],
         hashes={"portfolio": job.portfolio_sha256},
+        count_in=job.study.rules.round_to,
     )
 
 
