@@ -35,7 +35,7 @@ def plan_of(rule: ReleaseRules, made: Iterable[Any]) -> ReleasePlan:
     if not rows:
         return plan
     plan = plan.after("randomized", rule.randomized_epsilon)
-    distinct = {row.spec_sha256: row.epsilon for row in rows if row.mechanism == "gaussian"}
+    distinct = {row.identity: row.epsilon for row in rows if row.mechanism == "gaussian"}
     for epsilon in distinct.values():
         plan = plan.after("gaussian", epsilon)
     return plan

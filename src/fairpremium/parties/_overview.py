@@ -282,7 +282,7 @@ def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[st
     seen: set[str] = set()
     costs = {}
     for row in made:
-        payer = first.setdefault((row.party, row.spec_sha256), row.fit)
+        payer = first.setdefault((row.party, row.identity), row.fit)
         once = "" if rule is None or row.party in seen else f"{rule.randomized_epsilon:g} once"
         seen.add(row.party)
         if row.mechanism == "none":
