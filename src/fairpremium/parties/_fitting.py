@@ -491,6 +491,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
         title=job.study.title,
         notes=[release.statement],
         hashes={"portfolio": job.portfolio_sha256},
+        count_in=job.study.rules.round_to,
     )
 
 
