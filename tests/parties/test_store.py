@@ -57,7 +57,7 @@ def test_the_writer_commits_what_many_threads_ask_for(store):
         thread.join()
     for future in futures:
         future.result(timeout=30)
-    with pytest.raises(Exception, match="UNIQUE|unique"):
+    with pytest.raises(Exception, match=r"UNIQUE|unique"):
         writer.submit(add_nonce("n1")).result(timeout=30)
     writer.close()
     assert count(store) == 100

@@ -59,7 +59,7 @@ def test_from_reports_to_premiums(parties, table, portfolio, tmp_path):
     declare(parties)
     collect(parties, table[:1900], tmp_path / "reports.parquet")
     uploaded = upload(parties, table, rows_per_part=700)
-    assert (uploaded.state, uploaded.rows, uploaded.parts) == ("sealed", 2000, (0, 1, 2))
+    assert (uploaded.state, uploaded.rows, [part.n for part in uploaded.parts]) == ("sealed", 2000, [0, 1, 2])
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     assert work_once(parties.house)
     done = parties.insurer.watch("f1")

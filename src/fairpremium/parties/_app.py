@@ -258,7 +258,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     def route(method: str, path: str, codes: tuple[str, ...], **options: Any) -> Callable[..., Any]:
         statuses = sorted({PROBLEMS[code].status for code in codes})
-        responses: dict[int | str, Any] = {status: _PROBLEM_SCHEMA for status in statuses}
+        responses: dict[int | str, Any] = dict.fromkeys(statuses, _PROBLEM_SCHEMA)
         return app.api_route(path, methods=[method], responses=responses, **options)
 
     found = (*_ASKED, "not-found")
@@ -411,7 +411,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
 def _count_states(connection: Connection) -> dict[str, int]:
     rows = connection.execute(select(fits.c.state, func.count()).group_by(fits.c.state))
-    return {state: n for state, n in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

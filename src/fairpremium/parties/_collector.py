@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
@@ -16,6 +17,7 @@ from ._client import Client
 from ._linkage import LinkageSecret, make_key, make_keys
 from ._messages import CollectorStudy, KnownChannel, Report, ReportsTaken
 from ._parts import write_report_part
+from ._policy_keys import KEY
 
 __all__ = ["Collector", "draw_reports"]
 
@@ -74,12 +76,11 @@ class Collector(Client):
         int
             Number of reports.
         """
-        keys = make_keys(secret, reports[_POLICY])
+        keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
         total = -(-len(reports) // rows_per_part)
         for n in range(total):
             rows = slice(n * rows_per_part, (n + 1) * rows_per_part)
-            part = keys.slice(rows.start, rows_per_part)
-            body = write_report_part(part, reports[_REPORT].iloc[rows], channel)
+            body = write_report_part(keys[rows], reports[_REPORT].iloc[rows], channel)
             self.put_parquet(f"/v1/studies/{study}/report-parts/{n}", body, ReportsTaken)
             tell(n + 1, total)
         return len(reports)

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, insert, select
 
 import fairpremium
 from fairpremium._labels import decode_labels
-from fairpremium.audit import compute_group_means, render_report, summarize_pricer
+from fairpremium.audit import render_report, summarize_pricer
 from fairpremium.errors import FairPremiumError
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
@@ -35,12 +35,13 @@ from ._accounting import ReleasePlan
 from ._bundle import write_bundle
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
 from ._fits import Lease, LeaseLost, finish, show_progress
-from ._house import House, Party
+from ._house import House
 from ._log import keep_checkpoint
 from ._messages import EstimatedChannel, FitSpec, PortfolioSpec, Refusal, StudySpec
+from ._policy_keys import read_keys
 from ._portfolios import parts_of
 from ._problems import Problem
-from ._randomized import compose, randomize_reports, second_channel
+from ._randomized import compose, randomize_reports
 from ._release import FitSettings, Release, ReleaseSettings, default_release, fit_release
 from ._reports import all_reports
 from ._runs import match, sort_run, write_run
@@ -225,10 +226,8 @@ def _join(house: House, job: _Job) -> _Joined:
         runs, singles = all_reports(connection, house, job.study_id)
     codes, keys = [], []
     for path in job.parts:
-        column = pq.read_table(path, columns=[job.portfolio.key]).column(0).combine_chunks()
-        raw = np.frombuffer(column.buffers()[1], dtype="V16", count=len(column), offset=16 * column.offset)
-        keys.append(raw)
-        codes.append(match(raw, runs, singles))
+        keys.append(read_keys(path, job.portfolio.key))
+        codes.append(match(keys[-1], runs, singles))
     return _Joined(np.concatenate(codes).astype(np.int32), np.concatenate(keys))
 
 
@@ -416,10 +415,10 @@ def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings) -
     spent = {row.spec_sha256: row for row in _earlier(connection, job) if row.mechanism == "gaussian"}
     for row in spent.values():
         plan = plan.after("gaussian", row.epsilon)
-    if privacy.mechanism == "gaussian" and _spec_digest(job) not in spent:
-        if not plan.allows("gaussian", privacy.epsilon):
-            limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
-            raise RefusedError([Verdict(9, False, limit, f"{plan.spent:.3g} spent")])
+    is_new = privacy.mechanism == "gaussian" and _spec_digest(job) not in spent
+    if is_new and not plan.allows("gaussian", privacy.epsilon):
+        limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
+        raise RefusedError([Verdict(9, False, limit, f"{plan.spent:.3g} spent")])
 
 
 # --- what comes back -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -89,10 +90,8 @@ def open_house(
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key_file = home / _KEY_FILE
     if not key_file.exists():
-        try:
+        with suppress(FileExistsError):  # another process of the same start was faster
             write_key(key_file, new_key())
-        except FileExistsError:  # another process of the same start was faster
-            pass
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
     return House(store, BlobStore(home / _FILES), read_key(key_file), limits or Limits())
 

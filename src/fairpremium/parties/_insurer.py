@@ -6,16 +6,16 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from ._bundle import Bundle, load_bundle
 from ._client import Client
 from ._keys import VerifyKey
 from ._linkage import LinkageSecret, make_keys
 from ._messages import Feature, Fit, FitSpec, InsurerStudy, PartTaken, Portfolio, PortfolioSpec
-from ._parts import write_portfolio_parts
+from ._parts import write_portfolio_part
 from ._problems import Problem
 
 __all__ = ["Insurer"]
@@ -85,13 +85,22 @@ class Insurer(Client):
             weight=weight,
         )
         there = self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
-        keys = make_keys(secret, frame[policy])
-        parts = write_portfolio_parts(frame, keys, spec, rows=rows_per_part)
+        columns = [*names, *x_star, outcome, *([] if weight is None else [weight])]
+        table = pa.Table.from_pandas(frame[columns], preserve_index=False)
+        table = table.append_column(spec.key, make_keys(secret, frame[policy]))
         total = -(-len(frame) // rows_per_part)
-        for n, body in enumerate(parts):
-            if there.state == "open" and n not in there.parts:
+        known = {part.n: part.sha256 for part in there.parts}
+        if there.state != "open" and len(known) != total:
+            raise Problem("conflict")
+        for n in range(total):
+            body = write_portfolio_part(table.slice(n * rows_per_part, rows_per_part), spec)
+            digest = hashlib.sha256(body).hexdigest()
+            if known.get(n, digest) != digest:
+                raise Problem("conflict")
+            if n not in known:
                 taken = self.put_parquet(f"/v1/portfolios/{portfolio}/parts/{n}", body, PartTaken)
-                _check_digest(body, taken.sha256)
+                if taken.sha256 != digest:
+                    raise Problem("digest-mismatch")
             tell(n + 1, total)
         return self.post(f"/v1/portfolios/{portfolio}/seal", Portfolio)
 
@@ -136,8 +145,3 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name = f"_{name}"
     return name
-
-
-def _check_digest(body: bytes, digest: str) -> None:
-    if hashlib.sha256(body).hexdigest() != digest:
-        raise Problem("digest-mismatch")

@@ -216,8 +216,9 @@ class PortfolioSpec(Message):
 
 
 class PartTaken(Message):
-    """The answer to a part."""
+    """A part that is there."""
 
+    n: int
     rows: int
     sha256: str
 
@@ -228,7 +229,7 @@ class Portfolio(Message):
     id: str
     spec: PortfolioSpec
     state: Literal["open", "sealed", "deleted"]
-    parts: tuple[int, ...]
+    parts: tuple[PartTaken, ...]
     rows: int
     sha256: str | None
 

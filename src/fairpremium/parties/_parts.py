@@ -33,8 +33,8 @@ from ._checker import (
     check_numbers,
     is_string,
 )
-from ._policy_keys import KEY, WIDTH, Keys, as_keys
 from ._messages import PortfolioSpec
+from ._policy_keys import KEY, WIDTH, Keys, as_keys
 from ._problems import Problem
 
 __all__ = [
@@ -443,7 +443,7 @@ def _categories(spec: PortfolioSpec) -> list[str]:
 
 
 def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> bytes:
-    """Write Parquet. LZ4 costs next to nothing where it does not help; ZSTD saves more bytes than it is worth in time."""
+    """Write Parquet. LZ4 costs next to nothing; ZSTD saves more bytes than it is worth in time."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()

@@ -6,6 +6,7 @@ keys, parts of an HMAC, practically never agree; those of crafted ones may. Both
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,11 @@ def is_sorted(high: Words, low: Words) -> bool:
         return False
     same = np.flatnonzero(high[1:] == high[:-1])
     return bool(np.all(low[same] <= low[same + 1]))
+
+
+def read_keys(path: str | os.PathLike[str], column: str) -> Keys:
+    """Read the keys of a checked Parquet file, in order."""
+    import pyarrow.parquet as pq
+
+    values = pq.read_table(path, columns=[column]).column(0).combine_chunks()
+    return np.frombuffer(values.buffers()[1], dtype=KEY, count=len(values), offset=WIDTH * values.offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
 from fairpremium.privacy._descriptor import canonical_json
@@ -12,7 +13,7 @@ from fairpremium.privacy._descriptor import canonical_json
 from ._house import House, Party, as_json
 from ._log import append
 from ._messages import ENDED, PartTaken, Portfolio, PortfolioSpec
-from ._parts import keys_are_unique
+from ._policy_keys import has_repeats, read_keys, to_words
 from ._problems import Problem
 from ._schema import fits, portfolio_parts, portfolios
 from ._studies import find_study
@@ -42,7 +43,7 @@ def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfol
         id=row.id,
         spec=PortfolioSpec.model_validate_json(row.spec),
         state=row.state,
-        parts=tuple(part.n for part in parts),
+        parts=tuple(PartTaken(n=part.n, rows=part.rows, sha256=part.sha256) for part in parts),
         rows=sum(part.rows for part in parts),
         sha256=row.sha256,
     )
@@ -58,7 +59,7 @@ def put_part(
     if before is not None:
         if before.sha256 != sha256:
             raise Problem("conflict")
-        return PartTaken(rows=before.rows, sha256=sha256)
+        return PartTaken(n=n, rows=before.rows, sha256=sha256)
     if row.state == "deleted":
         raise Problem("portfolio-deleted")
     if row.state != "open":
@@ -68,7 +69,7 @@ def put_part(
     values = {"party": who.name, "portfolio": portfolio, "n": n, "sha256": sha256, "rows": rows, "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
     append(connection, house.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
-    return PartTaken(rows=rows, sha256=sha256)
+    return PartTaken(n=n, rows=rows, sha256=sha256)
 
 
 def check_before_sealing(connection: Connection, house: House, who: Party, portfolio: str) -> str:
@@ -79,7 +80,8 @@ def check_before_sealing(connection: Connection, house: House, who: Party, portf
         if not sum(part.rows for part in parts):
             raise Problem("portfolio-empty")
         key = PortfolioSpec.model_validate_json(row.spec).key
-        if not keys_are_unique([house.blobs.path(part.sha256) for part in parts], key):
+        keys = np.concatenate([read_keys(house.blobs.path(part.sha256), key) for part in parts])
+        if has_repeats(*to_words(keys)):
             raise Problem("bad-keys")
     return _digest(row, parts)
 

@@ -16,8 +16,8 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    inspect,
     insert,
+    inspect,
     select,
     text,
 )

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ._house import Limits
@@ -55,7 +55,7 @@ class Settings:
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
     console_password: str | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
 
@@ -63,8 +63,8 @@ class Settings:
         """Refuse to listen to the world without encryption."""
         if not (self.is_loopback or self.certificate or self.behind_proxy):
             raise ValueError(
-                f"Got host={self.host!r} without encryption. Give a certificate (--certificate, --certificate-key), say "
-                "that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
+                f"Got host={self.host!r} without encryption. Give a certificate (--certificate, --certificate-key), "
+                "say that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
             )
         if bool(self.certificate) != bool(self.certificate_key):
             raise ValueError("Got one of certificate and certificate-key, but expected both or none.")

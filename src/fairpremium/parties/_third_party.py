@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
 from . import _fits, _log, _portfolios, _reports, _studies
-from ._blobs import Incoming
 from ._access import add_key, check_right, revoke_key
+from ._blobs import Incoming
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
 from ._messages import (
@@ -170,7 +171,8 @@ class ThirdParty:
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
-            self.house.blobs.delete(digest, lambda: self.house.store.read(lambda c: _portfolios.is_needed(c, digest)))
+            needed = partial(_portfolios.is_needed, sha256=digest)
+            self.house.blobs.delete(digest, lambda needed=needed: self.house.store.read(needed))  # type: ignore[misc]
 
     # --- fits ---
 

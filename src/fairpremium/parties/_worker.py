@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
@@ -104,10 +105,8 @@ def _child(folder: str, database: str | None, limits: Limits | None, lease: Leas
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
+    with suppress(LeaseLost):
         run_fit(house, lease)
-    except LeaseLost:
-        pass
 
 
 def _end_with_parent() -> None:
