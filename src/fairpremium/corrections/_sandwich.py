@@ -7,6 +7,7 @@ covariance of all of them together is  L (sum_i u_i u_i') L'  for a fixed matrix
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,8 +70,14 @@ class _PriceSums:
         return w @ self.link.mean_of(eta), (Z * w[:, None]).T @ self.link.slope(eta), w @ block.y
 
 
-def sandwich(fit: GroupFit) -> Statistics:
+def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:
     """Estimate the joint covariance of coefficients, shares, mean group prices and mean loss.
+
+    Parameters
+    ----------
+    fit : GroupFit
+    squares : callable, optional
+        From rows and contributions to sum_i u_i u_i', where that is not to be summed over the reports of the rows.
 
     Notes
     -----
@@ -92,7 +99,7 @@ def sandwich(fit: GroupFit) -> Statistics:
     coordinates = problem.moments.coordinates
     H, dH, mean_loss = portfolio_means(fit)
     contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
-    meat = _sum_of_squares(problem.rows, contributions)
+    meat = (squares or _sum_of_squares)(problem.rows, contributions)
     size = len(influence.bread)
     theta = np.linalg.inv(influence.bread)
     select = np.zeros((K * q, size))

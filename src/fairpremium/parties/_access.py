@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -12,6 +13,7 @@ from ._log import append, upsert
 from ._messages import Role, check_id
 from ._problems import Problem
 from ._schema import keys, nonces
+from ._signatures import Verified
 
 __all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
 
@@ -100,6 +102,19 @@ def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, cre
     taken = connection.execute(upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires))
     if not taken.rowcount:
         raise Problem("replayed")
+
+
+def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -> list[bool]:
+    """Remember many nonces; the answer to each is whether it is new."""
+    window = 2 * house.limits.signature_window
+    rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
+    fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
+    new = {(row.key_id, row.nonce) for row in fresh}
+    answers = []
+    for v in used:
+        answers.append((v.key_id, v.nonce) in new)
+        new.discard((v.key_id, v.nonce))  # twice in one batch is a replay too
+    return answers
 
 
 def forget_old_nonces(connection: Connection, house: House) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, NamedTuple
 
@@ -14,12 +14,14 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from fairpremium import __version__
 
 from . import _fits, _log, _portfolios, _reports, _studies
 from ._access import all_keys, check_right, forget_old_nonces, use_nonce
+from ._batch import ReportQueue
 from ._console import add_console
 from ._house import House, Party
 from ._keys import VerifyKey
@@ -104,8 +106,7 @@ def create_app(settings: Settings, third_party: ThirdParty | None = None) -> Fas
     app.add_exception_handler(Problem, lambda _, problem: _answer(problem))  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _http_problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _validation_problem)  # type: ignore[arg-type]
-    app.add_exception_handler(Exception, lambda _, __: _answer(Problem("internal")))
-    app.middleware("http")(service.guard)
+    app.add_middleware(_Guard, service=service)
     _add_routes(app, service)
     add_console(app, party, settings)
     return app
@@ -119,6 +120,7 @@ class _Service:
         self.settings = settings
         self.house: House = party.house
         self.writer = Writer(self.house.store)
+        self.reports = ReportQueue(self.house, self.writer)
         self.limiter = Limiter(self.house.limits.requests_per_second)
         self.counts: dict[int, int] = {}
         self._keys: dict[str, tuple[Party, VerifyKey]] = {}
@@ -130,21 +132,10 @@ class _Service:
 
     # --- every request ---
 
-    async def guard(self, request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Limit the rate, count answers, and add the headers that every answer has."""
-        try:
-            self.limiter.take(request.client.host if request.client else "")
-            self.settings.check_host(request.headers.get("host", ""))
-            response = await call(request)
-        except Problem as problem:
-            response = _answer(problem)
-        except Exception:
-            response = _answer(Problem("internal"))
-            self.settings.report_failure()
-        self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
-        response.headers.setdefault("Cache-Control", "no-store")
-        response.headers.setdefault("X-Content-Type-Options", "nosniff")
-        return response
+    def check_caller(self, scope: Any) -> None:
+        """Limit the rate of an address, and insist on our own host name."""
+        self.limiter.take(scope["client"][0] if scope.get("client") else "")
+        self.settings.check_host(next((v.decode("latin-1") for n, v in scope["headers"] if n == b"host"), ""))
 
     async def ask(self, request: Request, command: str) -> Asked:
         """Check the signature and the right to use a command."""
@@ -190,6 +181,12 @@ class _Service:
             self._cleaned_at = time.monotonic()
             self.writer.submit(lambda c: forget_old_nonces(c, house))
         return result
+
+    async def take_report(self, asked: Asked, sent: _reports.Sent) -> None:
+        """Take a report together with all others that wait for the next commit."""
+        problem = await asyncio.wrap_future(self.reports.put(asked.verified, sent))
+        if problem is not None:
+            raise problem
 
     async def read(self, asked: Asked, command: Callable[[], Any]) -> Any:
         """Remember the nonce and run a command that reads."""
@@ -253,6 +250,44 @@ class _Service:
             return self._fits
 
 
+class _Guard:
+    """Around every request: limits, the headers that all answers have, a count, and no error without an answer."""
+
+    def __init__(self, app: Any, service: _Service):
+        self.app = app
+        self.service = service
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        counts, started = self.service.counts, False
+
+        async def send_guarded(message: Any) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                counts[message["status"]] = counts.get(message["status"], 0) + 1
+                names = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *((n, v) for n, v in _HEADERS if n not in names)]
+            await send(message)
+
+        try:
+            self.service.check_caller(scope)
+            await self.app(scope, receive, send_guarded)
+        except Problem as problem:
+            await _answer(problem)(scope, receive, send_guarded)
+        except Exception as error:
+            self.service.settings.report_failure()
+            if started:
+                raise
+            code = "unavailable" if isinstance(error, (DBAPIError, TimeoutError)) else "internal"
+            await _answer(Problem(code))(scope, receive, send_guarded)
+
+
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
 def _add_routes(app: FastAPI, service: _Service) -> None:
     house, party = service.house, service.party
 
@@ -296,7 +331,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         asked = await service.ask(request, "put_report")
         report = await service.json(request, asked, Report)
         raw = bytes.fromhex(key)
-        await service.write(asked, lambda c: _reports.put_report(c, house, asked.who, study, raw, report))
+        await service.take_report(asked, _reports.Sent(asked.who, study, raw, report))
         return Response(status_code=200, media_type="application/json", content=b"{}")
 
     @route("PUT", "/v1/studies/{study}/report-parts/{n}", (*_SENT, "not-found", "unsupported-media"),

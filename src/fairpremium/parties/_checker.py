@@ -31,7 +31,6 @@ _CELLS_PER_BATCH = 1 << 22
 _MAX_BATCH, _MIN_BATCH = 1 << 17, 1 << 10
 _MAX_ROW_GROUPS = 10_000
 _MAX_THRIFT = 1 << 20
-_MAX_REPORTS = 4096
 _FOOTER = 8  # length and magic
 
 
@@ -57,11 +56,11 @@ class Limits:
 
     rows: int = 5_000_000
     cells: int = 500_000_000
-    bytes: int = 2 << 30
+    bytes: int = 1 << 30
     footer: int = 16 << 20
     levels: int = 10_000
     level_length: int = 200
-    memory: int = 3 << 30
+    memory: int = 2 << 30
     seconds: int = 60
 
 
@@ -135,7 +134,7 @@ def check_numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 def check_categories(column: pa.DictionaryArray, known: set[str], limits: Limits) -> None:
     """Check the levels of a column and add them to those that are known."""
-    for level in _dictionary(column, limits.levels):
+    for level in _dictionary(column, limits):
         if level not in known:
             if not 0 < len(level) <= limits.level_length:
                 raise Problem("bad-values", "a category is empty or too long")
@@ -146,11 +145,13 @@ def check_categories(column: pa.DictionaryArray, known: set[str], limits: Limits
         raise Problem("bad-values", "a column has too many categories")
 
 
-def _dictionary(column: pa.DictionaryArray, limit: int) -> list[str]:
+def _dictionary(column: pa.DictionaryArray, limits: Limits) -> list[str]:
     """Return the levels of a column without gaps, once all of it is known to be sound."""
     _without_nulls(column)
-    if len(column.dictionary) > limit:
+    if len(column.dictionary) > limits.levels:
         raise Problem("bad-values", "a column has too many categories")
+    if column.dictionary.nbytes > len(column.dictionary) * (4 * limits.level_length + 16) + 64:  # in UTF-8, at the most
+        raise Problem("bad-values", "a category is empty or too long")
     column.validate(full=True)  # indices within the dictionary, strings in UTF-8
     return list(_without_nulls(column.dictionary).to_pylist())
 
@@ -173,7 +174,7 @@ def check_reports(path: str, labels: list[Any], envelope: str | None, limits: Li
     are_text = all(isinstance(label, str) for label in labels)
     file = _open(path, ["key", "report"], ["report"] if are_text else [], limits)
     _check_envelope(file.schema_arrow.metadata or {}, envelope)
-    translate = _translator(file.schema_arrow.field("report").type, labels)
+    translate = _translator(file.schema_arrow.field("report").type, labels, limits)
     keys = _KeyColumn(file, "key")
     codes = np.empty(file.metadata.num_rows, dtype=np.uint8 if len(labels) <= 256 else np.uint16)
     for batch in _batches(file):
@@ -202,21 +203,21 @@ def _check_envelope(metadata: dict[bytes, bytes], expected: str | None) -> None:
         raise Problem("wrong-channel")
 
 
-def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], npt.NDArray[Any]]:
+def _translator(kind: pa.DataType, labels: list[Any], limits: Limits) -> Callable[[pa.Array], npt.NDArray[Any]]:
     """Return the function from a column of reports to codes, -1 where a report is unknown."""
     kinds = {type(label) for label in labels}
     position = {label: code for code, label in enumerate(labels)}
     if kinds == {str} and pa.types.is_dictionary(kind) and is_string(kind.value_type):
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
-            table = np.array([position.get(level, -1) for level in _dictionary(column, _MAX_REPORTS)], dtype=np.int32)
-            return table[np.asarray(column.indices.to_numpy(zero_copy_only=True))]
+            table = np.array([position.get(level, -1) for level in _dictionary(column, limits)], dtype=np.int32)
+            return _look_up(table, column.indices.to_numpy(zero_copy_only=True))
 
     elif kinds == {bool} and pa.types.is_boolean(kind):
 
         def translate(column: pa.Array) -> npt.NDArray[Any]:
             table = np.array([position.get(False, -1), position.get(True, -1)], dtype=np.int32)
-            return table[np.asarray(column.to_numpy(zero_copy_only=False)).view(np.uint8)]
+            return _look_up(table, column.to_numpy(zero_copy_only=False).view(np.uint8))
 
     elif kinds == {int} and pa.types.is_integer(kind):
         known, codes = np.array(sorted(labels)), np.argsort(labels)
@@ -231,20 +232,18 @@ def _translator(kind: pa.DataType, labels: list[Any]) -> Callable[[pa.Array], np
     return translate
 
 
+def _look_up(table: npt.NDArray[np.int32], indices: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return table.take(indices)
+
+
 # --- any file --------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) -> pq.ParquetFile:
-    """Open a file and check what its table of contents promises."""
+def _open(path: str, names: list[str], texts: list[str], limits: Limits) -> pq.ParquetFile:
+    """Open a file whose table of contents promises the columns; those of text are read as dictionaries."""
     _check_footer(path, limits)
-    file = pq.ParquetFile(
-        path,
-        memory_map=True,
-        read_dictionary=dictionaries,
-        thrift_string_size_limit=_MAX_THRIFT,
-        thrift_container_size_limit=_MAX_THRIFT,
-        arrow_extensions_enabled=False,
-    )
+    how = {"memory_map": True, "arrow_extensions_enabled": False}
+    file = pq.ParquetFile(path, thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT, **how)
     found = file.schema_arrow.names
     if len(set(found)) != len(found):
         raise Problem("bad-columns", "a name is repeated")
@@ -252,12 +251,12 @@ def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) 
         raise Problem("bad-columns", "a declared column is missing")
     if set(found) - set(names):
         raise Problem("bad-columns", "there is a column that was not declared")
-    if len(file.schema) != len(found):
+    if any(kind.num_fields for kind in file.schema_arrow.types) or len(file.schema) != len(found):
         raise Problem("bad-columns", "a column is nested")
     contents = file.metadata
-    groups = [contents.row_group(i) for i in range(contents.num_row_groups)]
     if contents.num_rows < 1:
         raise Problem("bad-parquet", "it has no rows")
+    groups = [contents.row_group(i) for i in range(min(contents.num_row_groups, _MAX_ROW_GROUPS + 1))]
     if (
         contents.num_rows > limits.rows
         or contents.num_rows * len(found) > limits.cells
@@ -265,9 +264,12 @@ def _open(path: str, names: list[str], dictionaries: list[str], limits: Limits) 
         or sum(max(group.total_byte_size, 0) for group in groups) > limits.bytes
     ):
         raise Problem("bad-parquet", "it has more rows or bytes than a part may have")
-    if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != contents.num_rows:
+    if sum(group.num_rows for group in groups) != contents.num_rows or any(
+        group.column(j).num_values != group.num_rows for group in groups for j in range(group.num_columns)
+    ):
         raise Problem("bad-parquet", "its table of contents is wrong")
-    return file
+    dictionaries = [name for name in texts if is_string(file.schema_arrow.field(name).type)]
+    return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **how)
 
 
 def _check_footer(path: str, limits: Limits) -> None:

@@ -178,8 +178,10 @@ class Checker:
                 reader = self._take()
                 try:
                     result = reader.ask(line, limits, labels)
-                except _ReaderDiedError:
+                except _ReaderDiedError as death:
                     reader.close()
+                    if death.took_too_long:
+                        break
                     continue
                 except Problem:
                     self._give(reader)
@@ -222,6 +224,8 @@ class Checker:
 class _ReaderDiedError(Exception):
     """The process ended, or was ended because it took too long."""
 
+    took_too_long = False
+
 
 class _Reader:
     """One process; see `_checker`."""
@@ -263,8 +267,11 @@ class _Reader:
             if codes.max() >= len(labels):
                 raise _ReaderDiedError
             return keys, codes
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):
             raise _ReaderDiedError from None
+        except _ReaderDiedError as death:
+            death.took_too_long = not alarm.is_alive()
+            raise
         finally:
             alarm.cancel()
 
@@ -356,10 +363,13 @@ def write_report_part(keys: Any, reports: Any, channel: Channel | None = None) -
     codes = encode_labels(reports, labels, name="reports")
     if any(isinstance(label, tuple) for label in labels):
         raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
+    rows = as_keys(keys)
+    if len(rows) != len(codes):
+        raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
     column = pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), pa.array(labels))
     if not is_string(column.type.value_type):
         column = column.dictionary_decode()
-    table = _table({"key": _key_array(as_keys(keys)), "report": column})
+    table = _table({"key": _key_array(rows), "report": column})
     return _write(table if channel is None else attach_descriptor(table, channel), ["report"])
 
 
@@ -443,7 +453,7 @@ def _categories(spec: PortfolioSpec) -> list[str]:
 
 
 def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> bytes:
-    """Write Parquet. LZ4 costs next to nothing; ZSTD saves more bytes than it is worth in time."""
+    """Write Parquet; LZ4 costs next to nothing where it does not help, ZSTD saves less time than it takes."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -454,6 +464,5 @@ def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> byt
         compression=compression,
         use_dictionary=dictionaries,
         write_statistics=False,
-        store_schema=False,
     )
     return sink.getvalue()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 WIDTH = 16
+_STEP = 1 << 13
 KEY = np.dtype(f"V{WIDTH}")
 
 Keys = npt.NDArray[np.void]
@@ -96,3 +97,42 @@ def read_keys(path: str | os.PathLike[str], column: str) -> Keys:
 
     values = pq.read_table(path, columns=[column]).column(0).combine_chunks()
     return np.frombuffer(values.buffers()[1], dtype=KEY, count=len(values), offset=WIDTH * values.offset)
+
+
+def find_words(high: Words, low: Words, wanted_high: Words, wanted_low: Words) -> npt.NDArray[np.int64]:
+    """Return the positions of wanted keys among sorted, distinct ones, both as words; -1 where one is not there.
+
+    Parameters
+    ----------
+    high, low : ndarray of uint64, shape (n,)
+        Sorted; they may be memory-mapped.
+    wanted_high, wanted_low : ndarray of uint64, shape (m,)
+        Sorted, so that neighbours are looked for in the same few pages.
+    """
+    place = np.empty(len(wanted_high), dtype=np.int64)
+    for start in range(0, len(place), _STEP):
+        wanted = wanted_high[start : start + _STEP]
+        first = np.searchsorted(high, wanted[0])
+        last = np.searchsorted(high, wanted[-1], side="right")
+        place[start : start + _STEP] = first + np.searchsorted(high[first:last], wanted)
+    place[place == len(high)] = -1
+    here = np.flatnonzero(place >= 0)
+    here = here[high[place[here]] == wanted_high[here]]  # the first eight bytes are there
+    found = np.full(len(place), -1, dtype=np.int64)
+    is_same = low[place[here]] == wanted_low[here]
+    found[here[is_same]] = place[here[is_same]]
+    rest = here[~is_same]
+    if len(rest):  # others may begin alike: search the last eight bytes among these
+        lower = place[rest] + 1
+        upper = np.searchsorted(high, wanted_high[rest], side="right")
+        end = upper.copy()
+        while np.any(lower < upper):
+            middle = np.minimum((lower + upper) // 2, len(low) - 1)
+            is_left = low[middle] < wanted_low[rest]
+            is_open = lower < upper
+            lower = np.where(is_open & is_left, middle + 1, lower)
+            upper = np.where(is_open & ~is_left, middle, upper)
+        inside = lower < end
+        inside[inside] = low[lower[inside]] == wanted_low[rest[inside]]
+        found[rest[inside]] = lower[inside]
+    return found

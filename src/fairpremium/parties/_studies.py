@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from fairpremium.privacy import Channel
+from fairpremium.privacy._descriptor import canonical_json
 
 from ._disclosure import round_count
 from ._house import House, Party, as_json
@@ -95,19 +98,28 @@ def study_row(connection: Connection, study: str) -> Any:
 
 def spec_of(row: Any) -> StudySpec:
     """Return what was declared."""
-    return StudySpec.model_validate_json(row.spec)
+    return _read_spec(row.spec)
+
+
+@lru_cache(maxsize=128)
+def _read_spec(text: str) -> StudySpec:
+    return StudySpec.model_validate_json(text)
 
 
 def channel_of(attribute: KnownChannel | EstimatedChannel | TrueAttribute) -> Channel | None:
     """Return the known channel of a study, or None."""
-    return Channel.from_descriptor(attribute.channel) if isinstance(attribute, KnownChannel) else None
+    return _read_channel(canonical_json(attribute.channel)) if isinstance(attribute, KnownChannel) else None
+
+
+@lru_cache(maxsize=128)
+def _read_channel(descriptor: bytes) -> Channel:
+    return Channel.from_descriptor(json.loads(descriptor))
 
 
 def labels_of(attribute: KnownChannel | EstimatedChannel | TrueAttribute) -> tuple[Any, ...]:
     """Return the values that a report can take, in the order of their codes."""
-    if isinstance(attribute, KnownChannel):
-        return tuple(Channel.from_descriptor(attribute.channel).reports)
-    return tuple(attribute.groups)
+    channel = channel_of(attribute)
+    return tuple(channel.reports) if channel is not None else tuple(getattr(attribute, "groups", ()))
 
 
 def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:

@@ -19,7 +19,7 @@ from fairpremium.corrections import Verdict, corrected_risk, pad_missing
 from fairpremium.families import Family, get_family
 from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.noise import NoiseEstimator
-from fairpremium.pricing._classes import Assignment, learn
+from fairpremium.pricing._classes import Assignment, Learned, learn
 from fairpremium.pricing._frames import frame_like
 from fairpremium.pricing._inputs import check_cluster, check_counts, check_level, check_outcome, check_weight
 from fairpremium.pricing._prices import LinearPrices, Prices
@@ -284,7 +284,19 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             merge=merge,
         )
         learned, verdicts = learn(task, models)
+        self._take_over(learned, verdicts, design, noise, channel, groups, len(rows))
 
+    def _take_over(
+        self,
+        learned: Learned,
+        verdicts: list[Verdict],
+        design: Design,
+        noise: NoiseEstimator | None,
+        channel: Channel | None,
+        groups: tuple[Any, ...],
+        n_rows: int,
+    ) -> None:
+        """Set the attributes of a fitted pricer."""
         if design.named:
             self.feature_names_in_ = np.asarray(design.names, dtype=object)
             self.n_features_in_ = len(design.names)
@@ -298,7 +310,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.group_distribution_ = learned.shares
         self.reference_distribution_ = learned.reference
         self.history_ = learned.history
-        self.n_rows_ = len(rows)
+        self.n_rows_ = n_rows
         self.n_missing_reports_ = learned.n_missing
         self.has_intervals_ = learned.prices.has_intervals
         self._prices = learned.prices

@@ -1,0 +1,151 @@
+"""Noise from a secret: exact discrete Gaussians, the same for the same question and independent for every other.
+
+A sum is released on a grid far finer than its noise, as integers, plus integers with the probabilities
+
+    P(k) proportional to exp(-k^2 / (2 sigma^2)),
+
+drawn without floating-point arithmetic (Canonne, Kamath and Steinke, 2020), so that no pattern of low-order digits
+tells the sum. The randomness is a keyed hash of everything that the sum depends on: asking the same again gives the
+same answer and averages nothing out, and asking anything else, or the same of other reports, draws afresh.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+FINENESS = 2**20  # grid steps in one standard deviation of the noise
+_BLOCK_BITS = 512
+_SLACK = 2  # grid steps per coordinate that rounding the sum, and adding it up in floating point, may move it
+
+
+class KeyedStream:
+    """Uniform integers from HMAC-SHA-512 in counter mode.
+
+    Parameters
+    ----------
+    secret : bytes
+        At least 16 bytes.
+    *fields : bytes
+        What the randomness belongs to; other fields give an independent stream.
+    """
+
+    def __init__(self, secret: bytes, *fields: bytes):
+        if len(secret) < 16:
+            raise ValueError("secret must have at least 16 bytes.")
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in (b"fairpremium noise 1", *fields))
+        self._key = hmac.digest(secret, message, "sha512")
+        self._counter = 0
+        self._pool = 0
+        self._left = 0
+
+    def bits(self, count: int) -> int:
+        """Return an integer of so many random bits."""
+        while self._left < count:
+            block = hmac.digest(self._key, self._counter.to_bytes(8, "big"), "sha512")
+            self._counter += 1
+            self._pool = (self._pool << _BLOCK_BITS) | int.from_bytes(block, "big")
+            self._left += _BLOCK_BITS
+        self._left -= count
+        value = self._pool >> self._left
+        self._pool &= (1 << self._left) - 1
+        return value
+
+    def below(self, n: int) -> int:
+        """Return an integer of range(n), each with probability exactly 1/n."""
+        size = (n - 1).bit_length()
+        while True:
+            value = self.bits(size)
+            if value < n:
+                return value
+
+
+def bernoulli_exp(numerator: int, denominator: int, stream: KeyedStream) -> bool:
+    """Return True with probability exactly exp(-numerator / denominator)."""
+    while numerator > denominator:
+        if not _bernoulli_exp_unit(1, 1, stream):
+            return False
+        numerator -= denominator
+    return _bernoulli_exp_unit(numerator, denominator, stream)
+
+
+def _bernoulli_exp_unit(numerator: int, denominator: int, stream: KeyedStream) -> bool:
+    """The same for a ratio g <= 1: how long trials with probabilities g, g/2, g/3, ... go on is odd or even."""
+    k = 1
+    while stream.below(denominator * k) < numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def discrete_laplace(scale: int, stream: KeyedStream) -> int:
+    """Return an integer k with probability proportional to exp(-|k| / scale)."""
+    while True:
+        u = stream.below(scale)
+        if not bernoulli_exp(u, scale, stream):
+            continue
+        v = 0
+        while bernoulli_exp(1, 1, stream):
+            v += 1
+        magnitude = u + scale * v
+        negative = stream.bits(1)
+        if not (negative and magnitude == 0):
+            return -magnitude if negative else magnitude
+
+
+def discrete_gaussian(sigma: int, stream: KeyedStream) -> int:
+    """Return an integer k with probability proportional to exp(-k^2 / (2 sigma^2))."""
+    t = sigma + 1
+    while True:
+        k = discrete_laplace(t, stream)
+        if bernoulli_exp((abs(k) * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t, stream):
+            return k
+
+
+class Noised(NamedTuple):
+    """A released vector: integers on a grid, and the standard deviation of the noise in them."""
+
+    steps: list[int]
+    grid: float
+    sigma: float
+
+    def values(self, shape: tuple[int, ...]) -> Array:
+        """Return the vector in this shape."""
+        return (np.asarray(self.steps, dtype=np.float64) * self.grid).reshape(shape)
+
+
+def grid_for(sensitivity: float, mu: float, size: int) -> float:
+    """Return the grid on which noise of `FINENESS` steps makes a vector of this size mu-private.
+
+    One report moves the vector by at most `sensitivity`, on the grid by at most sensitivity / grid plus `_SLACK` steps
+    per coordinate, and mu = (sensitivity / grid + _SLACK sqrt(size)) / FINENESS.
+    """
+    steps = mu * FINENESS - _SLACK * math.sqrt(size)
+    if steps <= 0:
+        raise ValueError(f"Got {size} sums to release with mu={mu:.3g}, but expected fewer sums or a larger epsilon.")
+    return max(sensitivity / steps, np.finfo(float).tiny)
+
+
+def release_vector(vector: npt.ArrayLike, sensitivity: float, mu: float, stream: KeyedStream) -> Noised:
+    """Round a vector to its grid and add discrete Gaussian noise.
+
+    Parameters
+    ----------
+    vector : array
+        That one report changes by at most `sensitivity` in Euclidean length.
+    sensitivity, mu : float
+    stream : KeyedStream
+    """
+    flat = np.asarray(vector, dtype=np.float64).ravel()
+    grid = grid_for(sensitivity, mu, len(flat))
+    return Noised(noised_steps(flat, grid, stream), grid, grid * FINENESS)
+
+
+def noised_steps(flat: Array, grid: float, stream: Any) -> list[int]:
+    """Return the nearest grid points, moved by noise."""
+    return [round(float(value) / grid) + discrete_gaussian(FINENESS, stream) for value in flat]
