@@ -272,7 +272,7 @@ def fetch(
     with progress("Fetching and checking"), connect(Insurer, service, key) as insurer:
         bundle = insurer.fetch(fit, output, trusted=trusted)
     if report is not None:
-        report.write_bytes(_member(output, "report.html"))
+        report.write_text(bundle.report or "", encoding="utf-8")
     if model is not None:
         bundle.pricer.save(model)
     show({**_describe(bundle), "output": str(output)}, as_json, _render_bundle)
@@ -325,14 +325,6 @@ def erase(
     with connect(Insurer, service, key) as insurer:
         insurer.erase(portfolio)
     show({"erased": portfolio}, as_json, lambda r: print_facts({"Erased": r["erased"]}))
-
-
-def _member(path: Path, name: str) -> bytes:
-    """Read a file of a bundle that was checked."""
-    import zipfile
-
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(name)
 
 
 def _describe(bundle: Any) -> dict[str, Any]:

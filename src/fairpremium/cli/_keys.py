@@ -21,7 +21,9 @@ _PartyOption = Annotated[str, typer.Option(help="Name of the party, such as acme
 
 
 def new(
-    path: Annotated[Path, typer.Argument(help="File for the key; the public half goes to the same name with .pub.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files for keys; the public half goes to the same name with .pub.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Make a key to sign with. The file stays with you; the operator of the service gets the one that ends in .pub.
@@ -31,20 +33,23 @@ def new(
     require_service()
     from fairpremium.parties._keys import new_key, write_key
 
-    key = new_key()
-    write_key(path, key)
-    result = {"key_id": key.key_id, "public_key": key.public_key, "key": str(path), "public": f"{path}.pub"}
-    show(
-        result,
-        as_json,
-        lambda r: print_facts(
+    made = []
+    for path in paths:
+        key = new_key()
+        write_key(path, key)
+        made.append({"key_id": key.key_id, "public_key": key.public_key, "key": str(path), "public": f"{path}.pub"})
+    show({"keys": made}, as_json, _render_new)
+
+
+def _render_new(result: dict[str, Any]) -> None:
+    for key in result["keys"]:
+        print_facts(
             {
-                "Key id": r["key_id"],
-                "Private": f"{r['key']}  (keep it)",
-                "Public": f"{r['public']}  (give it to the operator of the service)",
+                "Key id": key["key_id"],
+                "Private": f"{key['key']}  (keep it)",
+                "Public": f"{key['public']}  (give it to the operator of the service)",
             }
-        ),
-    )
+        )
 
 
 def secret(

@@ -119,7 +119,8 @@ def _keep_working(settings: Settings, stop: threading.Event) -> None:
 
 def start_worker(settings: Settings) -> subprocess.Popen[bytes]:
     """Start a worker process on the folder of a service; it ends when this process does, however that ends."""
-    command = [sys.executable, "-m", "fairpremium", "worker", "--with-parent", "--folder", os.fspath(settings.folder)]
+    command = [sys.executable, "-P", "-m", "fairpremium", "worker", "--with-parent"]
+    command += ["--folder", os.fspath(settings.folder)]
     environment: dict[str, Any] = dict(os.environ)
     if settings.database:  # an address may hold a password, which a command line would show
         environment["FAIRPREMIUM_DATABASE"] = settings.database
