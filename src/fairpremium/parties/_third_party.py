@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from . import _fits, _log, _portfolios, _reports, _studies
-from ._access import add_key, check_right, revoke_key
+from ._access import Registered, add_key, check_right, list_keys, revoke_key
 from ._blobs import Incoming
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
@@ -94,6 +94,10 @@ class ThirdParty:
     def revoke_key(self, key_id: str) -> None:
         """Refuse a key from now on."""
         self.house.store.write(lambda c: revoke_key(c, self.house, key_id))
+
+    def list_keys(self) -> list[Registered]:
+        """Return all keys that were registered."""
+        return self.house.store.read(list_keys)
 
     # --- studies ---
 
