@@ -46,7 +46,7 @@ from ._release import FitSettings, Release, ReleaseSettings, default_release, fi
 from ._reports import all_reports
 from ._runs import match, sort_run, write_run
 from ._schema import fits, portfolios, releases
-from ._studies import channel_of, labels_of, spec_of, study_row
+from ._studies import channel_of, labels_of, lock_study, spec_of, study_row
 
 __all__ = ["run_fit"]
 
@@ -172,7 +172,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     tell("checking", 0.1)
     house.store.read(lambda c: _check_overlap(c, house, job, joined))
     privacy = _privacy(job)
-    house.store.read(lambda c: _check_budget(c, job, privacy))
+    house.store.read(lambda c: _check_budget(c, job, privacy, keys_run))
     with tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=".fit-") as name:
         folder = Path(name)
         tell("fitting", 0.2)
@@ -198,7 +198,8 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     console = json.dumps(_for_console(summary, release))
 
     def publish(connection: Connection) -> None:
-        _check_budget(connection, job, privacy)
+        lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
+        _check_budget(connection, job, privacy, keys_run)
         _check_overlap(connection, house, job, joined)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         connection.execute(
@@ -208,7 +209,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
                 mechanism=privacy.mechanism,
                 epsilon=privacy.epsilon,
                 delta=privacy.delta,
-                spec_sha256=_spec_digest(job),
+                spec_sha256=_spec_digest(job, keys_run),
             )
         )
         matched = round_count(joined.matched, job.study.rules)
@@ -374,13 +375,16 @@ def _privacy(job: _Job) -> ReleaseSettings:
     if isinstance(job.study.attribute, EstimatedChannel):
         wanted = "randomized"
     epsilon = rule.fit_epsilon if wanted == "gaussian" else rule.randomized_epsilon
-    secret = hashlib.sha256(job.secret + _spec_digest(job).encode()).digest() if wanted == "gaussian" else job.secret
+    secret = hashlib.sha256(job.secret + _spec_digest(job, "").encode()).digest() if wanted == "gaussian" else job.secret
     return ReleaseSettings(wanted, epsilon, rule.delta, secret)
 
 
-def _spec_digest(job: _Job) -> str:
-    """Return what tells two fits apart: asked for again, a fit has the same noise and costs nothing."""
-    content = {"spec": job.spec.model_dump(mode="json"), "rows": job.portfolio_sha256}
+def _spec_digest(job: _Job, reports: str) -> str:
+    """Return what tells two fits apart: asked for again, a fit has the same noise and costs nothing.
+
+    With other reports it is another fit: its noise is new, and so is its price.
+    """
+    content = {"spec": job.spec.model_dump(mode="json"), "rows": job.portfolio_sha256, "reports": reports}
     content["spec"].pop("portfolio")
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -406,7 +410,7 @@ def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joi
         raise RefusedError([verdict])
 
 
-def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings) -> None:
+def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings, reports: str) -> None:
     """Apply rule 9 to all releases to this insurer."""
     rule = job.study.release
     if rule is None:
@@ -415,7 +419,7 @@ def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings) -
     spent = {row.spec_sha256: row for row in _earlier(connection, job) if row.mechanism == "gaussian"}
     for row in spent.values():
         plan = plan.after("gaussian", row.epsilon)
-    is_new = privacy.mechanism == "gaussian" and _spec_digest(job) not in spent
+    is_new = privacy.mechanism == "gaussian" and _spec_digest(job, reports) not in spent
     if is_new and not plan.allows("gaussian", privacy.epsilon):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
         raise RefusedError([Verdict(9, False, limit, f"{plan.spent:.3g} spent")])
