@@ -265,7 +265,7 @@ def test_signing_again_by_hand_is_signing():
     assert signed_again(signed()) == signed()
 
 
-@pytest.mark.parametrize(("field", "old", "new"), CHANGES)
+@pytest.mark.parametrize(("field", "old", "new"), CHANGES, ids=range(len(CHANGES)))
 def test_another_form_is_refused_even_if_well_signed(field, old, new):
     headers = signed()
     headers[field] = headers[field].replace(old, new, 1)
@@ -276,7 +276,7 @@ def test_another_form_is_refused_even_if_well_signed(field, old, new):
         assert code_of(again) == "bad-signature"
 
 
-@pytest.mark.parametrize(("field", "old", "new"), CHANGES)
+@pytest.mark.parametrize(("field", "old", "new"), CHANGES, ids=range(len(CHANGES)))
 def test_another_field_is_refused(field, old, new):
     headers = signed()
     assert old in headers[field]

@@ -167,6 +167,8 @@ class ThirdParty:
         """Take a part whose file has arrived; `write` runs the command."""
         known = self.get_portfolio(who, portfolio)
         check_right(who, "put_part")
+        if known.state == "deleted":  # rows that were erased must not come back
+            raise Problem("portfolio-deleted")
         rows = check_portfolio_part(incoming.path, known.spec).rows
         with self.house.blobs.hold():
             digest, size = incoming.keep(), incoming.size
