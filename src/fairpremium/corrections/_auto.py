@@ -263,7 +263,7 @@ class _Board:
 
     def _judge_x_alone(self) -> None:
         """What the features alone say about the reports."""
-        features, q = x_features(self.problem)
+        features, q = x_features(self.problem.moments)
         latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
         losses = np.empty(len(self.part))
         try:

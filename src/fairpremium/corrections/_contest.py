@@ -24,8 +24,8 @@ from fairpremium.corrections._entries import (
 from fairpremium.corrections._stage import Setting, Stage
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
-from fairpremium.models._groups import GroupPrices, Start
-from fairpremium.models._training import Units
+from fairpremium.models._groups import GroupPrices
+from fairpremium.models._plausible import plausible_bounds
 
 Array = npt.NDArray[np.float64]
 
@@ -234,8 +234,7 @@ def check_range(stage: Stage, eta: Array) -> None:
 
 def plausible_range(stage: Stage) -> tuple[float, float]:
     """Return the range that linear predictors cannot plausibly leave."""
-    rows, at = stage.rows, np.full((1, 1), stage.center)
-    return Units.learn(rows.y, rows.weight, stage.setting.family).bounds(rows.y, Start(at, at))
+    return plausible_bounds(stage.setting.family, stage.rows.y, stage.center)
 
 
 def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:

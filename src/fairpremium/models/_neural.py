@@ -14,6 +14,7 @@ from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
+from fairpremium.models._plausible import plausible_bounds
 from fairpremium.models._training import Schedule, Units, train_nets
 
 Array = npt.NDArray[np.float64]
@@ -254,7 +255,8 @@ class NeuralLearner(Learner):
         trained = train_nets(nets, units, self._schedule(), rows, held_X, objective, start, rng, rounds)
         if trained.nets is None:
             raise self._diverged(objective)
-        return NeuralPrices(trained.nets, units.scale, units.bounds(train.y, start), trained.rounds, trained.history)
+        bounds = plausible_bounds(family, train.y, units.center, start.train, start.held)
+        return NeuralPrices(trained.nets, units.scale, bounds, trained.rounds, trained.history)
 
     def _schedule(self) -> Schedule:
         names = ("learning_rate", "weight_decay", "batch_size", "max_epochs", "patience", "averaging", "nonnegative")
