@@ -28,7 +28,9 @@ from fairpremium.corrections import (
     Verdict,
     fit_correction,
     fit_model,
+    held_persons,
     held_risk,
+    held_volumes,
     mean_and_error,
     pad_missing,
     paired_z,
@@ -297,7 +299,7 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
         rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
     part = rows.draw_parts(_COMPARE_PARTS, rng)
     held = [rows.take((part == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_PARTS)]
-    weight = np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+    weight, person = held_volumes(held), held_persons(held)
     risk: dict[int, Array] = {}
     trouble: dict[int, str] = {}
     for i, fit in enumerate(fits):
@@ -316,8 +318,8 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
             if verdict.chosen and i in trouble:
                 verdict = replace(verdict, chosen=False, reason=trouble[i])
             elif verdict.chosen:
-                gap = paired_z(risk[i] - risk[best], weight)
-                mean, error_of_mean = mean_and_error(risk[i], weight)
+                gap = paired_z(risk[i] - risk[best], weight, person)
+                mean, error_of_mean = mean_and_error(risk[i], weight, person)
                 reason = (
                     f"{verdict.reason}; smallest corrected risk of all model classes"
                     if i == best

@@ -183,8 +183,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         sample_weight : array of shape (n,), optional
             Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
         cluster : array of shape (n,), optional
-            Who a row belongs to, if one person has several rows: they share one report, so that standard errors add
-            up per person, and cross-validation keeps a person's rows together.
+            Who a row belongs to, if one person has several rows: they share one report, so that standard errors (those
+            of the referees too) add up per person, and cross-validation keeps a person's rows together.
         features : sequence of str, optional
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
