@@ -604,8 +604,13 @@ def test_arguments_that_do_not_fit(frame: pd.DataFrame, folder: Path, tmp_path: 
         fit(folder, y="loss")
     with pytest.raises(ValueError, match=r"without the columns \['nix'\]"):
         fit(folder, y="nix", sensitive="report")
-    with pytest.raises(ValueError, match="have another role"):
-        fit(folder, y="loss", sensitive="report", features=["x1", "loss"])
+    for role, name in (("y", "loss"), ("sensitive", "report"), ("sample_weight", "exposure")):
+        with pytest.raises(ValueError, match=f"features with '{name}', which is {role} already"):
+            fit(folder, y="loss", sensitive="report", sample_weight="exposure", features=["x1", name])
+    with pytest.raises(ValueError, match=r"features with \['x1'\] more than once"):
+        fit(folder, y="loss", sensitive="report", features=["x1", "x2", "x1"])
+    with pytest.raises(TypeError, match=r"expected a list of columns, such as \['x1'\]"):
+        fit(folder, y="loss", sensitive="report", features="x1")
     with pytest.raises(ValueError, match="a column of its own for each"):
         fit(folder, y="loss", sensitive="loss")
     with pytest.raises(ValueError, match=r"cluster=\.\.\., which needs all rows in memory"):
