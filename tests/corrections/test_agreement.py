@@ -54,4 +54,6 @@ def test_rows_of_one_person_count_once():
     """Three equal rows of each person agree as well as one does."""
     for seed in range(3):
         once, more = two_fits([13, seed]), two_fits([13, seed], times=3)
-        assert agreement(more[1], more[0]) == pytest.approx(agreement(once[1], once[0]), rel=0.01)  # a ridge counts rows
+        assert agreement(more[1], more[0]) == pytest.approx(
+            agreement(once[1], once[0]), rel=0.01
+        )  # a ridge counts rows

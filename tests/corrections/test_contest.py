@@ -303,3 +303,26 @@ def test_law_of_the_family_is_the_only_likelihood_that_is_asked_for() -> None:
         "posterior",
         "linear start",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_rounds", 0),
+        ("max_rounds", 2.5),
+        ("patience", True),
+        ("num_leaves", 1),
+        ("min_leaf", -1.0),
+        ("min_leaf", np.nan),
+        ("learning_rate", 0.0),
+        ("learning_rate", "fast"),
+    ],
+)
+def test_settings_of_the_boosted_classifier_are_checked(name: str, value: object) -> None:
+    """Before anything is fitted, and for a classifier that is used on its own too."""
+    classifier = BoostedClassifier(**{name: value})
+    with pytest.raises(ValueError, match=f"Got {name}="):
+        classifier.fit_reports(np.zeros((4, 1)), np.zeros(4, dtype=int), np.eye(2))
+    pricer = DiscriminationFreePricer(channel=RandomizedResponse(["a", "b"], keep=0.8), classifier=classifier)
+    with pytest.raises(ValueError, match=f"Got {name}="):
+        pricer.fit(np.zeros((4, 1)), np.zeros(4), sensitive=list("abab"))

@@ -9,7 +9,14 @@ from fairpremium.corrections._auto import (
 )
 from fairpremium.corrections._boosted_classifier import BoostedClassifier
 from fairpremium.corrections._candidates import Noise
-from fairpremium.corrections._contest import ModelChosen, fit_model, held_persons, held_risk, held_volumes, plausible_range
+from fairpremium.corrections._contest import (
+    ModelChosen,
+    fit_model,
+    held_persons,
+    held_risk,
+    held_volumes,
+    plausible_range,
+)
 from fairpremium.corrections._entries import ModelFit
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._inverse import fit_inverse, pad_missing

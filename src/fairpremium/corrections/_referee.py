@@ -76,7 +76,7 @@ def mean_and_error(
     mean = float(weight @ values / total)
     deviation = weight * (values - mean)
     if cluster is not None:
-        deviation = np.bincount(cluster, weights=deviation)
+        deviation = np.asarray(np.bincount(cluster, weights=deviation), dtype=np.float64)
     return mean, float(np.sqrt(np.sum(deviation**2)) / total)
 
 
