@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
@@ -276,6 +277,26 @@ def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Lea
         return fits[0].finish(), [*fits[0].verdicts, *failed]
     best, verdicts = _compare(task, fits)
     return best.finish(), [*verdicts, *failed]
+
+
+def candidates_table(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
+    """Return the story of a choice as a table; the true attribute needs no correction."""
+    return pd.DataFrame(
+        {
+            "model": [v.model for v in verdicts],
+            "correction": [
+                correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
+            ],
+            "detail": [v.detail for v in verdicts],
+            "pooling": [v.pooling for v in verdicts],
+            "corrected_risk": [v.risk for v in verdicts],
+            "corrected_risk_se": [v.risk_error for v in verdicts],
+            "report_log_loss": [v.report_loss for v in verdicts],
+            "report_log_loss_se": [v.report_loss_error for v in verdicts],
+            "chosen": [v.chosen for v in verdicts],
+            "reason": [v.reason for v in verdicts],
+        }
+    )
 
 
 def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
