@@ -259,6 +259,7 @@ def test_scripts_only_on_request(summary):
     assert parser.tags.count("script") == 1
     assert parser.sources == []
     assert html.count("</script") == 1
+    assert 0.5e6 < len(html) - len(fa.render_report(short)) < 1.5e6  # the drawing library, about a megabyte
 
 
 def test_json_and_markdown_hold_the_same(pricer, portfolio, reports, tmp_path):
