@@ -244,6 +244,14 @@ def test_the_page_says_what_it_must(page, summary):
     assert len(page) < 600_000
 
 
+def test_columns_of_words_are_aligned_like_words(page):
+    cells = re.findall(r'<td data-label="Group"( class="word")?>', page)
+    assert cells
+    assert all(cells)
+    assert '<th scope="col" class="word">Group</th>' in page
+    assert not re.search(r'<td data-label="(?:Premium|Loss|Share|Its interval)" class="word"', page)
+
+
 def test_text_is_escaped_in_classes_too(summary):
     hostile = copy.deepcopy(summary)
     section(hostile, "price_comparison")["classes"][0]["risk_class"] = "<script>alert(1)</script>"
