@@ -434,6 +434,16 @@ def test_hidden_and_overlapping_bytes(good, tmp_path):
     assert check_of(path) == "archive"
 
 
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_checksum_that_is_wrong_everywhere(good, tmp_path, name):
+    members = members_of(good)
+    parts = {n: measure(content)[0] for n, content in members.items()}
+    parts[name] = Part(parts[name].size, parts[name].crc ^ 1)
+    with (tmp_path / "b.zip").open("wb") as file:
+        write_archive(file, [(n, members[n], parts[n]) for n in MEMBERS])
+    assert check_of(tmp_path / "b.zip") == "archive"
+
+
 def test_every_truncation(good, tmp_path):
     raw, path = good.read_bytes(), tmp_path / "b.zip"
     for size in [*range(0, 200), *range(0, len(raw), 997), *range(len(raw) - 600, len(raw))]:

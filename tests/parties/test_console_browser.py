@@ -65,9 +65,7 @@ class Window:
         self.away, self.problems = [], []
         self.page.on("request", lambda r: r.url.startswith(address) or self.away.append(r.url))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on(
-            "console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None
-        )
+        self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
 
     def open(self, path="/"):
         response = self.page.goto(self.address + path)

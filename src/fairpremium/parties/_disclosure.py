@@ -65,6 +65,8 @@ class Rules:
         Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
     """
 
+    __pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # where it is part of a message
+
     n_min: int = 10
     rows: int = 100
     effective_rows: int = 50

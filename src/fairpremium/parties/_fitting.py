@@ -49,7 +49,8 @@ from ._release import FitSettings, Release, ReleaseSettings, default_release, fi
 from ._reports import all_reports
 from ._runs import match, sort_run, write_run
 from ._schema import fits, portfolios, releases
-from ._studies import channel_of, labels_of, spec_of, study_row
+from ._selftest import feature_ranges
+from ._studies import channel_of, labels_of, lock_study, spec_of, study_row
 
 __all__ = ["run_fit"]
 
@@ -203,6 +204,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
             premiums=premiums,
             report_html=render_report(summary),
             sign=house.key,
+            ranges=feature_ranges(job.parts, job.features),
             level=job.spec.level,
         )
         digest = house.blobs.put(bundle)
@@ -210,6 +212,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     console = json.dumps(_for_console(summary, release))
 
     def publish(connection: Connection) -> None:
+        lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
         check(connection)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}

@@ -91,6 +91,11 @@ def find_study(connection: Connection, who: Party, study: str) -> Any:
     return row
 
 
+def lock_study(connection: Connection, study: str) -> None:
+    """Let other transactions that lock the same study wait for this one."""
+    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update())
+
+
 def study_row(connection: Connection, study: str) -> Any:
     """Return the row of a study that is known to exist."""
     return connection.execute(select(studies).where(studies.c.id == study)).one()

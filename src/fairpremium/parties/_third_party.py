@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from . import _fits, _log, _portfolios, _reports, _studies
-from ._access import add_key, check_right, revoke_key
+from ._access import Registered, add_key, check_right, list_keys, revoke_key
 from ._blobs import Incoming
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
@@ -95,6 +95,10 @@ class ThirdParty:
         """Refuse a key from now on."""
         self.house.store.write(lambda c: revoke_key(c, self.house, key_id))
 
+    def list_keys(self) -> list[Registered]:
+        """Return all keys that were registered."""
+        return self.house.store.read(list_keys)
+
     # --- studies ---
 
     def put_study(self, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
@@ -163,6 +167,8 @@ class ThirdParty:
         """Take a part whose file has arrived; `write` runs the command."""
         known = self.get_portfolio(who, portfolio)
         check_right(who, "put_part")
+        if known.state == "deleted":  # rows that were erased must not come back
+            raise Problem("portfolio-deleted")
         rows = check_portfolio_part(incoming.path, known.spec).rows
         with self.house.blobs.hold():
             digest, size = incoming.keep(), incoming.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -107,6 +108,7 @@ def _supervise(
 
 
 def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(LeaseLost):
