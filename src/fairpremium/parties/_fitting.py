@@ -375,7 +375,9 @@ def _privacy(job: _Job) -> ReleaseSettings:
     if isinstance(job.study.attribute, EstimatedChannel):
         wanted = "randomized"
     epsilon = rule.fit_epsilon if wanted == "gaussian" else rule.randomized_epsilon
-    secret = hashlib.sha256(job.secret + _spec_digest(job, "").encode()).digest() if wanted == "gaussian" else job.secret
+    secret = (
+        hashlib.sha256(job.secret + _spec_digest(job, "").encode()).digest() if wanted == "gaussian" else job.secret
+    )
     return ReleaseSettings(wanted, epsilon, rule.delta, secret)
 
 
