@@ -59,7 +59,12 @@ ASKED = {
     ),
     "seal_portfolio": ("POST", "/v1/portfolios/{open}/seal", bytes, None),
     "delete_portfolio": ("DELETE", "/v1/portfolios/{open}", bytes, None),
-    "put_fit": ("PUT", "/v1/fits/{new}", lambda: text(FitSpec(study="motor", portfolio="sealed", level=0.9)), wire.JSON),
+    "put_fit": (
+        "PUT",
+        "/v1/fits/{new}",
+        lambda: text(FitSpec(study="motor", portfolio="sealed", level=0.9)),
+        wire.JSON,
+    ),
     "get_fit": ("GET", "/v1/fits/{waiting}?wait=0", bytes, None),
     "list_fits": ("GET", "/v1/fits", bytes, None),
     "cancel_fit": ("POST", "/v1/fits/{waiting}/cancel", bytes, None),
