@@ -180,9 +180,10 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         desk.wait("rule 2: no row may have a large leverage in a reported group")
         desk.keep("7-fits")
         # The log is verified, then broken.
+        entries = parties.third_party.verify_log().entries
         for window in (desk, phone):
             window.open("/console/log")
-            window.wait("Verified up to entry")
+            window.wait(f"Verified up to entry {entries}")
             window.keep("8-log")
         tamper(parties, 6)
         desk.page.get_by_role("button", name="Check now").click()
@@ -208,3 +209,174 @@ def check_charts(window):
         assert box["x"] + box["width"] <= window.width
         assert figures.nth(k).locator("g circle, g rect, g path").count() >= 4
     assert window.page.locator("text=NaN").count() == 0
+
+
+def focus(page):
+    """What has the focus, in words."""
+    return page.evaluate(
+        "() => { const e = document.activeElement; return (e.getAttribute('aria-label') || e.innerText || e.name || "
+        "e.tagName).trim(); }"
+    )
+
+
+def test_by_keyboard_alone(parties, browser):
+    declare(parties)
+    with served(parties.app) as address:
+        window = Window(browser, address)
+        page = window.page
+        window.open()
+        page.keyboard.press("Tab")
+        assert focus(page) == "To the content"
+        assert page.locator(".skip").bounding_box()["y"] >= 0  # seen while it has the focus
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+        for _ in range(2):
+            page.keyboard.press("Tab")  # the table that scrolls, then the link in it
+        assert focus(page) == "Motor 2026"
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        window.keep("keyboard")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/console/studies/motor")
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if focus(page) == "Limits that every fit has to keep":
+                break
+        page.keyboard.press("Enter")
+        assert page.get_by_text("Rule 1, size").is_visible()
+        # What is opened, and where the focus is, survives news from the service.
+        parties.operator.set_state("motor", "open")
+        window.page.locator("#facts .tag.open").wait_for(timeout=SOON)
+        assert page.get_by_text("Rule 1, size").is_visible()
+        assert focus(page) == "Limits that every fit has to keep"
+        window.open("/console/log")
+        page.locator("select[name=event]").focus()
+        page.keyboard.type("study.d")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**event=study.declared")
+        assert page.locator("tbody tr").count() == 1
+        page.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert page.locator("pre").is_visible()
+        window.keep("filtered")
+        window.close()
+
+
+def test_without_scripts_the_page_reloads_itself(parties, browser, table, tmp_path):
+    declare(parties)
+    parties.operator.set_state("motor", "open")
+    collect(parties, table[:50], tmp_path)
+    upload(parties, table[:60])
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
+    with served(parties.app) as address:
+        window = Window(browser, address, java_script_enabled=False)
+        window.page.goto(address + "/console/studies/motor")
+        window.wait("waits for a worker")
+        lease = parties.house.store.write(lambda c: claim(c, parties.house))
+        parties.house.store.write(lambda c: show_progress(c, lease, "checking", 0.1))
+        window.page.locator("progress").wait_for(timeout=SOON)
+        assert window.page.locator(".command button").count() == 0  # no button that does nothing
+        window.context.close()
+        assert window.away == []
+
+
+def test_a_login_from_the_first_page_to_the_last(parties, tmp_path, browser):
+    locked = type(parties)(tmp_path / "locked", console_password="an owl at noon")
+    declare(locked)
+    with served(locked.app) as address:
+        for size in ("desktop", "phone"):
+            window = Window(browser, address, size)
+            page = window.page
+            window.open("/console/studies/motor")
+            assert "/console/login" in page.url
+            assert page.evaluate("document.activeElement.id") == "password"
+            page.keyboard.type("an owl at night")
+            page.keyboard.press("Enter")
+            window.wait("That is not the password.")
+            window.keep("login")
+            page.locator("#password").fill("an owl at noon")
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/console/studies/motor")
+            assert page.evaluate("document.cookie") == ""  # no script can read it
+            page.get_by_role("button", name="Log out").click()
+            page.wait_for_url("**/console/login")
+            window.open("/")
+            assert "/console/login" in page.url
+            window.problems = [p for p in window.problems if "401" not in p]  # the browser notes the wrong password
+            window.close()
+    locked.close()
+
+
+def test_in_the_dark_and_with_three_groups(parties, browser, tmp_path):
+    p = zhang_liu_shi_2025(n=2000, rng=1, age_band=True)
+    groups = np.array(["north", "centre of the country", "south"])[np.random.default_rng(0).integers(0, 3, 2000)]
+    table = p.X.assign(policy=[f"P{i}" for i in range(2000)], y=p.y, region=groups)
+    channel = RandomizedResponse(["north", "centre of the country", "south"], keep=0.85)
+    spec = StudySpec(
+        title="Household contents: a study with a rather long title that has to be broken somewhere <script>",
+        attribute=KnownChannel(channel=channel.descriptor()), collectors=("app",), insurers=("acme",),
+    )  # fmt: skip
+    parties.operator.put_study("motor", spec)
+    parties.operator.set_state("motor", "open")
+    reports = draw_reports(
+        table, tmp_path / "r.parquet", policy="policy", column="region", channel=channel, study="motor"
+    )
+    parties.collector.submit(reports, study="motor", secret=parties.secret, channel=channel)
+    upload(parties, table.assign(sex="").drop(columns="region"))
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="randomized"))
+    assert work_once(parties.house)
+    assert parties.insurer.watch("first").state == "succeeded"
+    with served(parties.app) as address:
+        for size in ("desktop", "phone"):
+            window = Window(browser, address, size, color_scheme="dark")
+            window.open("/console/studies/motor")
+            check_charts(window)
+            window.keep("dark")
+            check_contrast(window.page)
+            window.open("/console/log")
+            check_contrast(window.page)
+            window.close()
+
+
+CONTRAST = r"""() => {
+  const luminance = c => {
+    const [r, g, b] = c.map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const numbers = text => text.match(/[\d.]+/g).map(Number);
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const c = numbers(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const e of document.querySelectorAll("main *, footer *, header a")) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+    const style = getComputedStyle(e);
+    const front = numbers(e instanceof SVGElement ? style.fill : style.color).slice(0, 3);
+    const [a, b] = [luminance(front), luminance(behind(e))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5 && e.tagName !== "title") low.push(`${e.tagName} ${e.textContent.trim()}`);
+  }
+  return low;
+}"""
+
+
+def check_contrast(page):
+    """All text can be read: 4.5 to 1, the AA of the accessibility guidelines."""
+    assert page.evaluate(CONTRAST) == []
+
+
+def test_text_can_be_read_in_the_light(parties, browser):
+    declare(parties)
+    with served(parties.app) as address:
+        window = Window(browser, address)
+        for path in ("/", "/console/studies/motor", "/console/log"):
+            window.open(path)
+            check_contrast(window.page)
+        window.page.goto("about:blank")  # where a style may stand in the page
+        window.page.set_content("<main><p style='color: #aaa; background: #fff'>pale</p></main>")
+        assert window.page.evaluate(CONTRAST) == ["P pale"]
+        window.context.close()
