@@ -209,7 +209,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
         )
         digest = house.blobs.put(bundle)
     steps.remove()
-    console = json.dumps(_for_console(summary, release))
+    console = json.dumps(_for_console(job, summary, release))
 
     def publish(connection: Connection) -> None:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
@@ -492,7 +492,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
         sample_weight=_column(table, job.portfolio.weight),
         level=job.spec.level,
         title=job.study.title,
-        notes=[release.statement],
+        notes=[_statement(job, release)],
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
     )
@@ -519,7 +519,8 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
             "mechanism": release.mechanism,
             "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
             "delta": release.delta,
-            "statement": release.statement,
+            "report_epsilon": None if job.study.release is None else job.study.release.randomized_epsilon,
+            "statement": _statement(job, release),
             "noise": release.noise,
         },
         "findings": summary["findings"],
@@ -527,13 +528,23 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
     }
 
 
-def _for_console(summary: dict[str, Any], release: Release) -> dict[str, Any]:
+def _statement(job: _Job, release: Release) -> str:
+    """Return what the bundle promises about the reports: of its prices, and of the audit in its report."""
+    if release.mechanism != "gaussian" or job.study.release is None:
+        return release.statement
+    return (
+        f"{release.statement} The audit in the report is computed from reports that the third party randomized once "
+        f"more, the same for every fit of the study: epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
+    )
+
+
+def _for_console(job: _Job, summary: dict[str, Any], release: Release) -> dict[str, Any]:
     """Return what the operator's console shows of a fit: the comparison of groups, from what was released."""
     return {
         "mechanism": release.mechanism,
         "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
         "delta": release.delta,
-        "statement": release.statement,
+        "statement": _statement(job, release),
         "findings": summary["findings"],
         "sections": [s for s in summary["sections"] if s["id"] in ("price_comparison", "group_means")],
     }
