@@ -534,7 +534,8 @@ def _statement(job: _Job, release: Release) -> str:
         return release.statement
     return (
         f"{release.statement} The audit in the report is computed from reports that the third party randomized once "
-        f"more, the same for every fit of the study: epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
+        "more, the same for every fit of the study: "
+        f"epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
     )
 
 
