@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,14 +62,14 @@ def quick_json(*words, code=0):
 
 
 @contextmanager
-def serving(folder, port=0, workers=1, stop=signal.SIGTERM, monkeypatch=None):
+def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
     """A service process and its worker; checks that it ends in order and leaves no process behind."""
     words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--json")
     with spawn(*words, stdin=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline()), process
         finally:
-            children = descendants(process.pid)
+            children = processes.below(process.pid)
             if process.poll() is None:
                 process.send_signal(stop)
             process.stdin.close()
@@ -79,33 +78,7 @@ def serving(folder, port=0, workers=1, stop=signal.SIGTERM, monkeypatch=None):
         if stop != signal.SIGKILL:
             assert process.returncode == 0, err
             assert err == ""
-        wait_until(lambda: not any(is_alive(pid) for pid in children))
-
-
-def wait_until(what, seconds=30):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def descendants(pid):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == pid:
-            found += [int(stat.parent.name), *descendants(int(stat.parent.name))]
-    return found
+        processes.wait_until_gone(children)
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +130,8 @@ class Parties:
 
 
 @pytest.fixture(scope="module")
-def parties(house):
-    with serving(house / "third-party") as (ready, _):
+def parties(house, processes):
+    with serving(processes, house / "third-party") as (ready, _):
         assert ready["service"].startswith("http://127.0.0.1:")
         yield Parties(house, ready["service"])
 
@@ -264,16 +237,16 @@ def test_a_refused_fit_names_its_rule_and_ends_with_1(parties, house):
     assert "rule 2: no row may have a large leverage" in text
 
 
-def test_a_service_that_is_killed_during_an_upload(house):
+def test_a_service_that_is_killed_during_an_upload(house, processes):
     """The upload fails in one line; run again it sends what is missing, and nothing is doubled."""
     port = free_port()
     table = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
-    with serving(house / "third-party", port, stop=signal.SIGKILL) as (ready, process):
+    with serving(processes, house / "third-party", port, stop=signal.SIGKILL) as (ready, process):
         there = Parties(house, ready["service"])
         there.start("killed")
         words = (*there.upload_words("killed", "p9"), "--rows-per-part", 20, "--service", there.url)
         with spawn(*words) as upload:
-            wait_until(lambda: count_parts(house, "p9") >= 3)
+            processes.wait_until(lambda: count_parts(house, "p9") >= 3)
             process.kill()
             out, err = upload.communicate(timeout=60)
     assert upload.returncode == 2
@@ -282,7 +255,7 @@ def test_a_service_that_is_killed_during_an_upload(house):
     assert err.count("\n") == 1
     sent = count_parts(house, "p9")
     assert 3 <= sent < ROWS // 20
-    with serving(house / "third-party", port):
+    with serving(processes, house / "third-party", port):
         done = there.upload("killed", "p9", "--rows-per-part", 20)
         events = there("aud", "log", "show")["entries"]
     assert (done["state"], done["rows"], done["parts"]) == ("sealed", ROWS, ROWS // 20)
@@ -314,25 +287,25 @@ def count_parts(house, portfolio):
         connection.close()
 
 
-def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path):
+def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path, processes):
     """The parent cannot tell it to stop; its end of standard input closes."""
     words = [*COMMAND, "serve", "--folder", str(tmp_path / "house"), "--port", "0", "--with-parent", "--json"]
     code = f"import subprocess, time\nsubprocess.Popen({words!r}, stdin=subprocess.PIPE)\ntime.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert "service" in json.loads(parent.stdout.readline())
-        wait_until(lambda: len(descendants(parent.pid)) >= 2)  # the service and its worker
-        children = descendants(parent.pid)
+        processes.wait_until(lambda: len(processes.below(parent.pid)) >= 2)  # the service and its worker
+        children = processes.below(parent.pid)
         parent.kill()
-    wait_until(lambda: not any(is_alive(pid) for pid in children))
+    processes.wait_until_gone(children)
 
 
-def test_ctrl_c_ends_the_service_in_order(tmp_path):
-    with serving(tmp_path / "house", stop=signal.SIGINT):
+def test_ctrl_c_ends_the_service_in_order(tmp_path, processes):
+    with serving(processes, tmp_path / "house", stop=signal.SIGINT):
         pass
 
 
-def test_a_worker_of_its_own_does_a_waiting_fit(house, tmp_path):
-    with serving(house / "third-party", workers=0) as (ready, _):
+def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):
+    with serving(processes, house / "third-party", workers=0) as (ready, _):
         there = Parties(house, ready["service"])
         there.start("worker")
         there.submit("worker", reports="worker.csv")
