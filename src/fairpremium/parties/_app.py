@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio.to_thread
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -48,24 +49,31 @@ from ._messages import (
 from ._problems import PROBLEMS, Problem
 from ._schema import fits
 from ._settings import Settings
-from ._signatures import Verified, verify_request
+from ._signatures import Verified, request_url, verify_request
 from ._store import Writer
 from ._third_party import ThirdParty
 
 __all__ = ["create_app"]
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 _PROBLEM_TYPE = "application/problem+json"
 _PARQUET_TYPE = "application/vnd.apache.parquet"
 _KEYS_FOR = 1.0  # seconds that the table of keys is remembered
 _LOOK_EVERY = 0.25  # seconds between two looks at the fits that somebody waits for
 _HOUSEKEEPING = 3600.0
+_LARGEST = 2**53  # number of an entry of the log
 
 Id = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
 Number = Annotated[int, Path(ge=0, le=999_999)]
 KeyText = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
-_ASKED = ("unsigned", "bad-id", "too-many", "unavailable")  # may answer every signed request
-_SENT = (*_ASKED, "malformed", "too-large", "length-required", "digest-mismatch", "conflict")
+# What may answer every request, every signed one, one that names a thing, one that brings a body.
+_ANY = ("not-found", "too-many")  # also under a name that is not this service's
+_ASKED = (*_ANY, "unsigned", "digest-mismatch", "unavailable", "storage-full")
+_NAMED = (*_ASKED, "bad-id")
+_SENT = (*_NAMED, "malformed", "too-large", "length-required", "conflict")
 
 
 class Asked(NamedTuple):
@@ -101,9 +109,11 @@ def create_app(settings: Settings, third_party: ThirdParty | None = None) -> Fas
         docs_url=None,
         redoc_url=None,
         openapi_url="/v1/openapi.json",
+        redirect_slashes=False,
     )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     app.state.service = service
-    app.add_exception_handler(Problem, lambda _, problem: _answer(problem))  # type: ignore[arg-type]
+    app.add_exception_handler(Problem, lambda _, problem: _answer(problem))
     app.add_exception_handler(HTTPException, _http_problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _validation_problem)  # type: ignore[arg-type]
     app.add_middleware(_Guard, service=service)
@@ -134,23 +144,30 @@ class _Service:
 
     def check_caller(self, scope: Any) -> None:
         """Limit the rate of an address, and insist on our own host name."""
-        self.limiter.take(scope["client"][0] if scope.get("client") else "")
-        self.settings.check_host(next((v.decode("latin-1") for n, v in scope["headers"] if n == b"host"), ""))
+        self.limiter.take(f"address {scope['client'][0] if scope.get('client') else ''}")
+        if self.settings.hosts:
+            try:
+                url = request_url(scope, behind_proxy=self.settings.behind_proxy)
+            except Problem:
+                raise Problem("not-found") from None
+            self.settings.check_host(url.partition("://")[2].partition("/")[0])
 
     async def ask(self, request: Request, command: str) -> Asked:
-        """Check the signature and the right to use a command."""
+        """Check the signature and the right to use a command; only PUT has a body."""
         await self._refresh_keys()
         verified = verify_request(
             request.method,
-            str(request.url.replace(scheme=self.settings.scheme)),
+            request_url(request.scope, behind_proxy=self.settings.behind_proxy),
             request.headers.raw,
             lambda key_id: self._keys[key_id][1] if key_id in self._keys else None,
             self.house.now(),
             self.house.limits.signature_window,
         )
         who = self._keys[verified.key_id][0]
-        self.limiter.take(who.name)
+        self.limiter.take(f"party {who.name}")
         check_right(who, command)
+        if request.method != "PUT":
+            await _no_body(request, verified)
         return Asked(who, verified)
 
     async def _refresh_keys(self) -> None:
@@ -162,11 +179,11 @@ class _Service:
         """Remember the nonce of a request, by itself."""
         await self.write(asked, lambda _: None)
 
-    async def write(self, asked: Asked, command: Callable[[Connection], Any]) -> Any:
+    async def write(self, asked: Asked, command: Callable[[Connection], T]) -> T:
         """Remember the nonce and run a command, in one transaction; a command that fails leaves the nonce used."""
         house, (key_id, nonce, created) = self.house, asked.verified[:3]
 
-        def run(connection: Connection) -> Any:
+        def run(connection: Connection) -> T | Problem:
             use_nonce(connection, house, key_id, nonce, created)
             try:
                 with connection.begin_nested():
@@ -188,14 +205,14 @@ class _Service:
         if problem is not None:
             raise problem
 
-    async def read(self, asked: Asked, command: Callable[[], Any]) -> Any:
+    async def read(self, asked: Asked, command: Callable[[], T]) -> T:
         """Remember the nonce and run a command that reads."""
         await self.spend(asked)
         return await _in_thread(command)
 
     # --- bodies ---
 
-    async def json(self, request: Request, asked: Asked, kind: type[Message]) -> Any:
+    async def json(self, request: Request, asked: Asked, kind: type[M]) -> M:
         """Read a message and check its digest."""
         limit = self.house.limits.json_bytes
         _check_length(request, limit)
@@ -209,19 +226,19 @@ class _Service:
             raise Problem("digest-mismatch")
         return kind.parse(bytes(body))
 
-    async def part(self, request: Request, asked: Asked, take: Callable[..., Any]) -> Any:
+    async def part(self, request: Request, asked: Asked, take: Callable[..., T]) -> T:
         """Receive a Parquet file, check its digest, and hand it to a command of the third party."""
         limit = self.house.limits.part_bytes
         _check_length(request, limit)
         if request.headers.get("content-type", "").partition(";")[0] != _PARQUET_TYPE:
             raise Problem("unsupported-media")
-        await self.spend(asked)
         with self.house.blobs.receive(limit) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for chunk in request.stream():
                     incoming.write(chunk)
             if bytes.fromhex(incoming.sha256) != asked.verified.body_sha256:
                 raise Problem("digest-mismatch")
+            await self.spend(asked)
             return await _in_thread(lambda: take(incoming, lambda command: self.writer.submit(command).result()))
 
     # --- waiting ---
@@ -288,6 +305,27 @@ class _Guard:
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
+class _WholeFile(FileResponse):
+    """A file that is sent as a whole: a range is not signed, and half a bundle proves nothing."""
+
+    media_type = "application/zip"
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [(name, value) for name, value in scope["headers"] if name not in (b"range", b"if-range")]
+        await super().__call__({**scope, "headers": headers}, receive, send)
+
+
+def is_local(scope: Any) -> bool:
+    """Did this machine itself send the request, and no proxy on it?"""
+    forwarded = {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
+    if not scope.get("client") or any(name in forwarded for name, _ in scope["headers"]):
+        return False
+    try:
+        return ipaddress.ip_address(scope["client"][0]).is_loopback
+    except ValueError:
+        return False
+
+
 def _add_routes(app: FastAPI, service: _Service) -> None:
     house, party = service.house, service.party
 
@@ -296,24 +334,20 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         responses: dict[int | str, Any] = dict.fromkeys(statuses, _PROBLEM_SCHEMA)
         return app.api_route(path, methods=[method], responses=responses, **options)
 
-    found = (*_ASKED, "not-found")
-
     @route("PUT", "/v1/studies/{study}", _SENT, openapi_extra=_body(StudySpec))
     async def put_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "put_study")
         spec = await service.json(request, asked, StudySpec)
         return await service.write(asked, lambda c: _studies.put_study(c, house, asked.who, study, spec))
 
-    @route("POST", "/v1/studies/{study}/open", (*found, "digest-mismatch"))
+    @route("POST", "/v1/studies/{study}/open", _NAMED)
     async def open_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "open_study")
-        await _no_body(request, asked)
         return await service.write(asked, lambda c: _studies.set_state(c, house, asked.who, study, "open"))
 
-    @route("POST", "/v1/studies/{study}/close", (*found, "digest-mismatch"))
+    @route("POST", "/v1/studies/{study}/close", _NAMED)
     async def close_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "close_study")
-        await _no_body(request, asked)
         return await service.write(asked, lambda c: _studies.set_state(c, house, asked.who, study, "closed"))
 
     @route("GET", "/v1/studies", _ASKED)
@@ -321,12 +355,12 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         asked = await service.ask(request, "list_studies")
         return await service.read(asked, lambda: party.list_studies(asked.who))
 
-    @route("GET", "/v1/studies/{study}", found)
+    @route("GET", "/v1/studies/{study}", _NAMED)
     async def get_study(request: Request, study: Id) -> OperatorStudy | CollectorStudy | InsurerStudy:
         asked = await service.ask(request, "get_study")
         return await service.read(asked, lambda: party.get_study(asked.who, study))
 
-    @route("PUT", "/v1/studies/{study}/reports/{key}", (*_SENT, "not-found"), openapi_extra=_body(Report))
+    @route("PUT", "/v1/studies/{study}/reports/{key}", _SENT, openapi_extra=_body(Report))
     async def put_report(request: Request, study: Id, key: KeyText) -> Response:
         asked = await service.ask(request, "put_report")
         report = await service.json(request, asked, Report)
@@ -334,7 +368,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         await service.take_report(asked, _reports.Sent(asked.who, study, raw, report))
         return Response(status_code=200, media_type="application/json", content=b"{}")
 
-    @route("PUT", "/v1/studies/{study}/report-parts/{n}", (*_SENT, "not-found", "unsupported-media"),
+    @route("PUT", "/v1/studies/{study}/report-parts/{n}", (*_SENT, "unsupported-media"),
            openapi_extra=_PARQUET_BODY)  # fmt: skip
     async def put_report_part(request: Request, study: Id, n: Number) -> ReportsTaken:
         asked = await service.ask(request, "put_report_part")
@@ -342,19 +376,19 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             request, asked, lambda incoming, write: party.take_report_part(asked.who, study, n, incoming, write)
         )
 
-    @route("PUT", "/v1/portfolios/{portfolio}", (*_SENT, "not-found"), openapi_extra=_body(PortfolioSpec))
+    @route("PUT", "/v1/portfolios/{portfolio}", _SENT, openapi_extra=_body(PortfolioSpec))
     async def put_portfolio(request: Request, portfolio: Id) -> Portfolio:
         asked = await service.ask(request, "put_portfolio")
         spec = await service.json(request, asked, PortfolioSpec)
         return await service.write(asked, lambda c: _portfolios.put_portfolio(c, house, asked.who, portfolio, spec))
 
-    @route("GET", "/v1/portfolios/{portfolio}", found)
+    @route("GET", "/v1/portfolios/{portfolio}", _NAMED)
     async def get_portfolio(request: Request, portfolio: Id) -> Portfolio:
         asked = await service.ask(request, "get_portfolio")
         return await service.read(asked, lambda: party.get_portfolio(asked.who, portfolio))
 
     @route("PUT", "/v1/portfolios/{portfolio}/parts/{n}",
-           (*_SENT, "not-found", "unsupported-media", "portfolio-deleted"),
+           (*_SENT, "unsupported-media", "portfolio-deleted"),
            openapi_extra=_PARQUET_BODY)  # fmt: skip
     async def put_part(request: Request, portfolio: Id, n: Number) -> PartTaken:
         asked = await service.ask(request, "put_part")
@@ -362,20 +396,18 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             request, asked, lambda incoming, write: party.take_part(asked.who, portfolio, n, incoming, write)
         )
 
-    @route("POST", "/v1/portfolios/{portfolio}/seal", (*found, "conflict", "portfolio-deleted", "digest-mismatch"))
+    @route("POST", "/v1/portfolios/{portfolio}/seal", (*_NAMED, "conflict", "portfolio-deleted"))
     async def seal_portfolio(request: Request, portfolio: Id) -> Portfolio:
         asked = await service.ask(request, "seal_portfolio")
-        await _no_body(request, asked)
         return await service.read(asked, lambda: party.seal_portfolio(asked.who, portfolio))
 
-    @route("DELETE", "/v1/portfolios/{portfolio}", (*found, "portfolio-busy", "digest-mismatch"), status_code=204)
+    @route("DELETE", "/v1/portfolios/{portfolio}", (*_NAMED, "portfolio-busy"), status_code=204)
     async def delete_portfolio(request: Request, portfolio: Id) -> Response:
         asked = await service.ask(request, "delete_portfolio")
-        await _no_body(request, asked)
         await service.read(asked, lambda: party.delete_portfolio(asked.who, portfolio))
         return Response(status_code=204)
 
-    @route("PUT", "/v1/fits/{fit}", (*_SENT, "not-found", "portfolio-deleted"), openapi_extra=_body(FitSpec))
+    @route("PUT", "/v1/fits/{fit}", (*_SENT, "portfolio-deleted"), openapi_extra=_body(FitSpec))
     async def put_fit(request: Request, fit: Id) -> Fit:
         asked = await service.ask(request, "put_fit")
         spec = await service.json(request, asked, FitSpec)
@@ -386,7 +418,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         asked = await service.ask(request, "list_fits")
         return await service.read(asked, lambda: party.list_fits(asked.who))
 
-    @route("GET", "/v1/fits/{fit}", found)
+    @route("GET", "/v1/fits/{fit}", _NAMED)
     async def get_fit(request: Request, fit: Id, wait: Annotated[float, Query(ge=0, le=60)] = 0) -> Fit:
         asked = await service.ask(request, "get_fit")
         seen = await service.read(asked, lambda: party.get_fit(asked.who, fit))
@@ -395,38 +427,37 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             seen = await _in_thread(lambda: party.get_fit(asked.who, fit))
         return seen
 
-    @route("POST", "/v1/fits/{fit}/cancel", (*found, "digest-mismatch"))
+    @route("POST", "/v1/fits/{fit}/cancel", _NAMED)
     async def cancel_fit(request: Request, fit: Id) -> Fit:
         asked = await service.ask(request, "cancel_fit")
-        await _no_body(request, asked)
         return await service.write(asked, lambda c: _fits.cancel_fit(c, house, asked.who, fit))
 
-    @route("GET", "/v1/fits/{fit}/bundle", (*found, "not-finished"), response_class=FileResponse)
+    @route("GET", "/v1/fits/{fit}/bundle", (*_NAMED, "not-finished"), response_class=_WholeFile)
     async def get_bundle(request: Request, fit: Id) -> Response:
         asked = await service.ask(request, "get_bundle")
         path, digest = await service.write(asked, lambda c: _fits.bundle_of(c, house, asked.who, fit))
-        return FileResponse(path, media_type="application/zip", headers={"ETag": f'"{digest}"'})
+        return _WholeFile(path, media_type="application/zip", headers={"ETag": f'"{digest}"'})
 
-    @route("GET", "/v1/log", _ASKED)
-    async def get_log(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> LogPage:
+    @route("GET", "/v1/log", (*_ASKED, "bad-query"))
+    async def get_log(request: Request, after: Annotated[int, Query(ge=0, le=_LARGEST)] = 0) -> LogPage:
         asked = await service.ask(request, "get_log")
         return await service.read(asked, lambda: party.get_log(asked.who, after))
 
     # --- open to all ---
 
-    @route("GET", "/v1/keys", ("too-many",))
+    @route("GET", "/v1/keys", _ANY)
     async def get_keys() -> list[PublicKey]:
         return [PublicKey(key_id=house.key.key_id, public_key=house.key.public_key)]
 
-    @route("GET", "/v1/checkpoint", ("too-many",))
+    @route("GET", "/v1/checkpoint", (*_ANY, "unavailable"))
     async def get_checkpoint() -> Checkpoint:
         return await _in_thread(lambda: house.store.read(lambda c: _log.sign_checkpoint(c, house.key)))
 
-    @route("GET", "/healthz", ("too-many",))
+    @route("GET", "/healthz", _ANY)
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @route("GET", "/readyz", ("too-many", "unavailable"))
+    @route("GET", "/readyz", (*_ANY, "unavailable"))
     async def readyz() -> dict[str, str]:
         try:
             await _in_thread(lambda: house.store.read(lambda c: c.execute(select(1)).scalar()))
@@ -434,8 +465,10 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             raise Problem("unavailable") from None
         return {"status": "ready"}
 
-    @route("GET", "/metrics", ("too-many",), response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    @route("GET", "/metrics", (*_ANY, "unavailable"), response_class=PlainTextResponse)
+    async def metrics(request: Request) -> Response:
+        if not is_local(request.scope):  # how many requests there were tells when somebody reported
+            raise Problem("not-found")
         states = await _in_thread(lambda: house.store.read(_count_states))
         lines = ["# TYPE fairpremium_requests_total counter"]
         lines += [f'fairpremium_requests_total{{status="{s}"}} {n}' for s, n in sorted(service.counts.items())]
@@ -449,7 +482,7 @@ def _count_states(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
 
 
@@ -461,12 +494,12 @@ def _check_length(request: Request, limit: int) -> None:
         raise Problem("too-large")
 
 
-async def _no_body(request: Request, asked: Asked) -> None:
+async def _no_body(request: Request, verified: Verified) -> None:
     """Insist on an empty body, as the signature says."""
     async for chunk in request.stream():
         if chunk:
             raise Problem("digest-mismatch")
-    if asked.verified.body_sha256 != hashlib.sha256(b"").digest():
+    if verified.body_sha256 != hashlib.sha256(b"").digest():
         raise Problem("digest-mismatch")
 
 
@@ -519,6 +552,22 @@ _PARQUET_BODY = {
 
 
 def _body(kind: type[Message]) -> dict[str, Any]:
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    schema = {"$ref": f"#/components/schemas/{_sent(kind.__name__)}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _sent(name: str) -> str:
+    """Name the form in which a message is sent; what comes back under its plain name has all fields."""
+    return f"Sent{name}"
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Describe the service, with the forms of all bodies."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        for kind in (StudySpec, Report, PortfolioSpec, FitSpec):
+            schema = kind.model_json_schema(ref_template=f"#/components/schemas/{_sent('{model}')}")
+            nested = schema.pop("$defs", {})
+            forms = {_sent(name): form for name, form in {**nested, kind.__name__: schema}.items()}
+            document["components"]["schemas"].update(forms)
+    return app.openapi_schema  # type: ignore[return-value]

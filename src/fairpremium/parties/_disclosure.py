@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -64,6 +65,9 @@ class Rules:
     round_to, suppress_up_to : int
         Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
     """
+
+    # Where it is part of a message.
+    __pydantic_config__ = MappingProxyType({"extra": "forbid", "strict": True, "allow_inf_nan": False})
 
     n_min: int = 10
     rows: int = 100

@@ -19,7 +19,7 @@ from ._messages import ENDED, Fit, FitSpec, Refusal
 from ._portfolios import find_portfolio
 from ._problems import Problem
 from ._schema import fits
-from ._studies import count_fits, find_study, spec_of
+from ._studies import count_fits, find_study, lock_study, spec_of
 
 
 def put_fit(connection: Connection, house: House, who: Party, fit: str, spec: FitSpec) -> Fit:
@@ -31,11 +31,12 @@ def put_fit(connection: Connection, house: House, who: Party, fit: str, spec: Fi
             raise Problem("conflict")
         return _view(row)
     study = spec_of(find_study(connection, who, spec.study))
+    lock_study(connection, spec.study)  # two requests must not both be the last one of rule 6
     if spec.family not in study.families:
         raise Problem("not-allowed-here", "family")
     if spec.model not in study.models:
         raise Problem("not-allowed-here", "model")
-    portfolio = find_portfolio(connection, who, spec.portfolio)
+    portfolio = find_portfolio(connection, who, spec.portfolio, lock=True)
     if portfolio.study != spec.study:
         raise Problem("not-found")
     if portfolio.state == "deleted":

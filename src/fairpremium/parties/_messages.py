@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from fairpremium.privacy import Channel
+from fairpremium.privacy._descriptor import canonical_json
 
 from ._disclosure import Rules
 from ._problems import Problem
@@ -47,10 +47,10 @@ Groups = Annotated[tuple[Label, ...], AfterValidator(_check_names), Field(min_le
 class Message(BaseModel):
     """A message: no field more and none less, of the stated types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
-    def parse(cls, body: bytes) -> Any:
+    def parse(cls, body: bytes) -> Self:
         """Read a message from JSON, or raise the problem that names the fields that are wrong."""
         try:
             return cls.model_validate_json(body)
@@ -128,8 +128,8 @@ class StudySpec(Message):
     models: tuple[Model, ...] = MODELS
     rules: Rules = Rules()
     release: ReleaseRules | None = ReleaseRules()
-    opens: datetime | None = None
-    closes: datetime | None = None
+    opens: AwareDatetime | None = None
+    closes: AwareDatetime | None = None
 
     def model_post_init(self, _: Any) -> None:
         """Refuse a party on both sides: it would see features and reports of the same keys."""
@@ -173,11 +173,16 @@ class OperatorStudy(StudyState):
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
+def _check_plain(value: dict[str, Any]) -> dict[str, Any]:
+    canonical_json(value)  # refuses numbers that JSON does not have
+    return value
+
+
 class Report(Message):
     """One report with the description of the channel that drew it; None where the study knows of no channel."""
 
     report: Label
-    channel: dict[str, Any] | None
+    channel: Annotated[dict[str, Any], AfterValidator(_check_plain)] | None
 
 
 class ReportsTaken(Message):

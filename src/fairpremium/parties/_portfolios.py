@@ -55,13 +55,13 @@ def put_part(
     """Take a part whose file is in its place already."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     place = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio, portfolio_parts.c.n == n)
+    if row.state == "deleted":
+        raise Problem("portfolio-deleted")
     before = connection.execute(select(portfolio_parts).where(*place)).one_or_none()
     if before is not None:
         if before.sha256 != sha256:
             raise Problem("conflict")
         return PartTaken(n=n, rows=before.rows, sha256=sha256)
-    if row.state == "deleted":
-        raise Problem("portfolio-deleted")
     if row.state != "open":
         raise Problem("portfolio-sealed")
     if n >= house.limits.parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 import time
@@ -46,7 +47,11 @@ class Store:
         self.url = url
         self.clock = clock
         self._engine = _connect(url)
-        self.write(prepare)
+        try:
+            self.write(prepare)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def dialect(self) -> str:
@@ -90,7 +95,7 @@ class Store:
                     with connection.begin_nested():
                         results.append(command(connection))
                 except DBAPIError as error:
-                    if _is_transient(error):
+                    if _is_transient(error) or _is_full(error):
                         raise
                     results.append(error)
                 except Exception as error:
@@ -187,6 +192,10 @@ def _again(once: Callable[[], T]) -> T:
             if not _is_transient(error) or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(0.05 * 2**attempt)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Problem("storage-full") from None
+            raise
     raise AssertionError("unreachable")
 
 

@@ -91,6 +91,11 @@ def find_study(connection: Connection, who: Party, study: str) -> Any:
     return row
 
 
+def lock_study(connection: Connection, study: str) -> None:
+    """Let other transactions that lock the same study wait for this one."""
+    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update())
+
+
 def study_row(connection: Connection, study: str) -> Any:
     """Return the row of a study that is known to exist."""
     return connection.execute(select(studies).where(studies.c.id == study)).one()
@@ -146,7 +151,7 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
 def _view(connection: Connection, who: Party, row: Any) -> StudyView:
     if who.role == "collector":
         spec = spec_of(row)
-        accepted = round_count(count_reports(connection, row.id, who.name))
+        accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
         return CollectorStudy(id=row.id, title=spec.title, attribute=spec.attribute, state=row.state, accepted=accepted)
     if who.role == "insurer":
         spec = spec_of(row)
@@ -172,6 +177,6 @@ def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
         attribute=spec.attribute,
         state=row.state,
         spec=spec,
-        reports=round_count(count_reports(connection, row.id)),
+        reports=round_count(count_reports(connection, row.id), spec.rules),
         fits=count_fits(connection, row.id),
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -20,7 +20,6 @@ from ._messages import (
     Fit,
     FitSpec,
     LogPage,
-    Message,
     OperatorStudy,
     PartTaken,
     Portfolio,
@@ -36,7 +35,14 @@ from ._problems import Problem
 
 __all__ = ["ThirdParty"]
 
-Write = Callable[[Callable[[Connection], Any]], Any]
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Write(Protocol):
+    """Runs a command in a transaction."""
+
+    def __call__(self, command: Callable[[Connection], T], /) -> T: ...
 
 
 class ThirdParty:
@@ -107,12 +113,12 @@ class ThirdParty:
         """Take no more reports."""
         return self._write(who, "close_study", _studies.set_state, _id(study), "closed")
 
-    def get_study(self, who: Party, study: str) -> Message:
+    def get_study(self, who: Party, study: str) -> _studies.StudyView:
         """Return a study as the party may see it."""
         check_right(who, "get_study")
         return self.house.store.read(lambda c: _studies.get_study(c, who, _id(study)))
 
-    def list_studies(self, who: Party) -> list[Any]:
+    def list_studies(self, who: Party) -> list[_studies.StudyView]:
         """Return the studies that the party takes part in."""
         check_right(who, "list_studies")
         return list(self.house.store.read(lambda c: _studies.list_studies(c, who)))
@@ -161,10 +167,16 @@ class ThirdParty:
         """Take a part whose file has arrived; `write` runs the command."""
         known = self.get_portfolio(who, portfolio)
         check_right(who, "put_part")
+        if known.state == "deleted":  # rows that were erased must not come back
+            raise Problem("portfolio-deleted")
         rows = check_portfolio_part(incoming.path, known.spec).rows
-        with self.house.blobs.hold():
-            digest, size = incoming.keep(), incoming.size
-            return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
+        try:
+            with self.house.blobs.hold():
+                digest, size = incoming.keep(), incoming.size
+                return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
+        except Problem:
+            self._drop_file(digest)
+            raise
 
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
@@ -175,8 +187,12 @@ class ThirdParty:
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
-            needed = partial(_portfolios.is_needed, sha256=digest)
-            self.house.blobs.delete(digest, lambda needed=needed: self.house.store.read(needed))  # type: ignore[misc]
+            self._drop_file(digest)
+
+    def _drop_file(self, digest: str) -> None:
+        """Remove rows that no portfolio has, or has any more."""
+        needed = partial(_portfolios.is_needed, sha256=digest)
+        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
 
     # --- fits ---
 
@@ -215,9 +231,16 @@ class ThirdParty:
         key = VerifyKey(self.public_key)
         return self.house.store.read(lambda c: _log.verify_log(c, key, known))
 
-    def _write(self, who: Party, right: str, command: Callable[..., Any], *args: Any) -> Any:
+    def _write(
+        self,
+        who: Party,
+        right: str,
+        command: Callable[Concatenate[Connection, House, Party, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         check_right(who, right)
-        return self.house.store.write(lambda c: command(c, self.house, who, *args))
+        return self.house.store.write(lambda c: command(c, self.house, who, *args, **kwargs))
 
 
 def check_key(key: bytes) -> bytes:

@@ -13,9 +13,11 @@ from contextlib import suppress
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
 from ._house import House, Limits, open_house
+from ._housekeeping import clean
 
 __all__ = ["work", "work_once"]
 
+_CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
 
 
@@ -58,8 +60,12 @@ def work(
         Return when no fit is waiting.
     """
     house = open_house(folder, database=database, limits=limits)
+    cleaned = float("-inf")
     try:
         while not stop():
+            if time.monotonic() - cleaned > _CLEAN_EVERY:
+                clean(house)
+                cleaned = time.monotonic()
             lease = house.store.write(lambda c: claim(c, house))
             if lease is not None:
                 _supervise(house, lease, folder, database, limits, stop)
