@@ -184,6 +184,7 @@ class _Console:
                 "events": EVENTS,
                 "chosen": (party, event),
                 "older": found.older and link(found.older),
+                "command": f"fairpremium log verify --bundle bundle.zip{self._where(request)[0]}",
                 "newer": found.newer and link(found.newer if found.newer <= found.last else None),
                 "is_live": False,
             },
@@ -318,8 +319,9 @@ class _Console:
 
     def _study(self, request: Request) -> StudyView | None:
         study = _id(request, "study")
-        read = lambda: self._read(lambda c: read_study(c, self.house, study))  # noqa: E731
-        return None if study is None else self._remembered(f"study {study}", read)
+        if study is None:
+            return None
+        return self._remembered(f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study)))
 
 
 class _Remembered:

@@ -274,9 +274,9 @@ def _fit(house: House, study: StudyView, row: Any, costs: dict[tuple[str, str], 
 
 def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[str, str], str]:
     """Say what each fit took from the budget; the first of equal ones pays."""
-    made = connection.execute(select(releases).where(releases.c.study == study.id)).all()
-    ended = {(row.party, row.id): (row.ended or 0.0, row.id) for row in rows}
-    made.sort(key=lambda r: ended.get((r.party, r.fit), (0.0, r.fit)))
+    ended = {(row.party, row.id): row.ended or 0.0 for row in rows}
+    made: list[Any] = list(connection.execute(select(releases).where(releases.c.study == study.id)))
+    made.sort(key=lambda row: (ended.get((row.party, row.fit), 0.0), row.fit))
     rule = study.spec.release
     first: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
