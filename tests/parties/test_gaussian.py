@@ -1,4 +1,4 @@
-"""Noised sums: exact sensitivities, the guarantee, the estimate behind the noise, intervals, and fits that were killed."""
+"""Noised sums: exact sensitivities, the guarantee, the estimate behind the noise, intervals, fits that were killed."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ inline style, which the console's content security policy forbids.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from fairpremium.audit._plots import format_price
@@ -154,9 +154,8 @@ def _untangle(marks: Sequence[Mark]) -> list[Mark]:
     found = []
     for y in dict.fromkeys(mark.y for mark in marks):
         row = sorted((mark for mark in marks if mark.y == y), key=lambda mark: mark.x)
-        if any(
-            b.x - a.x < _LETTER * (len(a.label) + len(b.label)) / 2 + 6 for a, b in pairwise(row) if a.label and b.label
-        ):
+        pairs = itertools.pairwise(row)
+        if any(b.x - a.x < _LETTER * (len(a.label) + len(b.label)) / 2 + 6 for a, b in pairs if a.label and b.label):
             row = [
                 replace(row[0], anchor="end"),
                 *(replace(mark, label="") for mark in row[1:-1]),

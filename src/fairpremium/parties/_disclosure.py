@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -65,7 +66,8 @@ class Rules:
         Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
     """
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # where it is part of a message
+    # Where it is part of a message.
+    __pydantic_config__ = MappingProxyType({"extra": "forbid", "strict": True, "allow_inf_nan": False})
 
     n_min: int = 10
     rows: int = 100

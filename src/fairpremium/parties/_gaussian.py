@@ -341,7 +341,7 @@ class Solver:
         return math.inf if best == 0 else float(limits[best])
 
     def strength(self, point: _Point) -> float:
-        """Choose the pooling strength by Stein's unbiased estimate of the error of the groups' prices."""
+        """Choose the pooling strength by Stein's unbiased estimate of the error of the premium's predictor."""
         if self.pooling is not None:
             return self.pooling
         K = point.B.shape[1]
@@ -350,7 +350,7 @@ class Solver:
         V = inverse @ (point.squares + self.noise(point)[: len(H), : len(H)]) @ inverse
         free = point.B.T.ravel() - inverse @ point.gradient.T.ravel()
         shares = np.clip(self.reports.table @ self.reports.code_shares, 0.02, 1.0)
-        W = np.kron(np.diag(shares), self.problem.metric)
+        W = np.kron(np.outer(shares, shares), self.problem.metric)
         pull = replace(self.problem.penalty(1.0), ridge=None).hessian(K)
         best, best_risk = 0.0, math.inf
         for strength in strengths(self.problem.moments.total_weight):

@@ -170,9 +170,13 @@ class ThirdParty:
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
         rows = check_portfolio_part(incoming.path, known.spec).rows
-        with self.house.blobs.hold():
-            digest, size = incoming.keep(), incoming.size
-            return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
+        try:
+            with self.house.blobs.hold():
+                digest, size = incoming.keep(), incoming.size
+                return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
+        except Problem:
+            self._drop_file(digest)
+            raise
 
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
@@ -183,8 +187,12 @@ class ThirdParty:
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
-            needed = partial(_portfolios.is_needed, sha256=digest)
-            self.house.blobs.delete(digest, lambda needed=needed: self.house.store.read(needed))  # type: ignore[misc]
+            self._drop_file(digest)
+
+    def _drop_file(self, digest: str) -> None:
+        """Remove rows that no portfolio has, or has any more."""
+        needed = partial(_portfolios.is_needed, sha256=digest)
+        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
 
     # --- fits ---
 
