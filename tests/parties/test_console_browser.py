@@ -34,7 +34,7 @@ browser_tools = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(browser_tools)
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
-SOON = 15_000  # milliseconds within which a page that is open must show what happened
+SOON = 60_000  # milliseconds within which a page that is open must show what happened
 
 
 @contextmanager

@@ -69,6 +69,9 @@ _IDLE_WORKERS = 20.0  # seconds after which a waiting fit means that no worker i
 _DEFAULT_SERVICE = "http://127.0.0.1:8350"
 
 
+Handler = Callable[[Request], Awaitable[Response]]
+
+
 class _Page(NamedTuple):
     """What a handler returns: a template, its values, and a status."""
 
@@ -98,9 +101,9 @@ def add_console(app: FastAPI, party: Any, settings: Settings) -> None:
     get("/console/studies/{study}", console.study)
     get("/console/studies/{study}/fits/{party}/{fit}", console.fit)
     get("/console/log", console.log)
-    app.add_route("/console/log/verify", console.verify_log, methods=["POST"], include_in_schema=False)
-    app.add_route("/console/login", console.login, methods=["GET", "POST"], include_in_schema=False)
-    app.add_route("/console/logout", console.logout, methods=["POST"], include_in_schema=False)
+    app.add_route("/console/log/verify", console.careful(console.verify_log), methods=["POST"], include_in_schema=False)
+    app.add_route("/console/login", console.careful(console.login), methods=["GET", "POST"], include_in_schema=False)
+    app.add_route("/console/logout", console.careful(console.logout), methods=["POST"], include_in_schema=False)
     app.add_route("/console/static/{name}", console.static, methods=["GET"], include_in_schema=False)
     get("/console/{rest:path}", lambda _: _NOT_FOUND)
 
@@ -249,16 +252,24 @@ class _Console:
 
     # --- what all pages have ---
 
-    def guarded(self, handler: Callable[[Request], _Page | Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Let a handler answer those who may look; what fails in it becomes a page too."""
+    def guarded(self, handler: Callable[[Request], _Page | Response]) -> Handler:
+        """Let a handler answer those who may look."""
+
+        async def answer(request: Request) -> Response:
+            refused = await self._refuse(request)
+            if refused is not None:
+                return refused
+            page = await _in_thread(lambda: handler(request))
+            return self._render(page) if isinstance(page, _Page) else self._finish(page)
+
+        return self.careful(answer)
+
+    def careful(self, handler: Handler) -> Handler:
+        """Turn what fails in a handler into a page."""
 
         async def answer(request: Request) -> Response:
             try:
-                refused = await self._refuse(request)
-                if refused is not None:
-                    return refused
-                page = await _in_thread(lambda: handler(request))
-                return self._render(page) if isinstance(page, _Page) else self._finish(page)
+                return await handler(request)
             except Exception:
                 self.settings.report_failure()
                 return self._render(_FAILED, known=False)
