@@ -62,9 +62,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.console_password is not None and len(self.console_password) < _SHORTEST:
-            raise ValueError(
-                f"Got a password for the console that is too short; expected {_SHORTEST} letters or more."
-            )
+            raise ValueError(f"Got a password for the console that is too short; expected {_SHORTEST} letters or more.")
 
     def check(self) -> None:
         """Refuse to listen to the world without encryption."""
