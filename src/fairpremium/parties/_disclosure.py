@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,8 @@ class Rules:
         Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
     """
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # where it is part of a message
+    # Where it is part of a message, it takes no field more and none of another type.
+    __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     n_min: int = 10
     rows: int = 100
