@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from fairpremium.parties._app import create_app
@@ -14,10 +17,20 @@ from fairpremium.parties._settings import Settings
 from fairpremium.parties._store import Store, sqlite_url
 from fairpremium.parties._third_party import ThirdParty
 
+_SPEC = importlib.util.spec_from_file_location("postgres", Path(__file__).with_name("postgres.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_POSTGRES = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_POSTGRES)
+postgres, postgres_url = _POSTGRES.postgres, _POSTGRES.postgres_url
 
-@pytest.fixture
-def database_url(tmp_path):
-    return sqlite_url(tmp_path / "test.sqlite")
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request, tmp_path):
+    """The address of a fresh database of each kind."""
+    return (
+        sqlite_url(tmp_path / "test.sqlite") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    )
 
 
 @pytest.fixture

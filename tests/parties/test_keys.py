@@ -114,6 +114,7 @@ def test_public_keys_are_values():
         None,
         b"ed25519:" + b"1" * 64,
     ],
+    ids=range(10),
 )
 def test_other_texts_are_not_public_keys(text):
     with pytest.raises(ValueError, match="not a public key"):

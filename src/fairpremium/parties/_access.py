@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -14,7 +15,7 @@ from ._problems import Problem
 from ._schema import keys, nonces
 from ._signatures import Verified
 
-__all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "revoke_key", "use_nonce"]
+__all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
 
 _EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
 
@@ -77,6 +78,22 @@ def all_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
     """Return the keys that are in force."""
     rows = connection.execute(select(keys).where(keys.c.revoked.is_(None)))
     return {row.key_id: (Party(row.party, row.role), VerifyKey(row.public_key)) for row in rows}
+
+
+class Registered(NamedTuple):
+    """A key as it was registered; the times are in seconds."""
+
+    party: str
+    role: Role
+    key_id: str
+    added: float
+    revoked: float | None
+
+
+def list_keys(connection: Connection) -> list[Registered]:
+    """Return all keys, those that were revoked too."""
+    columns = (keys.c.party, keys.c.role, keys.c.key_id, keys.c.added, keys.c.revoked)
+    return [Registered(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
 
 
 def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, created: float) -> None:

@@ -8,7 +8,7 @@ import ipaddress
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio.to_thread
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -54,6 +54,9 @@ from ._store import Writer
 from ._third_party import ThirdParty
 
 __all__ = ["create_app"]
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 _PROBLEM_TYPE = "application/problem+json"
 _PARQUET_TYPE = "application/vnd.apache.parquet"
@@ -110,7 +113,7 @@ def create_app(settings: Settings, third_party: ThirdParty | None = None) -> Fas
     )
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     app.state.service = service
-    app.add_exception_handler(Problem, lambda _, problem: _answer(problem))  # type: ignore[arg-type]
+    app.add_exception_handler(Problem, lambda _, problem: _answer(problem))
     app.add_exception_handler(HTTPException, _http_problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _validation_problem)  # type: ignore[arg-type]
     app.add_middleware(_Guard, service=service)
@@ -176,11 +179,11 @@ class _Service:
         """Remember the nonce of a request, by itself."""
         await self.write(asked, lambda _: None)
 
-    async def write(self, asked: Asked, command: Callable[[Connection], Any]) -> Any:
+    async def write(self, asked: Asked, command: Callable[[Connection], T]) -> T:
         """Remember the nonce and run a command, in one transaction; a command that fails leaves the nonce used."""
         house, (key_id, nonce, created) = self.house, asked.verified[:3]
 
-        def run(connection: Connection) -> Any:
+        def run(connection: Connection) -> T | Problem:
             use_nonce(connection, house, key_id, nonce, created)
             try:
                 with connection.begin_nested():
@@ -202,14 +205,14 @@ class _Service:
         if problem is not None:
             raise problem
 
-    async def read(self, asked: Asked, command: Callable[[], Any]) -> Any:
+    async def read(self, asked: Asked, command: Callable[[], T]) -> T:
         """Remember the nonce and run a command that reads."""
         await self.spend(asked)
         return await _in_thread(command)
 
     # --- bodies ---
 
-    async def json(self, request: Request, asked: Asked, kind: type[Message]) -> Any:
+    async def json(self, request: Request, asked: Asked, kind: type[M]) -> M:
         """Read a message and check its digest."""
         limit = self.house.limits.json_bytes
         _check_length(request, limit)
@@ -223,7 +226,7 @@ class _Service:
             raise Problem("digest-mismatch")
         return kind.parse(bytes(body))
 
-    async def part(self, request: Request, asked: Asked, take: Callable[..., Any]) -> Any:
+    async def part(self, request: Request, asked: Asked, take: Callable[..., T]) -> T:
         """Receive a Parquet file, check its digest, and hand it to a command of the third party."""
         limit = self.house.limits.part_bytes
         _check_length(request, limit)
@@ -479,7 +482,7 @@ def _count_states(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
 
 

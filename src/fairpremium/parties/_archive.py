@@ -99,27 +99,26 @@ class Archive:
         return iter(self.members)
 
     def read(self, name: str, largest: int) -> bytes:
-        """Return a member of at most so many bytes, after comparing its checksum."""
-        member = self._member(name)
-        if member.size > largest:
-            raise _error(f"{name} has {member.size} bytes; at most {largest} are read")
-        content = b"".join(self.chunks(name))
-        if zlib.crc32(content) != member.crc:
-            raise _error(f"{name} is damaged")
-        return content
+        """Return a member of at most so many bytes."""
+        size = self._member(name).size
+        if size > largest:
+            raise _error(f"{name} has {size} bytes; at most {largest} are read")
+        return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Read a member piece by piece."""
+        """Read a member piece by piece, and compare its checksum at the end."""
         member = self._member(name)
         with self.path.open("rb") as file:
             file.seek(member.offset)
-            left = member.size
+            left, crc = member.size, 0
             while left:
                 chunk = file.read(min(left, _CHUNK))
                 if not chunk:
                     raise _error("it ends too early")
-                left -= len(chunk)
+                left, crc = left - len(chunk), zlib.crc32(chunk, crc)
                 yield chunk
+        if crc != member.crc:
+            raise _error(f"{name} is damaged")
 
     def open(self, name: str) -> io.BufferedReader:
         """Open a member as a file of its own."""

@@ -29,6 +29,17 @@ _LOCK = ".lock"
 _CHUNK = 1 << 20
 
 
+@contextmanager
+def full_is_a_problem() -> Iterator[None]:
+    """Turn a full disk, or a quota that is used up, into the problem "storage-full"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Problem("storage-full") from None
+        raise
+
+
 class BlobStore:
     """A folder of immutable files, each named by the SHA-256 of its content.
 
@@ -270,11 +281,10 @@ class Incoming:
     @contextmanager
     def _no_rubbish(self) -> Iterator[None]:
         try:
-            yield
-        except BaseException as error:
+            with full_is_a_problem():
+                yield
+        except BaseException:
             self.discard()
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Problem("storage-full") from None
             raise
 
     def __enter__(self) -> Incoming:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from ._messages import CollectorStudy, KnownChannel, Report, ReportsTaken
 from ._parts import write_report_part
 from ._policy_keys import KEY
 
-__all__ = ["Collector", "draw_reports"]
+__all__ = ["Collector", "draw_reports", "plan_parts", "read_drawn"]
 
 _ROWS_PER_PART = 200_000
 _POLICY, _REPORT = "policy", "report"
@@ -54,6 +56,7 @@ class Collector(Client):
         secret: LinkageSecret,
         channel: Channel | None,
         rows_per_part: int = _ROWS_PER_PART,
+        ends: Sequence[int] | None = None,
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> int:
         """Send reports that were drawn already (`draw_reports`). Called again, it sends the same again.
@@ -68,6 +71,8 @@ class Collector(Client):
         channel : Channel or None
             That drew the reports.
         rows_per_part : int
+        ends : sequence of int, optional
+            Where each part ends, as `plan_parts` remembers it for a table that grows, instead of `rows_per_part`.
         tell : callable
             Gets the number of parts that were sent, and that of all.
 
@@ -77,12 +82,11 @@ class Collector(Client):
             Number of reports.
         """
         keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
-        total = -(-len(reports) // rows_per_part)
-        for n in range(total):
-            rows = slice(n * rows_per_part, (n + 1) * rows_per_part)
-            body = write_report_part(keys[rows], reports[_REPORT].iloc[rows], channel)
+        ends = _more_ends((), len(reports), rows_per_part) if ends is None else ends
+        for n, (start, end) in enumerate(pairwise([0, *ends])):
+            body = write_report_part(keys[start:end], reports[_REPORT].iloc[start:end], channel)
             self.put_parquet(f"/v1/studies/{study}/report-parts/{n}", body, ReportsTaken)
-            tell(n + 1, total)
+            tell(n + 1, len(ends))
         return len(reports)
 
 
@@ -127,10 +131,7 @@ def draw_reports(
     target = Path(path)
     known = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
     if target.exists():
-        known, its_channel = read_reports(target)
-        if its_channel != channel:
-            raise ValueError(f"{target} holds reports of another channel. Keep them apart: choose another file.")
-        known[_POLICY] = known[_POLICY].astype(str)
+        known = read_drawn(target, channel)
     new = ~numbers.isin(known[_POLICY])
     if new.any():
         if ledger is not None:
@@ -144,10 +145,61 @@ def draw_reports(
     return pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
 
 
+def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
+    """Read the reports that `draw_reports` keeps, in the order in which they were drawn."""
+    target = Path(path)
+    known, its_channel = read_reports(target)
+    if its_channel != channel:
+        raise ValueError(f"{target} holds reports of another channel. Keep them apart: choose another file.")
+    if target.suffix.lower() == ".csv":  # a policy number is a text: 007 is not 7
+        known[_POLICY] = pd.read_csv(target, usecols=[_POLICY], dtype=str, keep_default_na=False)[_POLICY]
+    return known[[_POLICY, _REPORT]]
+
+
+def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[int]:
+    """Return where the parts of a table of reports end, and remember it beside the table.
+
+    A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
+    since become parts of their own.
+
+    Parameters
+    ----------
+    path : str or path
+        The table of reports; the plan is kept in the file of the same name with ``.parts.json``.
+    study : str
+    rows : int
+        Rows of the table now.
+    """
+    target = Path(f"{os.fspath(path)}.parts.json")
+    plans = json.loads(target.read_bytes()) if target.exists() else {}
+    before = plans.get(study, [])
+    if before and before[-1] > rows:
+        raise ValueError(f"{path} has fewer reports than were sent from it. Restore it: reports are not drawn twice.")
+    plans[study] = _more_ends(before, rows)
+    if plans[study] != before:
+        draft = target.with_name(f".{target.name}.draft")
+        draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
+        _settle(draft, target)
+    return list(plans[study])
+
+
+def _more_ends(before: Sequence[int], rows: int, rows_per_part: int = _ROWS_PER_PART) -> list[int]:
+    start = before[-1] if before else 0
+    ends = [*before, *range(start + rows_per_part, rows, rows_per_part)]
+    return ends if rows == (ends[-1] if ends else 0) else [*ends, rows]
+
+
 def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None:
     draft = target.with_name(f".{target.stem}.draft{target.suffix}")
     write_reports(draft, reports, channel)
     sidecar = Path(f"{draft}.channel.json")
     if sidecar.exists():
-        sidecar.replace(f"{target}.channel.json")
+        _settle(sidecar, Path(f"{target}.channel.json"))
+    _settle(draft, target)
+
+
+def _settle(draft: Path, target: Path) -> None:
+    """Put a file into its place once it is on disk."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
     draft.replace(target)

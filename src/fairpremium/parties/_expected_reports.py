@@ -92,7 +92,7 @@ class _Length:
     phi: Phi
 
     def __call__(self, block: Block) -> Array:
-        return (weight_of(block) * np.sqrt((self.phi(block) ** 2).sum(axis=1)))[:, None]
+        return np.asarray((weight_of(block) * np.linalg.norm(self.phi(block), axis=1))[:, None])
 
 
 @dataclass(frozen=True)

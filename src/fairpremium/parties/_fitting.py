@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import hmac
 import json
 import shutil
 import tempfile
@@ -23,16 +24,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, insert, select
 
-import fairpremium
+from fairpremium import __version__
 from fairpremium._labels import decode_labels
 from fairpremium.audit import render_report, summarize_pricer
 from fairpremium.errors import FairPremiumError
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
+from fairpremium.privacy._descriptor import canonical_json
 
-from ._accounting import ReleasePlan
+from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
+from ._checkpoint import FileCheckpoint
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
 from ._fits import Lease, LeaseLost, finish, show_progress
 from ._house import House
@@ -46,11 +49,13 @@ from ._release import FitSettings, Release, ReleaseSettings, default_release, fi
 from ._reports import all_reports
 from ._runs import match, sort_run, write_run
 from ._schema import fits, portfolios, releases
+from ._selftest import feature_ranges
 from ._studies import channel_of, labels_of, lock_study, spec_of, study_row
 
 __all__ = ["run_fit"]
 
 _AUDIT_ROWS = 200_000  # rows that the report looks at
+_DRAWN_AT_ONCE = 500_000
 _REPORT = "report"
 Codes = npt.NDArray[np.int32]
 
@@ -168,21 +173,27 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     """Do the work of a fit; return the command that makes its result known."""
     tell("joining", 0.0)
     joined = _join(house, job)
-    keys_run = write_run(house.blobs, sort_run(joined.keys[joined.codes >= 0], joined.codes[joined.codes >= 0]))
+    there = joined.codes >= 0
+    keys_run = write_run(house.blobs, sort_run(joined.keys[there], joined.codes[there]))
+    identity = _identity(job, keys_run)
     tell("checking", 0.1)
-    house.store.read(lambda c: _check_overlap(c, house, job, joined))
-    privacy = _privacy(job)
-    house.store.read(lambda c: _check_budget(c, job, privacy, keys_run))
+    privacy = _privacy(job, identity)
+
+    def check(connection: Connection) -> None:
+        _check_overlap(connection, house, job, joined)
+        _check_budget(connection, job, privacy, identity)
+
+    house.store.read(check)
+    steps = FileCheckpoint(house.blobs.folder / f".fit-{identity}.json")
     with tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=".fit-") as name:
         folder = Path(name)
         tell("fitting", 0.2)
-        shown = _randomized(job, joined)
-        release = _fit(house, job, joined, shown, privacy, folder, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
+        release = _fit(house, job, joined, privacy, folder, steps, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
         tell("pricing", 0.7)
         premiums = folder / "premiums.parquet"
         _price(job, release.pricer, premiums)
         tell("reporting", 0.8)
-        summary = _summarize(job, release, shown)
+        summary = _summarize(job, release, joined)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
         checkpoint = house.store.write(lambda c: keep_checkpoint(c, house.key, job.log_seq))
@@ -193,25 +204,19 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
             premiums=premiums,
             report_html=render_report(summary),
             sign=house.key,
+            ranges=feature_ranges(job.parts, job.features),
+            level=job.spec.level,
         )
         digest = house.blobs.put(bundle)
+    steps.remove()
     console = json.dumps(_for_console(summary, release))
 
     def publish(connection: Connection) -> None:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
-        _check_budget(connection, job, privacy, keys_run)
-        _check_overlap(connection, house, job, joined)
+        check(connection)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
-        connection.execute(
-            insert(releases).values(
-                **mine,
-                keys_sha256=keys_run,
-                mechanism=privacy.mechanism,
-                epsilon=privacy.epsilon,
-                delta=privacy.delta,
-                spec_sha256=_spec_digest(job, keys_run),
-            )
-        )
+        cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
+        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
         matched = round_count(joined.matched, job.study.rules)
         finish(connection, house, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
 
@@ -232,33 +237,42 @@ def _join(house: House, job: _Job) -> _Joined:
     return _Joined(np.concatenate(codes).astype(np.int32), np.concatenate(keys))
 
 
-def _randomized(job: _Job, joined: _Joined) -> tuple[npt.NDArray[Any], Any]:
+def _randomized(job: _Job, keys: npt.NDArray[Any], codes: Codes) -> tuple[npt.NDArray[Any], Any]:
     """Return reports that may be shown, and the second channel: the reports themselves where rule 9 is off."""
     labels = job.labels
-    reports = decode_labels(joined.codes, labels)
     if job.study.release is None:
-        return reports, None
-    known = channel_of(job.study.attribute)
-    keys = [bytes(key) for key in joined.keys]
-    epsilon = job.study.release.randomized_epsilon
-    drawn = randomize_reports(keys, reports, known, epsilon, job.secret, groups=labels)
-    return drawn.reports, drawn.second
+        return decode_labels(codes, labels), None
+    known, epsilon = channel_of(job.study.attribute), job.study.release.randomized_epsilon
+    drawn = []
+    for start in range(0, len(codes), _DRAWN_AT_ONCE):
+        some = slice(start, start + _DRAWN_AT_ONCE)
+        persons = [bytes(key) for key in keys[some]]
+        reports = decode_labels(codes[some], labels)
+        drawn.append(randomize_reports(persons, reports, known, epsilon, job.secret, groups=labels))
+    return np.concatenate([part.reports for part in drawn]), drawn[0].second
 
 
 def _fit(
     house: House,
     job: _Job,
     joined: _Joined,
-    shown: tuple[npt.NDArray[Any], Any],
     privacy: ReleaseSettings,
     folder: Path,
+    steps: FileCheckpoint,
     tell: Callable[[str, float], None],
 ) -> Release:
     """Fit to a table in memory, or piece by piece to files with the reports beside the rows."""
     portfolio, channel = job.portfolio, _channel(job)
-    second = shown[1] if privacy.mechanism == "randomized" else None
-    reports = shown[0] if privacy.mechanism == "randomized" else decode_labels(joined.codes, job.labels)
-    options = {"groups": job.labels, "rules": job.study.rules, "second": second, "progress": tell}
+    reports, second = decode_labels(joined.codes, job.labels), None
+    if privacy.mechanism == "randomized":
+        reports, second = _randomized(job, joined.keys, joined.codes)
+    options: dict[str, Any] = {
+        "groups": job.labels,
+        "rules": job.study.rules,
+        "second": second,
+        "progress": tell,
+        "checkpoint": steps,
+    }
     settings = _settings(job)
     if job.rows > house.limits.memory_rows:
         if isinstance(channel, NoiseEstimator):
@@ -296,6 +310,16 @@ def _write_joined(job: _Job, reports: npt.NDArray[Any], folder: Path) -> None:
         joined = table.select(names).append_column(_REPORT_COLUMN(job), column)
         pq.write_table(joined, folder / f"{n:06d}.parquet", compression="none")
         start += len(table)
+
+
+def _take(job: _Job, rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Return some rows of the parts, given by their sorted positions."""
+    found, start = [], 0
+    for table in job.tables():
+        here = rows[(rows >= start) & (rows < start + len(table))] - start
+        found.append(table.take(pa.array(here)))
+        start += len(table)
+    return pa.concat_tables(found)
 
 
 def frame(table: pa.Table, names: list[str]) -> pd.DataFrame:
@@ -360,11 +384,11 @@ def _estimate(job: _Job, table: pa.Table, y: Any, weight: Any, reports: Any, noi
     names = [feature.name for feature in job.portfolio.x_star]
     if not names:
         return noise
-    noise.fit(frame(table, names), y, sensitive=reports, sample_weight=weight)  # type: ignore[attr-defined]
+    noise.fit(frame(table, names), y, sensitive=reports, sample_weight=weight)
     return _Estimated(noise)
 
 
-def _privacy(job: _Job) -> ReleaseSettings:
+def _privacy(job: _Job, identity: str) -> ReleaseSettings:
     """Choose the mechanism of rule 9."""
     rule, spec = job.study.release, job.spec
     if rule is None:
@@ -374,29 +398,26 @@ def _privacy(job: _Job) -> ReleaseSettings:
         raise Problem("not-allowed-here", "Gaussian noise is for linear models with the inverse correction")
     if isinstance(job.study.attribute, EstimatedChannel):
         wanted = "randomized"
-    epsilon = rule.fit_epsilon if wanted == "gaussian" else rule.randomized_epsilon
-    secret = (
-        hashlib.sha256(job.secret + _spec_digest(job, "").encode()).digest() if wanted == "gaussian" else job.secret
+    if wanted == "randomized":
+        return ReleaseSettings("randomized", rule.randomized_epsilon, rule.delta, job.secret)
+    return ReleaseSettings(
+        "gaussian", rule.fit_epsilon, rule.delta, hmac.digest(job.secret, identity.encode(), "sha256")
     )
-    return ReleaseSettings(wanted, epsilon, rule.delta, secret)
 
 
-def _spec_digest(job: _Job, reports: str) -> str:
-    """Return what tells two fits apart: asked for again, a fit has the same noise and costs nothing.
-
-    With other reports it is another fit: its noise is new, and so is its price.
-    """
-    content = {"spec": job.spec.model_dump(mode="json"), "rows": job.portfolio_sha256, "reports": reports}
-    content["spec"].pop("portfolio")
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _identity(job: _Job, keys_run: str) -> str:
+    """Return what tells two fits apart: settings, rows and reports. The same fit again has the same noise, for free."""
+    settings = job.spec.model_dump(mode="json", exclude={"portfolio"})
+    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_run}
+    return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
 # --- the rules that look at other fits -------------------------------------------------------------------------------
 
 
 def _earlier(connection: Connection, job: _Job) -> list[Any]:
-    mine = (releases.c.study == job.study_id, releases.c.party == job.lease.party)
-    return [row for row in connection.execute(select(releases).where(*mine)) if row.fit != job.lease.fit]
+    made = releases_to(connection, job.study_id, job.lease.party)
+    return [row for row in made if row.fit != job.lease.fit]
 
 
 def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joined) -> None:
@@ -412,16 +433,15 @@ def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joi
         raise RefusedError([verdict])
 
 
-def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings, reports: str) -> None:
+def _check_budget(connection: Connection, job: _Job, privacy: ReleaseSettings, identity: str) -> None:
     """Apply rule 9 to all releases to this insurer."""
     rule = job.study.release
     if rule is None:
         return
-    plan = ReleasePlan(rule.epsilon, rule.delta).after("randomized", rule.randomized_epsilon)
-    spent = {row.spec_sha256: row for row in _earlier(connection, job) if row.mechanism == "gaussian"}
-    for row in spent.values():
-        plan = plan.after("gaussian", row.epsilon)
-    is_new = privacy.mechanism == "gaussian" and _spec_digest(job, reports) not in spent
+    earlier = _earlier(connection, job)
+    plan = plan_of(rule, earlier).after("randomized", rule.randomized_epsilon)
+    spent = {row.identity for row in earlier if row.mechanism == "gaussian"}
+    is_new = privacy.mechanism == "gaussian" and identity not in spent
     if is_new and not plan.allows("gaussian", privacy.epsilon):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
         raise RefusedError([Verdict(9, False, limit, f"{plan.spent:.3g} spent")])
@@ -455,13 +475,11 @@ def _price(job: _Job, pricer: DiscriminationFreePricer, path: Path) -> None:
             writer.close()
 
 
-def _summarize(job: _Job, release: Release, shown: tuple[npt.NDArray[Any], Any]) -> dict[str, Any]:
-    """Audit the released prices with the reports that may be shown."""
-    table = pa.concat_tables(job.tables())
-    reports, second = shown
-    if len(table) > _AUDIT_ROWS:  # evenly spaced
-        rows = np.linspace(0, len(table) - 1, _AUDIT_ROWS).astype(np.int64)
-        table, reports = table.take(pa.array(rows)), reports[rows]
+def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
+    """Audit the released prices with the reports that may be shown, on all rows or evenly spaced ones."""
+    rows = np.unique(np.linspace(0, job.rows - 1, min(job.rows, _AUDIT_ROWS)).astype(np.int64))
+    table = _take(job, rows)
+    reports, second = _randomized(job, joined.keys[rows], joined.codes[rows])
     pricer = copy.copy(release.pricer)
     if release.mechanism == "gaussian":  # the audit sees reports after the second randomization
         known = channel_of(job.study.attribute)
@@ -476,6 +494,7 @@ def _summarize(job: _Job, release: Release, shown: tuple[npt.NDArray[Any], Any])
         title=job.study.title,
         notes=[release.statement],
         hashes={"portfolio": job.portfolio_sha256},
+        count_in=job.study.rules.round_to,
     )
 
 
@@ -493,7 +512,7 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
         "epsilon": None if channel is None else channel.epsilon,
         "portfolio": {"sha256": job.portfolio_sha256, "rows": job.rows},
         "matched": round_count(joined.matched, job.study.rules),
-        "versions": {"fairpremium": fairpremium.__version__},
+        "versions": {"fairpremium": __version__},
         "disclosure": {
             "rules": job.study.rules.to_dict(),
             "passed": [{"rule": v.rule, "title": v.title, "limit": v.limit} for v in release.verdicts],

@@ -53,7 +53,7 @@ from fairpremium.privacy import Channel
 
 Array = npt.NDArray[np.float64]
 
-_PARTS = (0.15, 0.10, 0.20, 0.55)  # of mu^2: the model of the reports, then one gradient after the other
+_PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _WRONG = 0.2  # how wrong the model of the reports may be for extreme rows
 _THRESHOLDS = 2.0 ** (-np.arange(17) / 2)  # of the largest move, at which rows may be tempered
@@ -182,7 +182,7 @@ class Step:
         for s, t in itertools.combinations(range(self.reports.codes), 2):
             d = self.reports.table[:, s] - self.reports.table[:, t]
             furthest = np.maximum(furthest, np.einsum("ik,kl,il->i", a, np.outer(d, d) * inverse, a))
-        return np.sqrt(np.maximum(furthest, 0.0)) * np.sqrt(((Z @ self.root.T) ** 2).sum(axis=1))
+        return np.asarray(np.sqrt(np.maximum(furthest, 0.0)) * np.linalg.norm(Z @ self.root.T, axis=1))
 
     def kept(self, block: Block) -> Array:
         """Compute the part of each row that counts with its report: shape (rows,)."""
@@ -216,7 +216,7 @@ class _Gradient:
 
 @dataclass(frozen=True)
 class _Tempered:
-    """Derivative of the gradient in the coefficients of the model of the reports: sum of (1 - c) a z phi', (K, q, r)."""
+    """Derivative of the gradient in the model of the reports: sum of (1 - c) a z phi', shape (K, q, r)."""
 
     step: Step
 
@@ -323,7 +323,7 @@ class Solver:
             block_diag(*hessian[1]) + penalty.hessian(K),
             block_diag(*bread) + penalty.hessian(K),
             floored(*squares),
-            sigma**2 * np.kron(step.shape, self.problem.metric),
+            np.asarray(sigma**2 * np.kron(step.shape, self.problem.metric), dtype=np.float64),
             self._tempered(step),
         )
 
@@ -341,7 +341,7 @@ class Solver:
         return math.inf if best == 0 else float(limits[best])
 
     def strength(self, point: _Point) -> float:
-        """Choose the pooling strength by Stein's unbiased estimate of the error of the groups' prices."""
+        """Choose the pooling strength by Stein's unbiased estimate of the error of the premium's predictor."""
         if self.pooling is not None:
             return self.pooling
         K = point.B.shape[1]
@@ -350,7 +350,7 @@ class Solver:
         V = inverse @ (point.squares + self.noise(point)[: len(H), : len(H)]) @ inverse
         free = point.B.T.ravel() - inverse @ point.gradient.T.ravel()
         shares = np.clip(self.reports.table @ self.reports.code_shares, 0.02, 1.0)
-        W = np.kron(np.diag(shares), self.problem.metric)
+        W = np.kron(np.outer(shares, shares), self.problem.metric)
         pull = replace(self.problem.penalty(1.0), ridge=None).hessian(K)
         best, best_risk = 0.0, math.inf
         for strength in strengths(self.problem.moments.total_weight):
@@ -482,16 +482,15 @@ def release_gaussian(
         raise ValueError("Got channel=None without groups=..., but expected the groups of the true attribute.")
     codes = labels if channel is None else channel.reports
     memory = {} if checkpoint is None else checkpoint
+    more = (family, model, channel, labels, privacy, rules, tell, memory)
     if is_source(X):
         with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
             rows = portfolio.rows(codes, family, thorough=False)
-            return _release(
-                settings, rows, portfolio.design, family, model, channel, labels, privacy, rules, tell, memory
-            )
+            return _release(settings, rows, portfolio.design, *more)
     encoded = encode_labels(reports, codes, name="reports", missing="code")
     encoded = np.where(encoded < 0, len(codes), encoded)
     table, design = read_rows(X, y, sample_weight, family, encoded)
-    return _release(settings, table, design, family, model, channel, labels, privacy, rules, tell, memory)
+    return _release(settings, table, design, *more)
 
 
 def _check(settings: FitSettings, channel: Any) -> tuple[LinearModel, Family]:
@@ -528,10 +527,8 @@ def _release(
     table = pad_missing(noise_of(channel, groups).table[:, :-1])
     fixed = check_reference(settings.reference, groups)
     pooling = None if settings.pooling == "auto" else float(settings.pooling)
-    about = repr(
-        (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
-    )
-    releaser = Releaser(privacy.secret, hashlib.sha256(_digest(rows) + about.encode()).digest(), checkpoint)
+    asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
+    releaser = Releaser(privacy.secret, hashlib.sha256(_digest(rows) + repr(asked).encode()).digest(), checkpoint)
 
     tell("reports", 0.1)
     expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_PARTS[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -50,7 +50,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
-    def parse(cls, body: bytes) -> Any:
+    def parse(cls, body: bytes) -> Self:
         """Read a message from JSON, or raise the problem that names the fields that are wrong."""
         try:
             return cls.model_validate_json(body)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 WIDTH = 16
-_STEP = 1 << 13
 KEY = np.dtype(f"V{WIDTH}")
 
 Keys = npt.NDArray[np.void]
@@ -59,17 +58,14 @@ def from_words(high: Words, low: Words) -> Keys:
 def sort_words(high: Words, low: Words) -> npt.NDArray[np.int64]:
     """Return the order that sorts keys, given as words; equal keys keep their order.
 
-    One word per row, the first bits of its key and then the row's number, is sorted in place, twice as fast as an
-    `argsort`. Rows whose first bits agree are then sorted among themselves: a handful in millions, unless somebody
-    crafted them.
+    Two stable sorts of 16 bits, which numpy does by counting, order the first 32 bits, more than twice as fast as an
+    `argsort` of the words. Rows whose first bits agree are then sorted among themselves: a few in a million, unless
+    somebody crafted them.
     """
-    bits = np.uint64(max(len(high) - 1, 1).bit_length())
-    packed = high >> bits << bits
-    packed |= np.arange(len(high), dtype=np.uint64)
-    packed.sort()
-    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
-    packed >>= bits
-    tied = np.flatnonzero(packed[1:] == packed[:-1])
+    order = np.argsort((high >> np.uint64(32)).astype(np.uint16), kind="stable")
+    order = order[np.argsort((high >> np.uint64(48)).astype(np.uint16)[order], kind="stable")]
+    first = (high >> np.uint64(32)).astype(np.uint32)[order]
+    tied = np.flatnonzero(first[1:] == first[:-1])
     if len(tied):
         places = np.union1d(tied, tied + 1)
         rows = order[places]
@@ -78,7 +74,10 @@ def sort_words(high: Words, low: Words) -> npt.NDArray[np.int64]:
 
 
 def has_repeats(high: Words, low: Words) -> bool:
-    """Return whether sorted keys, given as words, repeat one."""
+    """Return whether a key, given as words, is repeated; fastest when they are sorted."""
+    if not is_sorted(high, low):
+        order = sort_words(high, low)
+        high, low = high[order], low[order]
     same = np.flatnonzero(high[1:] == high[:-1])
     return bool(np.any(low[same] == low[same + 1]))
 
@@ -109,30 +108,36 @@ def find_words(high: Words, low: Words, wanted_high: Words, wanted_low: Words) -
     wanted_high, wanted_low : ndarray of uint64, shape (m,)
         Sorted, so that neighbours are looked for in the same few pages.
     """
-    place = np.empty(len(wanted_high), dtype=np.int64)
-    for start in range(0, len(place), _STEP):
-        wanted = wanted_high[start : start + _STEP]
-        first = np.searchsorted(high, wanted[0])
-        last = np.searchsorted(high, wanted[-1], side="right")
-        place[start : start + _STEP] = first + np.searchsorted(high[first:last], wanted)
-    place[place == len(high)] = -1
-    here = np.flatnonzero(place >= 0)
-    here = here[high[place[here]] == wanted_high[here]]  # the first eight bytes are there
-    found = np.full(len(place), -1, dtype=np.int64)
-    is_same = low[place[here]] == wanted_low[here]
-    found[here[is_same]] = place[here[is_same]]
-    rest = here[~is_same]
-    if len(rest):  # others may begin alike: search the last eight bytes among these
-        lower = place[rest] + 1
-        upper = np.searchsorted(high, wanted_high[rest], side="right")
-        end = upper.copy()
+    found = np.full(len(wanted_high), -1, dtype=np.int64)
+    if not len(high):
+        return found
+    rows = _maybe_among(high, wanted_high)
+    place = np.minimum(np.searchsorted(high, wanted_high[rows]), len(high) - 1)
+    is_there = high[place] == wanted_high[rows]
+    rows, place = rows[is_there], place[is_there]  # the first eight bytes are there
+    is_same = low[place] == wanted_low[rows]
+    found[rows[is_same]] = place[is_same]
+    rows, place = rows[~is_same], place[~is_same]
+    if len(rows):  # other keys may begin alike: search the last eight bytes among these
+        wanted = wanted_low[rows]
+        lower, end = place, np.searchsorted(high, wanted_high[rows], side="right")
+        upper = end
         while np.any(lower < upper):
             middle = np.minimum((lower + upper) // 2, len(low) - 1)
-            is_left = low[middle] < wanted_low[rest]
-            is_open = lower < upper
-            lower = np.where(is_open & is_left, middle + 1, lower)
-            upper = np.where(is_open & ~is_left, middle, upper)
-        inside = lower < end
-        inside[inside] = low[lower[inside]] == wanted_low[rest[inside]]
-        found[rest[inside]] = lower[inside]
+            is_before = low[middle] < wanted
+            lower, upper = np.where(is_before & (lower < upper), middle + 1, lower), np.where(is_before, upper, middle)
+        is_same = lower < end
+        is_same[is_same] = low[lower[is_same]] == wanted[is_same]
+        found[rows[is_same]] = lower[is_same]
     return found
+
+
+def _maybe_among(high: Words, wanted: Words) -> npt.NDArray[np.int64]:
+    """Return the rows of wanted keys that may be there, by their first bits; only these are worth a search."""
+    if len(wanted) < len(high) // 8:
+        return np.arange(len(wanted))
+    bits = min(len(high).bit_length() + 3, 24)
+    shift = np.uint64(64 - bits)
+    is_taken = np.zeros(1 << bits, dtype=bool)
+    is_taken[(high >> shift).view(np.int64)] = True
+    return np.flatnonzero(is_taken[(wanted >> shift).view(np.int64)])

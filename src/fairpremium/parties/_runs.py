@@ -7,6 +7,7 @@ and then some runs of about the same size become one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -19,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._blobs import BlobStore
+from ._blobs import BlobStore, full_is_a_problem
+from ._faults import point
 from ._policy_keys import Keys, Words, find_words, from_words, has_repeats, is_sorted, sort_words, to_words
 
 _MAGIC = b"fprun\r\n\0"
@@ -235,19 +237,21 @@ def merge_runs(store: BlobStore, runs: Sequence[Run]) -> str:
     """
     width = max((run.codes.dtype.itemsize for run in runs), default=1)
     rows = 0
-    with tempfile.TemporaryFile(dir=store.folder) as lows, tempfile.TemporaryFile(dir=store.folder) as codes:
-        with tempfile.TemporaryFile(dir=store.folder) as highs, store.receive() as incoming:
-            for piece in _merged(runs):
-                highs.write(_plain(piece.high))
-                lows.write(_plain(piece.low))
-                codes.write(_plain(piece.codes.astype(f"<u{width}")))
-                rows += len(piece)
-            incoming.write(_HEADER.pack(_MAGIC, _VERSION, width, rows))
-            for column in (highs, lows, codes):
-                column.seek(0)
-                while chunk := column.read(1 << 20):
-                    incoming.write(chunk)
-            return incoming.keep()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(full_is_a_problem())
+        columns = [stack.enter_context(tempfile.TemporaryFile(dir=store.folder)) for _ in range(3)]
+        incoming = stack.enter_context(store.receive())
+        for piece in _merged(runs):
+            for column, values in zip(columns, (piece.high, piece.low, piece.codes.astype(f"<u{width}")), strict=True):
+                column.write(_plain(values))
+            rows += len(piece)
+            point("run.merging")
+        incoming.write(_HEADER.pack(_MAGIC, _VERSION, width, rows))
+        for column in columns:
+            column.seek(0)
+            while chunk := column.read(1 << 20):
+                incoming.write(chunk)
+        return incoming.keep()
 
 
 def _merged(runs: Sequence[Run]) -> Iterator[Run]:

@@ -163,7 +163,7 @@ releases = Table(  # what left the house about the reports of a study
     Column("mechanism", String(16), nullable=False),
     Column("epsilon", Float),
     Column("delta", Float),
-    Column("spec_sha256", _digest, nullable=False),
+    Column("identity", _digest, nullable=False),
 )
 
 log = Table(

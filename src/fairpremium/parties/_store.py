@@ -47,7 +47,11 @@ class Store:
         self.url = url
         self.clock = clock
         self._engine = _connect(url)
-        self.write(prepare)
+        try:
+            self.write(prepare)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def dialect(self) -> str:

@@ -151,7 +151,7 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
 def _view(connection: Connection, who: Party, row: Any) -> StudyView:
     if who.role == "collector":
         spec = spec_of(row)
-        accepted = round_count(count_reports(connection, row.id, who.name))
+        accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
         return CollectorStudy(id=row.id, title=spec.title, attribute=spec.attribute, state=row.state, accepted=accepted)
     if who.role == "insurer":
         spec = spec_of(row)
@@ -177,6 +177,6 @@ def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
         attribute=spec.attribute,
         state=row.state,
         spec=spec,
-        reports=round_count(count_reports(connection, row.id)),
+        reports=round_count(count_reports(connection, row.id), spec.rules),
         fits=count_fits(connection, row.id),
     )

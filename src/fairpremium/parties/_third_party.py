@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from . import _fits, _log, _portfolios, _reports, _studies
-from ._access import add_key, check_right, revoke_key
+from ._access import Registered, add_key, check_right, list_keys, revoke_key
 from ._blobs import Incoming
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
@@ -20,7 +20,6 @@ from ._messages import (
     Fit,
     FitSpec,
     LogPage,
-    Message,
     OperatorStudy,
     PartTaken,
     Portfolio,
@@ -36,7 +35,14 @@ from ._problems import Problem
 
 __all__ = ["ThirdParty"]
 
-Write = Callable[[Callable[[Connection], Any]], Any]
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Write(Protocol):
+    """Runs a command in a transaction."""
+
+    def __call__(self, command: Callable[[Connection], T], /) -> T: ...
 
 
 class ThirdParty:
@@ -89,6 +95,10 @@ class ThirdParty:
         """Refuse a key from now on."""
         self.house.store.write(lambda c: revoke_key(c, self.house, key_id))
 
+    def list_keys(self) -> list[Registered]:
+        """Return all keys that were registered."""
+        return self.house.store.read(list_keys)
+
     # --- studies ---
 
     def put_study(self, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
@@ -103,12 +113,12 @@ class ThirdParty:
         """Take no more reports."""
         return self._write(who, "close_study", _studies.set_state, _id(study), "closed")
 
-    def get_study(self, who: Party, study: str) -> Message:
+    def get_study(self, who: Party, study: str) -> _studies.StudyView:
         """Return a study as the party may see it."""
         check_right(who, "get_study")
         return self.house.store.read(lambda c: _studies.get_study(c, who, _id(study)))
 
-    def list_studies(self, who: Party) -> list[Any]:
+    def list_studies(self, who: Party) -> list[_studies.StudyView]:
         """Return the studies that the party takes part in."""
         check_right(who, "list_studies")
         return list(self.house.store.read(lambda c: _studies.list_studies(c, who)))
@@ -221,9 +231,16 @@ class ThirdParty:
         key = VerifyKey(self.public_key)
         return self.house.store.read(lambda c: _log.verify_log(c, key, known))
 
-    def _write(self, who: Party, right: str, command: Callable[..., Any], *args: Any) -> Any:
+    def _write(
+        self,
+        who: Party,
+        right: str,
+        command: Callable[Concatenate[Connection, House, Party, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         check_right(who, right)
-        return self.house.store.write(lambda c: command(c, self.house, who, *args))
+        return self.house.store.write(lambda c: command(c, self.house, who, *args, **kwargs))
 
 
 def check_key(key: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from contextlib import suppress
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
 from ._house import House, Limits, open_house
+from ._housekeeping import clean
 
 __all__ = ["work", "work_once"]
 
+_CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
 
 
@@ -57,8 +60,12 @@ def work(
         Return when no fit is waiting.
     """
     house = open_house(folder, database=database, limits=limits)
+    cleaned = float("-inf")
     try:
         while not stop():
+            if time.monotonic() - cleaned > _CLEAN_EVERY:
+                clean(house)
+                cleaned = time.monotonic()
             lease = house.store.write(lambda c: claim(c, house))
             if lease is not None:
                 _supervise(house, lease, folder, database, limits, stop)
@@ -101,6 +108,7 @@ def _supervise(
 
 
 def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(LeaseLost):
