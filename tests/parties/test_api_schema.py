@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from fairpremium.parties import FitSpec
 from fairpremium.parties._access import RIGHTS
 from fairpremium.parties._house import Limits
+from fairpremium.parties._limiter import Limiter
 
 _SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
 wire = importlib.util.module_from_spec(_SPEC)
@@ -220,9 +221,8 @@ def direct(recorder, monkeypatch):
 
 
 def set_limits(world, patch):
-    limiter = world.app.state.service.limiter
-    patch.setattr(limiter, "_rate", 0.25)  # none at all
-    return limiter._buckets.clear
+    patch.setattr(world.app.state.service, "limiter", Limiter(0.01))  # less than one at a time
+    return lambda: None
 
 
 def lose_database(world, patch):
@@ -254,6 +254,7 @@ def conflicts(recorder):
     """409 and 410 of every route that has them."""
     world = recorder.world
     key = wire.policy_key("conflict").hex()
+    assert world.ask("op", "POST", "/v1/studies/motor/open").status == 200
     world.portfolio("acme", "declared", seal=False)
     world.portfolio("acme", "busy")
     world.fit("acme", "busy", "busy")
@@ -286,6 +287,6 @@ def conflicts(recorder):
         assert send("acme", "PUT", target, part, wire.PARQUET, of=f"{portfolio}/parts/{{n}}") == status
     for name, status in (("busy", 200), ("declared", 409), ("erased", 410)):
         body = FitSpec(study="motor", portfolio=name).model_dump_json().encode()
-        assert send("acme", "PUT", "/v1/fits/next", body, of="/v1/fits/{fit}") == status
+        assert send("acme", "PUT", f"/v1/fits/{name}", body, of="/v1/fits/{fit}") == status
     assert send("acme", "GET", "/v1/fits/busy/bundle", of="/v1/fits/{fit}/bundle") == 409
     assert send("aud", "GET", "/v1/log?after=-1", of="/v1/log") == 422

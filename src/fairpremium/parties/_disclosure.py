@@ -325,6 +325,19 @@ def round_count(count: float, rules: Rules | None = None) -> int | None:
     return rules.round_to * math.floor(count / rules.round_to + 0.5)
 
 
+def round_missing(rows: int, missing: int, rules: Rules | None = None) -> int:
+    """Return how many of the rows to show as without a report.
+
+    It comes from the rounded number of those with one: that and a second rounding would tell more than either.
+
+    Examples
+    --------
+    >>> round_missing(1503, 190)  # 1313 reports, told as 1315
+    188
+    """
+    return max(rows - (round_count(rows - missing, rules) or 0), 0)
+
+
 def _count(count: float, rules: Rules) -> str:
     rounded = round_count(count, rules)
     return f"at most {rules.suppress_up_to}" if rounded is None else f"about {rounded}"
