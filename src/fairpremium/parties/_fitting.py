@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class _Job:
     parts: tuple[Path, ...]
     rows: int
     log_seq: int
+    asked_at: datetime
 
     @property
     def features(self) -> list[str]:
@@ -166,6 +168,7 @@ def _read_job(connection: Connection, house: House, lease: Lease) -> _Job:
         tuple(house.blobs.path(part.sha256) for part in parts),
         sum(part.rows for part in parts),
         row.log_seq,
+        datetime.fromtimestamp(row.created, UTC),
     )
 
 
@@ -495,6 +498,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
         notes=[_statement(job, release)],
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
+        created=job.asked_at,  # the same in every attempt
     )
 
 
