@@ -16,8 +16,8 @@ EXTRAS_test := test
 EXTRAS_docs := docs
 EXTRAS_bench := bench
 
-# What tests need from the system, as program=package of Debian.
-PROGRAMS := chromium=chromium java=openjdk-17-jre-headless
+# What tests need from the system, as program=package of Debian, which keeps the programs of PostgreSQL out of PATH.
+PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql
 
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
@@ -40,7 +40,8 @@ demo: $(VENV)/.installed-demo  ## the three-party story on this machine; writes 
 system:  ## what tests need from the system: installed as root where apt-get is, named elsewhere
 	@missing=; \
 	for program in $(PROGRAMS); do \
-		command -v "$${program%%=*}" >/dev/null || missing="$$missing $${program#*=}"; \
+		command -v "$${program%%=*}" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$${program%%=*}" >/dev/null \
+			|| missing="$$missing $${program#*=}"; \
 	done; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

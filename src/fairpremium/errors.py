@@ -10,6 +10,7 @@
     +-- UnattainableReferenceError (ValueError)  no reference distribution balances the portfolio
     +-- BudgetExceededError (RuntimeError)       a report would cost more epsilon than is left
     +-- ModelFileError (ValueError)              a file is not a model this version can read
+    |   +-- BundleError                          a bundle from the third party fails one of its checks
     +-- MissingExtraError (ImportError)          an optional dependency is not installed
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 __all__ = [
     "BudgetExceededError",
+    "BundleError",
     "ConvergenceError",
     "FairPremiumError",
     "MissingExtraError",
@@ -71,6 +73,20 @@ class BudgetExceededError(FairPremiumError, RuntimeError):
 
 class ModelFileError(FairPremiumError, ValueError):
     """A file is not a model that this version can read."""
+
+
+class BundleError(ModelFileError):
+    """A bundle from the third party fails one of its checks; nothing of it was used.
+
+    Attributes
+    ----------
+    check : str
+        Which one: "archive", "signature", "version", "digests", "schema", "model" or "self-test", in this order.
+    """
+
+    def __init__(self, message: str, *, check: str):
+        super().__init__(message)
+        self.check = check
 
 
 class MissingExtraError(FairPremiumError, ImportError):

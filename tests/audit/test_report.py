@@ -244,6 +244,14 @@ def test_the_page_says_what_it_must(page, summary):
     assert len(page) < 600_000
 
 
+def test_columns_of_words_are_aligned_like_words(page):
+    cells = re.findall(r'<td data-label="Group"( class="word")?>', page)
+    assert cells
+    assert all(cells)
+    assert '<th scope="col" class="word">Group</th>' in page
+    assert not re.search(r'<td data-label="(?:Premium|Loss|Share|Its interval)" class="word"', page)
+
+
 def test_text_is_escaped_in_classes_too(summary):
     hostile = copy.deepcopy(summary)
     section(hostile, "price_comparison")["classes"][0]["risk_class"] = "<script>alert(1)</script>"
@@ -259,6 +267,7 @@ def test_scripts_only_on_request(summary):
     assert parser.tags.count("script") == 1
     assert parser.sources == []
     assert html.count("</script") == 1
+    assert 0.5e6 < len(html) - len(fa.render_report(short)) < 1.5e6  # the drawing library, about a megabyte
 
 
 def test_json_and_markdown_hold_the_same(pricer, portfolio, reports, tmp_path):

@@ -268,6 +268,8 @@ def test_propensities_are_learned_through_the_channel():
     exact = math.sqrt(np.mean((fa.compute_propensities(X, sensitive=D).to_numpy() - q) ** 2))
     assert exact < 0.01
     assert noisy < 0.03
+    more = fa.compute_propensities(X.assign(one=1.0, twice=2 * x + 3), sensitive=S, channel=channel)
+    np.testing.assert_allclose(more, found, atol=1e-9)  # what says nothing new changes nothing, and needs no warning
 
 
 # --- equivalences ---

@@ -53,3 +53,9 @@ def test_a_seed_gives_the_same_parts_and_another_seed_others(kind: str) -> None:
     draw = [Parts.draw(N, 5, np.random.default_rng(seed)).of(0, N) for seed in (3, 3, 4)]
     np.testing.assert_array_equal(draw[0], draw[1])
     assert np.mean(draw[0] == draw[2]) == pytest.approx(0.2, abs=5 * np.sqrt(0.16 / N))
+
+
+def test_more_than_a_million_rows_are_not_permuted() -> None:
+    rng = np.random.default_rng(5)
+    assert Parts.draw(1_000_000, 5, rng).stored is not None
+    assert Parts.draw(1_000_001, 5, rng).stored is None

@@ -121,7 +121,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
         ([*BASE, "--keep", 2, "-o", "r.html"], "keep"),
         ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
         ([*BASE, "--keep", 0.8, "--by", "person", "-o", "r.html"], "1000 different values"),
-        ([*BASE, "--keep", 0.8, "--by", "y", "-o", "r.html"], "already serve"),
+        ([*BASE, "--keep", 0.8, "--by", "y", "-o", "r.html"], "'y' is --outcome already"),
         (
             [*BASE, "--keep", 0.8, "--sensitive", "person", "-o", "r.html"],
             "Column 'person' of prices.csv has 1000 different groups; expected at most 20. Merge them first",
@@ -141,7 +141,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
         ),
         (
             ["audit", "prices.csv", "--premium", "report", "--outcome", "y", "--keep", 0.8, "-o", "r.html"],
-            "already serve",
+            "'report' is --sensitive already",
         ),
         (["audit", "none.csv", "--premium", "p", "--outcome", "y", "--keep", 0.8, "-o", "r.html"], "no file none.csv"),
     ],

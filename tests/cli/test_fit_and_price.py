@@ -203,7 +203,7 @@ def test_noise_that_the_data_do_not_tell(refuse, simulated):
         (["--channel", "none.json"], "no file none.json"),
         (["--weight", "volume"], "no column 'volume'"),
         (["--features", "age,weight"], "no column 'weight'"),
-        (["--features", "age,y"], "already serve"),
+        (["--features", "age,y"], "--outcome already"),
         (["--outcome", "losses"], "no column 'losses'"),
         (["--sensitive", "sex"], "no column 'sex'"),
         (["--key", "number"], "no column 'number'"),
@@ -214,14 +214,18 @@ def test_options_that_do_not_fit(refuse, privatized, words, expected):
     assert not Path("model.json").exists()
 
 
-def test_agreeing_options_are_welcome(call, privatized):
-    for words in (
-        ["--keep", 0.8],
-        ["--epsilon", 1.386],
-        ["--groups", "M,F"],
-        ["--channel", "reports.csv.channel.json"],
-    ):
-        call(*FIT, *JOIN, *words, "-o", "model.json")
+@pytest.mark.parametrize(
+    "words", [["--keep", 0.8], ["--epsilon", 1.386], ["--groups", "M,F"], ["--channel", "reports.csv.channel.json"]]
+)
+def test_agreeing_options_are_welcome(call, call_json, privatized, words):
+    """They change neither the channel nor a coefficient."""
+    plain = call_json(*FIT, *JOIN, "-o", "plain.json")
+    found = call_json(*FIT, *JOIN, *words, "-o", "model.json")
+    assert found["channel"] == plain["channel"]
+    assert found["channel"]["keep"] == pytest.approx(0.8, abs=1e-6)
+    a, b = (DiscriminationFreePricer.load(name) for name in ("plain.json", "model.json"))
+    assert a.groups_ == b.groups_
+    np.testing.assert_array_equal(a.coefficients_, b.coefficients_)
 
 
 def test_nothing_says_how_the_reports_were_drawn(refuse, privatized):

@@ -86,6 +86,16 @@ def test_premiums_of_a_folder(call, call_json, stored):
 def test_mistakes_are_one_line(refuse, call, stored):
     call("fit", "both", *WORDS, "model.json", *REPORTS)
     assert "has no column ['nix']" in refuse("fit", "both", "--outcome", "nix", "-o", "m.json", *REPORTS)
+    for name, role in (("y", "outcome"), ("report", "sensitive"), ("age", "weight"), ("policy", "key")):
+        words = ["--outcome", "y", "--key", "policy", "--weight", "age", "--features", f"smoker,{name}", "-o", "m.json"]
+        expected = f"Column '{name}' is --{role} already"
+        assert expected in refuse("fit", "both", *words, *REPORTS)
+        assert expected in refuse("fit", "bare", *words, "--reports", "reports.csv")
+        assert expected in refuse("fit", "both.csv", *words, *REPORTS)
+    for folder in ("both", "both.csv"):
+        words = ["--outcome", "y", "--weight", "y", "-o", "m.json"]
+        assert "'y' cannot be both --outcome and --weight" in refuse("fit", folder, *words, *REPORTS)
+    assert not Path("m.json").exists()
     assert "--reports needs --key" in refuse("fit", "bare", *WORDS, "m.json", "--reports", "reports.csv")
     assert "--all needs a table" in refuse("price", "model.json", "both", "--all", "-o", "p.parquet")
     assert "a .parquet file or a folder" in refuse("price", "model.json", "both", "-o", "p.csv")

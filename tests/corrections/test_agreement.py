@@ -1,6 +1,7 @@
 """Two consistent fits agree within sampling error; a biased one does not."""
 
 import numpy as np
+import pytest
 
 from fairpremium import RandomizedResponse
 from fairpremium.blocks import Rows
@@ -11,8 +12,11 @@ from fairpremium.families import Normal
 from fairpremium.models import LinearModel, prepare
 
 
-def two_fits(seed):
-    """The inverse and the score correction of the same rows, and the naive fit that takes S as D."""
+def two_fits(seed, times=1):
+    """The inverse and the score correction of the same rows, and the naive fit that takes S as D.
+
+    With `times` each person has so many equal rows.
+    """
     rng = np.random.default_rng(seed)
     n = 2000
     channel = RandomizedResponse(["F", "M"], keep=0.85)
@@ -20,7 +24,9 @@ def two_fits(seed):
     x = rng.normal(size=n)
     y = np.where(d == "F", 1 + x, -x) + rng.normal(size=n)
     report = channel.encode(channel.privatize(d, rng=rng))
-    problem = prepare(Rows(x[:, None], y, None, report), 3, 1, Normal(), LinearModel(), ["x"])
+    person = np.repeat(np.arange(n), times)
+    rows = Rows(x[person, None], y[person], None, report[person], cluster=person if times > 1 else None)
+    problem = prepare(rows, 3, 1, Normal(), LinearModel(), ["x"])
     table = pad_missing(channel.inverse)
     inverse = fit_inverse(problem, table, channel.groups, 0.0, rng)
     score = fit_score(problem, channel.matrix, table, channel.groups, inverse)
@@ -42,3 +48,12 @@ def test_p_values_of_consistent_fits_are_uniform_and_those_of_a_biased_fit_vanis
 def test_a_fit_agrees_with_itself():
     inverse, _, _ = two_fits([12, 0])
     assert agreement(inverse, inverse) > 0.99
+
+
+def test_rows_of_one_person_count_once():
+    """Three equal rows of each person agree as well as one does."""
+    for seed in range(3):
+        once, more = two_fits([13, seed]), two_fits([13, seed], times=3)
+        assert agreement(more[1], more[0]) == pytest.approx(
+            agreement(once[1], once[0]), rel=0.01
+        )  # a ridge counts rows

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -194,6 +197,28 @@ def test_a_wrong_law_is_rejected_by_the_reports(noise: str, accepted: bool) -> N
     assert np.sqrt(np.mean((fit.predictor(fit.stage.lift_rows(rows)) - truth) ** 2)) < 0.35
 
 
+def test_rows_of_one_person_count_once() -> None:
+    """Each row twice, as two rows of one person: every referee says what it says of each row once."""
+    setting, rows = make(n=200)
+    rng = np.random.default_rng(1)
+    known = {name: rng.normal(1 + 0.1 * i, 1, 200) for i, name in enumerate((START, POSTERIOR, LIKELIHOOD))}
+    entries = entries_for(setting, "auto")
+    stories, errors = [], []
+    for times in (1, 2):
+        person = np.repeat(np.arange(200), times)
+        contest = Contest(setting, replace(rows.take(person), cluster=person))
+        contest.report = {name: losses[contest.cluster] for name, losses in known.items()}
+        contest.risk = dict(contest.report)
+        order, reasons = contest.rank(entries)
+        fit = SimpleNamespace(strength=0.0)
+        verdicts = contest.verdicts(entries, order[0], fit, reasons)
+        stories.append((order, reasons))
+        errors.append([(v.risk, v.risk_error, v.report_loss, v.report_loss_error) for v in verdicts])
+    assert stories[0] == stories[1]
+    assert any("standard errors above" in reason for reason in stories[0][1].values())
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-10)
+
+
 def test_a_fit_can_be_repeated_on_other_rows() -> None:
     """The jackknife's fits: the same candidate with the same number of rounds, on the rows it is given alone."""
     setting, rows = make()
@@ -278,3 +303,26 @@ def test_law_of_the_family_is_the_only_likelihood_that_is_asked_for() -> None:
         "posterior",
         "linear start",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_rounds", 0),
+        ("max_rounds", 2.5),
+        ("patience", True),
+        ("num_leaves", 1),
+        ("min_leaf", -1.0),
+        ("min_leaf", np.nan),
+        ("learning_rate", 0.0),
+        ("learning_rate", "fast"),
+    ],
+)
+def test_settings_of_the_boosted_classifier_are_checked(name: str, value: object) -> None:
+    """Before anything is fitted, and for a classifier that is used on its own too."""
+    classifier = BoostedClassifier(**{name: value})
+    with pytest.raises(ValueError, match=f"Got {name}="):
+        classifier.fit_reports(np.zeros((4, 1)), np.zeros(4, dtype=int), np.eye(2))
+    pricer = DiscriminationFreePricer(channel=RandomizedResponse(["a", "b"], keep=0.8), classifier=classifier)
+    with pytest.raises(ValueError, match=f"Got {name}="):
+        pricer.fit(np.zeros((4, 1)), np.zeros(4), sensitive=list("abab"))

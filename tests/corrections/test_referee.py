@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fairpremium.corrections import corrected_risk, pad_missing
+from fairpremium.corrections import corrected_risk, mean_and_error, pad_missing, paired_z
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Bernoulli()]
@@ -77,6 +77,29 @@ def test_one_group_without_noise_is_the_mean_deviance() -> None:
     y, mu, _, w = tiny(Gamma(), 5, 1)
     ours = corrected_risk(Gamma(), y, mu, np.zeros(5, dtype=int), np.array([[1.0, 0.0]]), w)[0]
     assert ours == pytest.approx(np.average(Gamma().unit_deviance(y, mu[:, 0]), weights=w))
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_rows_of_one_person_count_once(weights: bool) -> None:
+    """Every row twice is no second look: with persons as clusters z is that of each row once, exactly."""
+    rng = np.random.default_rng(3)
+    difference, w, person = rng.normal(0.1, 1, 50), rng.uniform(0.5, 2, 50) if weights else None, np.arange(50)
+    twice = np.concatenate([np.arange(50), rng.permutation(50)])
+    once = paired_z(difference, w)
+    assert paired_z(difference, w, person) == pytest.approx(once, rel=1e-12)
+    more = None if w is None else w[twice]
+    assert paired_z(difference[twice], more, person[twice]) == pytest.approx(once, rel=1e-12)
+    assert paired_z(difference[twice], more) == pytest.approx(np.sqrt(2) * once, rel=1e-12)  # what rows alone would say
+
+
+def test_clustered_errors_equal_the_slow_sum_over_persons() -> None:
+    rng = np.random.default_rng(4)
+    values, w, person = rng.normal(size=60), rng.uniform(0.5, 2, 60), rng.integers(0, 17, 60)
+    mean = sum(w[i] * values[i] for i in range(60)) / w.sum()
+    totals = [sum(w[i] * (values[i] - mean) for i in range(60) if person[i] == p) for p in set(person)]
+    assert mean_and_error(values, w, person) == pytest.approx(
+        (mean, np.sqrt(sum(t**2 for t in totals)) / w.sum()), rel=1e-10
+    )
 
 
 @pytest.mark.study

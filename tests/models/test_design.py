@@ -244,6 +244,14 @@ def test_transform_refuses_another_width_or_text_for_numbers() -> None:
         numeric.transform(FRAMES["pandas"].assign(age="old"))
 
 
+@pytest.mark.parametrize("others", [{}, {"region": ["north", "south"]}], ids=["numbers", "mixed"])
+def test_true_is_one_where_numbers_were_learned(others: dict[str, object]) -> None:
+    numbers, booleans = (pd.DataFrame({"smoker": values, "age": [30.0, 40.0], **others}) for values in
+                         ([1, 0], [True, False]))  # fmt: skip
+    design = Design.learn(numbers)
+    np.testing.assert_array_equal(design.transform(booleans), design.transform(numbers))
+
+
 def test_no_rows_can_be_priced() -> None:
     assert Design.learn(FRAMES["pandas"]).transform(FRAMES["pandas"].iloc[:0]).shape == (0, 5)
 

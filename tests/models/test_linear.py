@@ -316,7 +316,18 @@ def test_coefficients_of_a_known_truth_without_noise() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"ridge": -1}, {"ridge": np.inf}, {"ridge": np.nan}, {"ridge": True}, {"max_iter": 0}, {"tol": 0}, {"tol": 1}],
+    [
+        {"ridge": -1},
+        {"ridge": np.inf},
+        {"ridge": np.nan},
+        {"ridge": True},
+        {"ridge": "1"},
+        {"max_iter": 0},
+        {"max_iter": 2.5},
+        {"tol": "1e-7"},
+        {"tol": 0},
+        {"tol": 1},
+    ],
 )
 def test_settings_out_of_range_are_named(bad: dict[str, float]) -> None:
     ((name, value),) = bad.items()

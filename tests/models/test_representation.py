@@ -209,10 +209,39 @@ def test_settings_are_checked(table):
     assert len(shared) == 7
     for name in shared:
         assert NeuralRepresentation().get_params()[name] == NeuralModel().get_params()[name]
-    with pytest.raises(ValueError, match="Got hidden=0"):
-        NeuralRepresentation(layers=0).fit(X, y)
+    for layers in (0, 8, (), (8, 0), "8"):
+        with pytest.raises(ValueError, match="Got layers="):
+            NeuralRepresentation(layers=layers).fit(X, y)
+    with pytest.raises(ValueError, match="Got learning_rate="):
+        NeuralRepresentation(learning_rate=0).fit(X, y)
     for share in (1.0, -0.1, True):
         with pytest.raises(ValueError, match="Got held_out="):
             NeuralRepresentation(held_out=share).fit(X, y)
+    with pytest.raises(ValueError, match=r"Got held_out=0\.9999 of 1000 rows, which leaves none to learn from"):
+        NeuralRepresentation(held_out=0.9999).fit(X, y)
     with pytest.raises(NotFittedError):
         NeuralRepresentation().save("never.json")
+
+
+def test_a_share_of_less_than_half_a_row_holds_out_none(table):
+    X, y = table
+    fitted = NeuralRepresentation(held_out=0.0004, layers=(3,), max_epochs=2, random_state=0).fit(X, y)
+    assert fitted.history_["held_loss"] == []
+    assert len(fitted.history_["train_loss"]) == 2
+
+
+def test_parameters_set_after_the_fit_say_nothing_about_it(table, fitted, tmp_path):
+    """The file and its fingerprint are those of the net that was trained, not of the next one."""
+    X, _ = table
+    fitted.save(tmp_path / "before.json")
+    before, params = fitted.fingerprint_, fitted.get_params()
+    try:
+        fitted.set_params(layers=(3,), max_epochs=1, held_out=0.5)
+        fitted.save(tmp_path / "after.json")
+    finally:
+        fitted.set_params(**params)
+    assert (tmp_path / "after.json").read_bytes() == (tmp_path / "before.json").read_bytes()
+    again = NeuralRepresentation.load(tmp_path / "after.json")
+    assert again.fingerprint_ == before
+    assert again.layers == QUICK["layers"]
+    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))

@@ -69,7 +69,7 @@ def test_slow_twin(aggregate, n_splits, portfolio, flip):
 
 @pytest.mark.study
 @pytest.mark.parametrize("keep, expected", [(0.9, 0.757), (0.8, 0.693), (0.7, 0.632)])
-def test_bias_without_anchor_as_in_method(keep, expected, portfolio, flip, repetitions):
+def test_bias_without_anchor(keep, expected, portfolio, flip, repetitions):
     found, low, identified = [], [], []
     for seed in range(repetitions(10, 200)):
         rng = np.random.default_rng([seed, int(100 * keep)])
@@ -78,7 +78,7 @@ def test_bias_without_anchor_as_in_method(keep, expected, portfolio, flip, repet
         found.append(noise.keep_)
         low.append(noise.interval_[0])
         identified.append(noise.identified_)
-    # METHOD's number is itself a mean over some seeds, given to three digits: .005 for that.
+    # The expected value is itself a mean over some seeds, given to three digits: .005 for that.
     assert abs(np.mean(found) - expected) < 5 * np.std(found) / np.sqrt(len(found)) + 0.005
     assert np.mean(found) < keep - 0.05  # errs low
     assert max(low) < keep  # the interval is honest

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from fairpremium.noise import RetestNoise
 
@@ -35,15 +36,18 @@ def test_recovers_and_covers(K, keep, draw, shares, repetitions, assert_covers):
     assert np.mean(errors) == pytest.approx(np.std(keeps), rel=5 / np.sqrt(2 * len(keeps)) + 0.05)
 
 
-def test_standard_error_as_in_method():
-    # METHOD: .033 with 2,000 people at K = 2, keep = .6 (there alpha = .52), about .01 at .73.
+def test_standard_error_near_pure_noise():
+    """With 2,000 people, two groups and keep 0.6 it is .028, more than twice that at keep 0.73; the guide says so."""
     agree = 1040
     first, second = ["F"] * 1000 + ["M"] * 1000, ["F"] * 1000 + ["M"] * 40 + ["F"] * 960
     noise = RetestNoise(first, second).fit(sensitive=None)
     assert noise.agreement_ == agree / 2000
     assert noise.keep_ == pytest.approx(0.6)
-    # The formula gives .0279; .033 is the spread if the 3.5 % of samples with alpha < 1/K count as 1/K.
     assert noise.standard_error_ == pytest.approx(math.sqrt(0.52 * 0.48 / 2000) / 0.4)
+    assert round(noise.standard_error_, 3) == 0.028
+    assert round(float(binom.cdf(999, 2000, 0.52)), 3) == 0.035  # samples that agree less than chance
+    agree = 0.73**2 + 0.27**2
+    assert round(math.sqrt(agree * (1 - agree) / 2000) / (2 * 0.73 - 2 * 0.27), 3) == 0.012
 
 
 def test_derivative_of_agreement():

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, RetestNoise
-from fairpremium.blocks import _files
+from fairpremium.blocks import _files, _parts
 from fairpremium.pricing import _sources
 
 GROUPS = ["A", "B", "C"]
@@ -117,6 +117,20 @@ def test_every_correction_gives_the_same_numbers_as_in_memory(
 ) -> None:
     settings = {"family": family, "correction": correction}
     assert_same(in_memory(frame, y, **settings), from_source(folder, y, **settings), frame)
+
+
+@pytest.mark.parametrize("correction", ["inverse", "auto"])
+def test_parts_that_a_hash_decides_are_those_of_the_rows_in_memory(
+    frame: pd.DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, correction: str
+) -> None:
+    """What more than a million rows get, with fewer: the pooling strength is chosen by parts that nobody stores."""
+    stored = from_source(folder, correction=correction)
+    monkeypatch.setattr(_parts, "_STORED_ROWS", 0)
+    hashed = from_source(folder, correction=correction)
+    assert_same(in_memory(frame, correction=correction), hashed, frame)
+    risks = [p.candidates_["corrected_risk"].to_numpy() for p in (stored, hashed)]
+    assert not np.array_equal(*risks), "the threshold decides nothing"
+    np.testing.assert_allclose(*risks, rtol=0.01)
 
 
 @pytest.mark.parametrize("reference", ["uniform", "balanced"])
@@ -300,7 +314,7 @@ def test_a_script_without_a_main_guard_runs_once(folder: Path, tmp_path: Path) -
         textwrap.dedent(f"""
         print("begin")
         from fairpremium import DiscriminationFreePricer, RandomizedResponse
-        from fairpremium.blocks import _files
+        from fairpremium.blocks import _files, _parts
         from fairpremium.pricing import _sources
         _files._FEW_CELLS = _sources._SMALL_ROWS = _sources._SMALL_CELLS = 0
         channel = RandomizedResponse(["A", "B", "C"], keep=0.75)
@@ -590,8 +604,13 @@ def test_arguments_that_do_not_fit(frame: pd.DataFrame, folder: Path, tmp_path: 
         fit(folder, y="loss")
     with pytest.raises(ValueError, match=r"without the columns \['nix'\]"):
         fit(folder, y="nix", sensitive="report")
-    with pytest.raises(ValueError, match="have another role"):
-        fit(folder, y="loss", sensitive="report", features=["x1", "loss"])
+    for role, name in (("y", "loss"), ("sensitive", "report"), ("sample_weight", "exposure")):
+        with pytest.raises(ValueError, match=f"features with '{name}', which is {role} already"):
+            fit(folder, y="loss", sensitive="report", sample_weight="exposure", features=["x1", name])
+    with pytest.raises(ValueError, match=r"features with \['x1'\] more than once"):
+        fit(folder, y="loss", sensitive="report", features=["x1", "x2", "x1"])
+    with pytest.raises(TypeError, match=r"expected a list of columns, such as \['x1'\]"):
+        fit(folder, y="loss", sensitive="report", features="x1")
     with pytest.raises(ValueError, match="a column of its own for each"):
         fit(folder, y="loss", sensitive="loss")
     with pytest.raises(ValueError, match=r"cluster=\.\.\., which needs all rows in memory"):

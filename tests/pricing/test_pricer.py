@@ -644,6 +644,41 @@ class TestClusters:
         bread = np.linalg.inv((Z * a_k[:, None]).T @ Z)
         np.testing.assert_allclose(a._prices.covariance[:2, :2], bread @ totals.T @ totals @ bread.T, rtol=1e-7)
 
+    @staticmethod
+    def twice(X, y, S, model, **settings):
+        """The stories of each row as a person, of each row twice as one person, and of each row twice as two."""
+        rows = np.repeat(np.arange(len(y)), 2)
+        pricers = [Pricer(model=m, pooling=0, random_state=0, intervals=False, **settings) for m in model]
+        return (
+            pricers[0].fit(X, y, sensitive=S, cluster=np.arange(len(y))).candidates_,
+            pricers[1].fit(X[rows], y[rows], sensitive=S[rows], cluster=rows).candidates_,
+            pricers[1].fit(X[rows], y[rows], sensitive=S[rows]).candidates_,
+        )
+
+    def test_referees_see_persons(self):
+        """A second copy of every row is no evidence for or against a correction."""
+        data = simulate(2, "normal", n=3000)
+        settings = {"channel": data["channel"], "correction": "auto"}
+        once, twice, loose = self.twice(data["X"], data["y"], data["S"], ["linear"] * 2, **settings)
+        for column in ("corrected_risk_se", "report_log_loss_se"):
+            known = once[column].notna()
+            assert known.sum() >= 3
+            known &= twice[column].notna() & loose[column].notna()
+            assert known.any()
+            # ridge penalties are counted in rows: the fits themselves differ a little
+            np.testing.assert_allclose(twice[column][known], once[column][known], rtol=0.02)
+            np.testing.assert_allclose(loose[column][known], once[column][known] / np.sqrt(2), rtol=0.1)
+
+    def test_the_comparison_of_models_sees_persons(self):
+        data = simulate(2, "normal", n=1000)
+        # a ridge counts rows: with twice the rows it takes twice the ridge to give the same prices
+        models = [[LinearModel(), LinearModel(ridge=500.0 * times)] for times in (1, 2)]
+        settings = {"channel": data["channel"], "correction": "inverse"}
+        once, twice, loose = self.twice(data["X"], data["y"], data["S"], models, **settings)
+        np.testing.assert_allclose(twice["corrected_risk_se"], once["corrected_risk_se"], rtol=1e-7)
+        assert list(twice["reason"]) == list(once["reason"])
+        assert not np.allclose(loose["corrected_risk_se"], once["corrected_risk_se"], rtol=0.1)
+
     @pytest.mark.study
     def test_coverage_needs_the_clusters(self, repetitions):
         repeats = repetitions(150, 1000)

@@ -248,8 +248,8 @@ def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, refer
     known = data[data["value"].notna()]
     base = alt.Chart(known).encode(y=y, yOffset=offset, color=colour, tooltip=_TOOLTIP)
     layers = [
-        base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=alt.X("low:Q"), x2="high:Q"),
-        base.mark_point(filled=True, size=80, opacity=1, stroke="white", strokeWidth=1).encode(x=x, shape=shape),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
     ]
     if reference is not None and len(known):
         rule = alt.Chart(known.assign(reference=reference).head(1))

@@ -190,7 +190,8 @@ def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
             "These numbers were computed from the true attribute. There is no privacy guarantee.",
             "attention",
         )
-    reports = f"{head['rows'] - head['missing_reports']:,} of {head['rows']:,} policies have a report"
+    about = "About " if head["rounded_to"] > 1 else ""
+    reports = f"{about}{head['reports']:,} of {head['rows']:,} policies have a report"
     if privacy["epsilon"] is None:
         return _finding(
             "Privacy", f"{reports}. Some report rules a group out: there is no privacy guarantee.", "attention"

@@ -13,8 +13,8 @@ from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack,
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, x_features
-from fairpremium.families import Normal
-from fairpremium.models import Design, LinearModel, prepare
+from fairpremium.models import Design
+from fairpremium.models._moments import compute_moments
 from fairpremium.pricing._frames import frame_like
 from fairpremium.privacy import project_to_simplex
 
@@ -42,16 +42,15 @@ def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: 
     Notes
     -----
     A multinomial logit q_k(x) = softmax_k(g_k'(1, x)) that maximises the likelihood of the reports through the channel,
-    sum_i log sum_k T[s_i, k] q_k(x_i).
+    sum_i log sum_k T[s_i, k] q_k(x_i). Features that are constant or linear combinations of those before them say
+    nothing more, and are left out.
     """
-    design, matrix = Design.learn_transform(X)
+    _, matrix = Design.learn_transform(X)
     sample = Sample.read(len(matrix), sensitive, channel, None, None, "X")
     K, n_reports = len(sample.groups), sample.table.shape[1] - 1
     T = np.eye(K) if channel is None else channel.matrix
     rows = PortfolioRows(matrix, np.zeros(len(matrix)), None, sample.code.astype(np.uint16))
-    # Only the standardised features are wanted of the problem: a price of zero is fitted to zeros on the way.
-    problem = prepare(rows, n_reports + 1, 1, Normal(), LinearModel(), design.features)
-    features, q = x_features(problem)
+    features, q = x_features(compute_moments(rows, n_reports + 1))
     reported = rows.take(sample.code < n_reports)
     latent = Latent(reported, T, features, q, ridge=ridge)
     shares = np.array([sample.signed_weight(k).sum() for k in range(K)]) / len(reported)

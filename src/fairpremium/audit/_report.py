@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -157,16 +158,19 @@ def _environment(finalize: Callable[[Any], Any] | None = None) -> Any:
 
 def _shown(section: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section with its table as text: headers, and rows of cells with their limits apart."""
-    columns, rows = section["columns"], section["records"]
+    columns, rows, text = section["columns"], section["records"], section["text"]
     if section["measure"] == "price_comparison":
         columns, rows = _comparison_columns(section), _comparison_rows(section)
+        if any(column.get("truth") for column in columns):
+            text += " In brackets the truth, which is known of a simulated portfolio."
     table = [[_cell(row, column, column is columns[0]) for column in columns] for row in rows]
     _say_lack(table, rows, columns)
     return {
         "id": section["id"],
         "title": section["title"],
-        "text": section["text"],
+        "text": text,
         "headers": [column["label"] for column in columns],
+        "words": [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns],
         "rows": table,
         "folded": len(table) > _LONG,
     }
@@ -219,6 +223,9 @@ _FORMS: dict[str, Callable[[Any], str]] = {
 }
 
 
+_WORDS = {"group", "price_name", "measure"}  # forms of columns that are read, not compared
+
+
 def _comparison_columns(section: Mapping[str, Any]) -> list[dict[str, Any]]:
     first = section["classes"][0]
     has_truth = first[UNAWARE]["truth"] is not None
@@ -269,9 +276,19 @@ def _number(value: float | None) -> str:
 
 
 def _with_error(value: float | None, error: float | None) -> str:
+    """Write a number to as many places as two digits of its standard error have.
+
+    Examples
+    --------
+    >>> [_with_error(*pair).split() for pair in ((0.530241, 0.00751), (2813.1, 600.2), (2813.1, None))]
+    [['0.5302', '±', '0.0075'], ['2,813', '±', '600'], ['2813.1']]
+    """
     if value is None:
         return ""
-    return f"{value:.5g}" if error is None else f"{value:.5g} ± {format_price(error)}"
+    if not error:
+        return f"{value:.5g}"
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{places}f} ± {error:,.{places}f}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _markdown_cell(cell: Mapping[str, str]) -> str:

@@ -121,6 +121,8 @@ def summarize_pricer(
     hashes: Mapping[str, str] | None = None,
     truth: Truth | None = None,
     channel_source: str = "",
+    count_in: int = 1,
+    created: datetime | None = None,
 ) -> dict[str, Any]:
     """Audit a fitted pricer: its discrimination-free premium, next to the other two prices.
 
@@ -134,8 +136,13 @@ def summarize_pricer(
         The risk class of each row, or the name of a column of `X` that holds it.
     truth : object with ``best_estimate``, ``unaware`` and ``discrimination_free``, optional
         A simulated portfolio, whose true prices are shown beside the estimates.
+    count_in : int
+        Reports are counted to the nearest multiple of this, for readers who may not learn how many there are; the
+        fingerprint of the audited columns then leaves reports out.
     level, title, unit, notes, hashes, channel_source
         As in `summarize_prices`.
+    created : datetime, optional
+        When the report was made; now by default.
 
     Returns
     -------
@@ -166,8 +173,10 @@ def summarize_pricer(
         pricer.family,
     )
     source = channel_source or _source(pricer)
-    head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None)
+    head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None, count_in)
     head["hashes"] = {**head["hashes"], **_model_hash(pricer)}
+    if created is not None:
+        head["created"] = _minute(created)
     return _complete(head, sections, _describe_model(pricer), level, unit)
 
 
@@ -285,30 +294,38 @@ def _head(
     hashes: Mapping[str, str] | None,
     source: str,
     estimated: bool,
+    count_in: int = 1,
 ) -> dict[str, Any]:
     n = n_rows(premiums, "premiums")
     sample = Sample.read(n, roles["sensitive"], roles["channel"], roles["sample_weight"], roles["cluster"], "premiums")
     columns = [check_numbers(v, name, n, "premiums") for name, v in (("premiums", premiums), ("y", y))]
     digest = hashlib.sha256()
-    for column in (*columns, sample.weight, sample.code.astype(np.int32)):
+    codes = [sample.code.astype(np.int32)] if count_in == 1 else []
+    for column in (*columns, sample.weight, *codes):
         digest.update(np.ascontiguousarray(column).tobytes())
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "title": title,
         "version": __version__,
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "created": _minute(datetime.now(UTC)),
         "notes": list(notes),
         "unit": unit,
         "level": level,
         "rows": n,
-        "missing_reports": sample.n_missing,
+        "reports": (reports := count_in * math.floor((n - sample.n_missing) / count_in + 0.5)),
+        "missing_reports": max(n - reports, 0),
+        "rounded_to": count_in,
         "persons": None if sample.cluster is None else int(sample.cluster.max()) + 1,
         "weighted": roles["sample_weight"] is not None,
         "groups": [_plain(group) for group in sample.groups],
         "privacy": _describe_channel(roles["channel"], source, estimated),
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},
     }
+
+
+def _minute(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> dict[str, Any] | None:

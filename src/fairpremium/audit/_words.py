@@ -53,8 +53,8 @@ _SECTIONS: dict[str, tuple[str, str, list[Column]]] = {
     ),
     "prices_by_group": (
         "Three prices by group",
-        "What the members of each group would pay on average. If everybody were charged the best estimate of the "
-        "own group, each group would pay for itself.",
+        "What the members of each group would pay on average. If everybody were charged the best estimate of "
+        "their own group, each group would pay for itself.",
         [_column("Price", "price", "price_name"), _GROUP, _column("Mean", "mean", limits=True)],
     ),
     "discrimination": (
@@ -196,7 +196,7 @@ _SECTIONS: dict[str, tuple[str, str, list[Column]]] = {
         [_GROUP, _column("Deviance", "deviance", limits=True), _column("Gap to everyone", "gap", limits=True)],
     ),
     "keep_sensitivity": (
-        "If the noise were another",
+        "If the noise were different",
         "All numbers rest on keep, the probability that a report is the truth. Here are the group means for other "
         "values of it; the grey line marks the one in use. At 1 the reports are taken for the truth.",
         [

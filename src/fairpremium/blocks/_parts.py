@@ -1,8 +1,9 @@
 """Cross-validation parts of any number of rows, decided by a row's position alone.
 
-Up to ten million rows the parts are a random permutation of a balanced list, one byte per row. Beyond, rows are taken
-in runs as long as there are parts, and each run is permuted by one of 4,096 random permutations, chosen by a hash of
-the run's number: balanced, random, and nothing has to be kept. Where a row is stored and who reads it does not matter.
+Up to a million rows the parts are a random permutation of a balanced list, one byte per row. Beyond, where permuting
+would take as long as a good part of a pass, rows are taken in runs as long as there are parts, and each run is permuted
+by one of 4,096 random permutations, chosen by a hash of the run's number: balanced, random, nothing has to be kept, and
+whoever reads a row computes its part. Where a row is stored does not matter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 Parted = npt.NDArray[np.uint8]
 
-_STORED_ROWS = 10_000_000
+_STORED_ROWS = 1_000_000
 _TABLE = 4096
 
 

@@ -86,8 +86,8 @@ class Rows:
             None if self.share is None else self.share[cut],
         )
 
-    def take(self, index: npt.NDArray[Any]) -> Rows:
-        """Return a copy of the rows with these positions, or where a mask is true."""
+    def take(self, index: npt.NDArray[Any] | slice) -> Rows:
+        """Return a copy of the rows with these positions, or where a mask is true; a slice copies nothing."""
         return Rows(
             self.X[index],
             self.y[index],
@@ -115,16 +115,7 @@ class Rows:
 
     def spaced(self, size: int) -> Rows:
         """Return evenly spaced rows, at least `size` of them (all, if there are fewer), without a copy."""
-        step = slice(None, None, max(1, len(self) // size))
-        return Rows(
-            self.X[step],
-            self.y[step],
-            None if self.weight is None else self.weight[step],
-            self.report[step],
-            None if self.part is None else self.part[step],
-            None if self.share is None else self.share[step],
-            None if self.cluster is None else self.cluster[step],
-        )
+        return self.take(slice(None, None, max(1, len(self) // size)))
 
     def glance(self, size: int) -> Rows:
         """Return some rows from all over the portfolio, cheaply: enough to know the scale of the columns."""

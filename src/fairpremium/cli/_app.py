@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sqlite3
 import sys
 import warnings
@@ -14,11 +13,18 @@ from typer.core import TyperGroup
 
 from fairpremium import __version__
 from fairpremium.cli._audit import audit
+from fairpremium.cli._collector import collector
 from fairpremium.cli._demo import demo
 from fairpremium.cli._fit import fit
+from fairpremium.cli._group import help_of
+from fairpremium.cli._insurer import insurer
+from fairpremium.cli._keys import keys
+from fairpremium.cli._log import log
 from fairpremium.cli._plan import plan
 from fairpremium.cli._price import price
 from fairpremium.cli._privatize import privatize
+from fairpremium.cli._serve import serve, worker
+from fairpremium.cli._study import study
 from fairpremium.errors import FairPremiumError
 
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
@@ -100,14 +106,10 @@ def _main(
         print(context.get_help())
 
 
-def _help(docstring: str | None) -> str:
-    """Return a docstring with every paragraph on one line, so that it wraps at the reader's width."""
-    paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
-for _command in (privatize, fit, price, audit, plan, demo):
-    app.command(help=_help(_command.__doc__))(_command)
+for _command in (privatize, fit, price, audit, plan, demo, serve, worker):
+    app.command(help=help_of(_command))(_command)
+for _name, _group in {"keys": keys, "study": study, "collector": collector, "insurer": insurer, "log": log}.items():
+    app.add_typer(_group, name=_name)
 
 
 def run() -> NoReturn:

@@ -1,10 +1,11 @@
-"""``fairpremium demo``: the whole story on a simulated portfolio, in files to look at."""
+"""``fairpremium demo``: the whole story between three parties, in processes and files of their own."""
 
 from __future__ import annotations
 
-import hashlib
+import shlex
+import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -12,75 +13,149 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fairpremium.audit import write_report
+from fairpremium.audit import compute_price_comparison
+from fairpremium.audit._summary import describe_classes
 from fairpremium.cli._channels import channel_text, describe_channel
 from fairpremium.cli._output import JsonOption, print_table, progress, show, stdout_console
+from fairpremium.cli._processes import Story
+from fairpremium.cli._service import require_service
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.privacy import RandomizedResponse, write_reports
+from fairpremium.privacy import RandomizedResponse
 
-_ROWS, _SEED, _KEEP, _LEVEL = 5000, 2025, 0.8, 0.95
+if TYPE_CHECKING:
+    from fairpremium.parties._bundle import Bundle
+
+_ROWS, _SEED, _NEW_SEED, _KEEP, _LEVEL = 5000, 2025, 2026, 0.8, 0.95
 _UNIT = "per policy and year"
 _CAVEAT = (
     "The unaware price is a linear formula as well. Its truth has a product of age and smoking, which the "
     "formula misses: that gap is not noise."
 )
 _MISS = f"A {100 * _LEVEL:g} % interval misses the truth in one case of {1 / (1 - _LEVEL):.0f} on average."
-_NOTES = (
-    "A simulated portfolio in which women cost more than men and most smokers are women. The insurer sees age, "
-    "smoking and losses; of sex only a noisy report leaves the policyholder.",
-    f"The portfolio is the same in every run (seed {_SEED}). The noise of the reports comes from the operating "
-    f"system, as in production, so that the estimates differ a little from run to run. {_MISS}",
-    _CAVEAT,
-)
+_MARK = ".made-by-demo"
+_FILES = (
+    "people.csv", "reports.csv", "portfolio.csv", "new.csv", "bundle.zip", "model.json", "premiums.csv", "prices.csv",
+    "report.html",
+)  # fmt: skip
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Privatize, fit and price a simulated portfolio, and compare with the truth.
+    """Play the story of three parties on this machine, and compare the premiums with the truth.
 
-    Writes people.csv (policyholders), reports.csv (what leaves them), portfolio.csv (insurer), model.json
-    (third party), premiums.csv, report.html, and prices.csv (an unaware price list, to try audit on).
+    A service runs on a free port of this machine. A collector reports for 5,000 simulated policyholders, an insurer
+    uploads its portfolio, has prices fitted, fetches the signed bundle and prices new policies offline; then the log is
+    checked. Each step is a command, which is shown.
+
+    Writes people.csv (policyholders), reports.csv (what leaves them), portfolio.csv and new.csv (insurer), bundle.zip
+    with model.json and report.html (from the third party), premiums.csv, prices.csv (an unaware price list, to try
+    audit on), and the folders keys and third-party.
 
     Example: fairpremium demo --out demo
     """
-    out.mkdir(parents=True, exist_ok=True)
-    with progress("Privatizing, fitting and pricing"):
-        portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
-        X = portfolio.X
-        policy = pd.Series([f"P{i:05d}" for i in range(1, _ROWS + 1)], name="policy")
-        channel = RandomizedResponse(portfolio.groups, keep=_KEEP)
-        reports = channel.privatize(portfolio.sensitive)
-        pricer = DiscriminationFreePricer(family=portfolio.family, channel=channel, random_state=0)
-        pricer.fit(X, portfolio.y, sensitive=reports)
-        _write_data(out, policy, X, portfolio, channel, reports)
-        pricer.save(out / "model.json")
-        _premiums(pricer, X, policy).to_csv(out / "premiums.csv", index=False)
-        _present_prices(pricer, X, portfolio, policy).to_csv(out / "prices.csv", index=False)
-        summary = write_report(
-            pricer,
-            X,
-            portfolio.y,
-            sensitive=reports,
-            path=out / "report.html",
-            by=_risk_classes(X),
-            truth=portfolio,
-            title="Premiums without discrimination: a demonstration",
-            level=_LEVEL,
-            unit=_UNIT,
-            notes=_NOTES,
-            hashes={name: _sha256(out / name) for name in ("portfolio.csv", "reports.csv", "model.json")},
-        )
-    files = ("people.csv", "reports.csv", "portfolio.csv", "model.json", "premiums.csv", "prices.csv", "report.html")
+    require_service()
+    _clear(out)
+    portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
+    _write_data(out, portfolio)
+    with progress("Playing the story"), Story(quiet=as_json, log=out / "serve.log") as story:
+        found = _play(story, out)
+    bundle = _check_bundle(out)
+    pricer = bundle.pricer
+    _present_prices(pricer, portfolio).to_csv(out / "prices.csv", index=False)
+    X = portfolio.X
+    comparison = compute_price_comparison(pricer, X, by=_risk_classes(X), level=_LEVEL, truth=portfolio)
+    channel = RandomizedResponse(portfolio.groups, keep=_KEEP)
     result = {
         "channel": describe_channel(channel),
         "rows": _ROWS,
-        "classes": next(s["classes"] for s in summary["sections"] if s["id"] == "price_comparison"),
-        "files": {name: str(out / name) for name in files},
+        "classes": describe_classes(comparison),
+        "noise": bundle.manifest["disclosure"]["statement"],
+        "log": found,
+        "commands": story.commands,
+        "files": {name: str(out / name) for name in _FILES},
     }
     show(result, as_json, _render)
+
+
+def _play(story: Story, out: Path) -> dict[str, Any]:
+    """Let the parties act, each in processes of its own; return what the check of the log found."""
+    keys, folder = out / "keys", out / "third-party"
+    trust = ("--trust", folder / "service.key.pub")
+    secret = ("--secret", keys / "motor.secret")
+    operator, collector, insurer = (("--key", keys / f"{name}.key") for name in ("operator", "collector", "insurer"))
+    story.tell("Each party makes its key; collector and insurer share a secret that the third party does not get.")
+    story.run(
+        ("keys", "new", *(keys / f"{name}.key" for name in ("operator", "collector", "insurer"))),
+        ("keys", "secret", keys / "motor.secret"),
+    )
+    story.tell("The third party registers the public keys, starts its service and opens a study.")
+    add = ("keys", "add", "--folder", folder)
+    story.run((*add, keys / "operator.key.pub", "--party", "trust-office", "--role", "operator"))
+    story.run(
+        (*add, keys / "collector.key.pub", "--party", "app", "--role", "collector"),
+        (*add, keys / "insurer.key.pub", "--party", "acme", "--role", "insurer"),
+    )
+    story.serve(folder)
+    story.run(
+        ("study", "create", "motor", "--groups", "F,M", "--keep", f"{_KEEP:g}", "--collector", "app", "--insurer",
+         "acme", "--open", *operator),
+    )  # fmt: skip
+    story.tell(f"The collector draws a report for each of {_ROWS:,} policyholders; the insurer sends what it knows.")
+    sent, _ = story.run(
+        ("collector", "submit", out / "people.csv", "--study", "motor", "--policy", "policy", "--column", "sex",
+         *secret, "--reports", out / "reports.csv", *collector),
+        ("insurer", "upload", out / "portfolio.csv", "--study", "motor", "--portfolio", "p2026", "--policy", "policy",
+         "--outcome", "y", *secret, *insurer),
+    )  # fmt: skip
+    story.tell(f"{sent['reports']:,} reports are there, each for epsilon {sent['epsilon']:.4g}. The insurer asks for a "
+               "fit and fetches what came out.")  # fmt: skip
+    story.run(("insurer", "fit", "first", "--study", "motor", "--portfolio", "p2026", *insurer))
+    story.run(
+        ("insurer", "fetch", "first", "-o", out / "bundle.zip", *trust, "--report", out / "report.html", "--model",
+         out / "model.json", *insurer)
+    )  # fmt: skip
+    story.stop_service()
+    story.tell("The service has stopped. The insurer prices new policies alone, and the log is checked.")
+    _, found = story.run(
+        (
+            "insurer",
+            "price",
+            out / "bundle.zip",
+            out / "new.csv",
+            "-o",
+            out / "premiums.csv",
+            *trust,
+            "--policy",
+            "policy",
+        ),
+        ("log", "verify", "--folder", folder, "--bundle", out / "bundle.zip"),
+    )
+    return found
+
+
+def _clear(out: Path) -> None:
+    """Make the folder, and remove what an earlier demo left there that cannot be overwritten."""
+    out.mkdir(parents=True, exist_ok=True)
+    folder, keys = out / "third-party", out / "keys"
+    if folder.exists() and not (folder / _MARK).exists():
+        raise ValueError(f"{folder} exists and was not made by a demo. Choose another folder with --out.")
+    if folder.exists():
+        for old in (folder, keys):
+            shutil.rmtree(old, ignore_errors=True)
+        for old in out.glob("reports.csv*"):
+            old.unlink()
+    folder.mkdir(mode=0o700)
+    (folder / _MARK).touch()
+    keys.mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_bundle(out: Path) -> Bundle:
+    from fairpremium.parties._bundle import load_bundle
+    from fairpremium.parties._keys import read_public_key
+
+    return load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
 
 
 def _risk_classes(X: pd.DataFrame) -> pd.Series:
@@ -93,57 +168,52 @@ def _risk_classes(X: pd.DataFrame) -> pd.Series:
     return pd.Series(pd.Categorical(labels, categories=order))
 
 
-def _write_data(
-    out: Path,
-    policy: pd.Series,
-    X: pd.DataFrame,
-    portfolio: SimulatedPortfolio,
-    channel: RandomizedResponse,
-    reports: Any,
-) -> None:
+def _numbers(letter: str) -> pd.Series:
+    return pd.Series([f"{letter}{i:05d}" for i in range(1, _ROWS + 1)], name="policy")
+
+
+def _write_data(out: Path, portfolio: SimulatedPortfolio) -> None:
+    policy = _numbers("P")
     pd.DataFrame({"policy": policy, "sex": portfolio.sensitive}).to_csv(out / "people.csv", index=False)
-    write_reports(out / "reports.csv", pd.DataFrame({"policy": policy, "report": reports}), channel)
-    pd.concat([policy, X], axis=1).assign(y=portfolio.y.round(2)).to_csv(out / "portfolio.csv", index=False)
+    pd.concat([policy, portfolio.X], axis=1).assign(y=portfolio.y.round(2)).to_csv(out / "portfolio.csv", index=False)
+    new = zhang_liu_shi_2025(n=_ROWS, rng=_NEW_SEED, age_band=True)
+    pd.concat([_numbers("N"), new.X], axis=1).to_csv(out / "new.csv", index=False)
 
 
-def _premiums(pricer: DiscriminationFreePricer, X: pd.DataFrame, policy: pd.Series) -> pd.DataFrame:
-    low, high = pricer.predict_interval(X, _LEVEL)
-    return pd.DataFrame({"policy": policy, "premium": pricer.predict(X), "low": low, "high": high}).round(4)
-
-
-def _present_prices(
-    pricer: DiscriminationFreePricer, X: pd.DataFrame, portfolio: SimulatedPortfolio, policy: pd.Series
-) -> pd.DataFrame:
+def _present_prices(pricer: Any, portfolio: SimulatedPortfolio) -> pd.DataFrame:
     """Return a price list as an insurer has it today, which leaves sex out and nothing else."""
+    X = portfolio.X
     unaware = pricer.predict_unaware(X).round(2)
-    return pd.DataFrame({"policy": policy, "smoker": X["smoker"], "premium": unaware, "y": portfolio.y.round(2)})
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    table = {"policy": _numbers("P"), "smoker": X["smoker"], "premium": unaware, "y": portfolio.y.round(2)}
+    return pd.DataFrame(table)
 
 
 def _render(result: dict[str, Any]) -> None:
     console = stdout_console()
     channel, files = result["channel"], result["files"]
     console.print(
-        f"{result['rows']:,} simulated policies. Sex was reported through {channel_text(channel)}: one report "
-        f"multiplies the odds of F against M by at most {np.exp(channel['epsilon']):.2f}. "
-        f"Mean price {_UNIT}, in brackets the truth:"
+        f"\nThe log is intact ({result['log']['entries']} entries). {result['rows']:,} simulated policies; sex was "
+        f"reported through {channel_text(channel)}: one report multiplies the odds of F against M by at most "
+        f"{np.exp(channel['epsilon']):.2f}. Mean price {_UNIT}, in brackets the truth:"
     )
     print_table(_table(result["classes"], channel["groups"]))
     unaware, free = (_surcharge(result["classes"], price) for price in ("unaware", "discrimination_free"))
     console.print(
         f"Smoking costs 100. Smokers pay {unaware:.0f} more than others at the unaware price, because most of them are "
         f"women, and {free:.0f} more at the discrimination-free price. {_CAVEAT} The noise of the reports comes from "
-        f"the operating system, so that the estimates differ a little from run to run. {_MISS}\n"
+        f"the operating system, so that the estimates differ a little from run to run. {_MISS} {result['noise']}\n",
+        markup=False,
     )
-    where = Path(files["report.html"]).parent
+    where = shlex.quote(str(Path(files["report.html"]).parent))
     lines = [
         f"Premiums  {files['premiums.csv']}",
         f"Report    {files['report.html']}  (open it in a browser)",
         "",
-        "Try next:",
+        "Look around in the third party's house, with the keys of the demo:",
+        f"  $ fairpremium serve --folder {where}/third-party",
+        f"  $ fairpremium log show --key {where}/keys/operator.key",
+        "",
+        "Try next, without a third party:",
         f"  fairpremium privatize {where}/people.csv --column sex --groups F,M --epsilon 1 -o {where}/again.csv",
         f"  fairpremium fit {where}/portfolio.csv --outcome y --reports {where}/again.csv --key policy "
         f"-o {where}/again.json",

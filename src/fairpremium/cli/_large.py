@@ -53,6 +53,7 @@ def large_data(
     path: Path, roles: Roles, features: list[str] | None, reports: Path | None, output: Path
 ) -> Iterator[LargeData]:
     """Look at a large portfolio, after joining its reports into a temporary file beside the output if need be."""
+    roles.require_free(features or [])
     if reports is None:
         yield _look(path, roles, features, path)
         return

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 Result = dict[str, Any]
@@ -48,6 +48,29 @@ def progress(what: str) -> Iterator[None]:
     with Progress(*columns, console=console, transient=True) as bar:
         bar.add_task(what, total=None)
         yield
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float, str], Any]]:
+    """Show on a terminal how far something is, elsewhere nothing; the function takes a part of 1 and a few words."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda part, words: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=1.0)
+
+        def tell(part: float, words: str) -> None:
+            bar.update(task, completed=part, description=f"{what}: {words}")
+
+        yield tell
 
 
 def stdout_console() -> Console:

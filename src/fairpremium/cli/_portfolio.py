@@ -29,6 +29,21 @@ class Roles:
     weight: str | None
     key: str | None
 
+    def __post_init__(self) -> None:
+        """Refuse a column with two roles."""
+        named: dict[str, str] = {}
+        for role, name in vars(self).items():
+            if name in named:
+                raise ValueError(f"Column {name!r} cannot be both --{named[name]} and --{role}.")
+            if name is not None:
+                named[name] = role
+
+    def require_free(self, names: list[str]) -> None:
+        """Refuse columns that have a role already."""
+        for role, name in vars(self).items():
+            if name in names:
+                raise ValueError(f"Column {name!r} is --{role} already; expected others here.")
+
 
 @dataclass(frozen=True)
 class Data:
@@ -63,7 +78,7 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, reports: Pat
         column, joined = _join(frame, path, reports, roles)
         source = reports
     return Data(
-        X=_features(frame, features, {*own, roles.sensitive}, path),
+        X=_features(frame, features, roles, path),
         y=require_numbers(frame, roles.outcome, path),
         reports=column,
         weight=None if roles.weight is None else require_numbers(frame, roles.weight, path),
@@ -98,16 +113,12 @@ def _join(frame: pd.DataFrame, path: Path, reports: Path, roles: Roles) -> tuple
     return column, {"matched": matched, "rows": len(frame), "unused_reports": unused}
 
 
-def _features(frame: pd.DataFrame, names: list[str] | None, roles: set[str | None], path: Path) -> pd.DataFrame:
+def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: Path) -> pd.DataFrame:
     if names is not None:
+        roles.require_free(names)
         require_columns(frame, names, path)
-        taken = [name for name in names if name in roles]
-        if taken:
-            raise ValueError(
-                f"The columns {taken} already serve as outcome, report, weight or key; expected others here."
-            )
         return frame[names]
-    found = [name for name in frame.columns if name not in roles]
+    found = [name for name in frame.columns if name not in vars(roles).values()]
     if not found:
         raise ValueError(f"{path} has no column left to be a feature.")
     for name in found:

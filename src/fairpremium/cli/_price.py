@@ -38,10 +38,23 @@ def price(
     if not model.is_file():
         raise ValueError(f"There is no file {model}.")
     if is_large(new):
-        show(_price_large(model, new, output, level, key, every), as_json, _render)
+        show(_price_large(model, new, output, level, key, every), as_json, render_prices)
         return
     check_output(output, inputs=[model, new])
     pricer = DiscriminationFreePricer.load(model)
+    show(price_table(pricer, str(model), new, output, level, key, every), as_json, render_prices)
+
+
+def price_table(
+    pricer: DiscriminationFreePricer,
+    source: str,
+    new: Path,
+    output: Path,
+    level: float | None,
+    key: str | None,
+    every: bool,
+) -> dict[str, Any]:
+    """Price a table that fits into memory; `source` says where the model comes from."""
     with progress("Pricing"):
         frame = _read(pricer, new, key)
         table = _premiums(pricer, frame, level, every)
@@ -49,15 +62,14 @@ def price(
             _prepend(table, frame, key)
         write_table(table, output)
     premium = table["premium"]
-    result = {
+    return {
         "rows": len(table),
-        "model": str(model),
+        "model": source,
         "level": (level or _DEFAULT_LEVEL) if "low" in table else None,
         "premium": {"mean": premium.mean(), "min": premium.min(), "max": premium.max()},
         "columns": list(table.columns),
         "output": str(output),
     }
-    show(result, as_json, _render)
 
 
 def _price_large(
@@ -86,7 +98,8 @@ def _price_large(
     }
 
 
-def _render(result: dict[str, Any]) -> None:
+def render_prices(result: dict[str, Any]) -> None:
+    """Print what was priced."""
     premium, level = result["premium"], result["level"]
     print_facts(
         {

@@ -6,17 +6,22 @@ from fairpremium.corrections._auto import (
     Chosen,
     Verdict,
     fit_correction,
-    mean_and_error,
-    paired_z,
 )
 from fairpremium.corrections._boosted_classifier import BoostedClassifier
 from fairpremium.corrections._candidates import Noise
-from fairpremium.corrections._contest import ModelChosen, fit_model, held_risk, plausible_range
+from fairpremium.corrections._contest import (
+    ModelChosen,
+    fit_model,
+    held_persons,
+    held_risk,
+    held_volumes,
+    plausible_range,
+)
 from fairpremium.corrections._entries import ModelFit
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._inverse import fit_inverse, pad_missing
 from fairpremium.corrections._pooling import Judged
-from fairpremium.corrections._referee import corrected_risk
+from fairpremium.corrections._referee import corrected_risk, mean_and_error, paired_z
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._shares import estimate_shares
 from fairpremium.corrections._stage import Setting
@@ -39,7 +44,9 @@ __all__ = [
     "fit_correction",
     "fit_inverse",
     "fit_model",
+    "held_persons",
     "held_risk",
+    "held_volumes",
     "mean_and_error",
     "pad_missing",
     "paired_z",

@@ -12,6 +12,7 @@ from scipy.stats import chi2
 
 from fairpremium.blocks import Block
 from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._sandwich import sum_of_squares
 
 Array = npt.NDArray[np.float64]
 
@@ -31,11 +32,10 @@ def agreement(fit: GroupFit, robust: GroupFit) -> float:
     size = fit.B.size
     maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]
 
-    def sums(block: Block) -> tuple[Array, ...]:
-        difference = fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T
-        return (difference.T @ difference,)
+    def difference(block: Block) -> Array:
+        return np.asarray(fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T)
 
-    (covariance,) = fit.problem.rows.fold(sums, block_rows=2048)
+    covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
     gap = (fit.B - robust.B).T.ravel()
     statistic = float(gap @ np.linalg.lstsq(covariance, gap, rcond=1e-10)[0])
     return float(chi2.sf(statistic, size))

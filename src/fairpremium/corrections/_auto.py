@@ -33,6 +33,7 @@ from fairpremium.corrections._candidates import (
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
+from fairpremium.corrections._referee import mean_and_error, paired_z
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Family, law_of, other_laws
 from fairpremium.models._linear import LinearProblem
@@ -263,7 +264,7 @@ class _Board:
 
     def _judge_x_alone(self) -> None:
         """What the features alone say about the reports."""
-        features, q = x_features(self.problem)
+        features, q = x_features(self.problem.moments)
         latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
         losses = np.empty(len(self.part))
         try:
@@ -303,11 +304,11 @@ class _Board:
 
     def report_gap(self, a: str, b: str) -> float:
         """How many standard errors the report log-loss of a exceeds that of b."""
-        return paired_z(self.report[a] - self.report[b])
+        return paired_z(self.report[a] - self.report[b], cluster=self.rows.cluster)
 
     def risk_gap(self, a: str, b: str) -> float:
         """How many standard errors the corrected risk of a exceeds that of b."""
-        return paired_z(self.risk[a] - self.risk[b], self.weight)
+        return paired_z(self.risk[a] - self.risk[b], self.weight, self.rows.cluster)
 
     def _mean_loss(self, candidate: Candidate) -> float:
         return float(np.mean(self.report[candidate.name]))
@@ -398,8 +399,9 @@ class _Board:
         for candidate in self.candidates:
             name = candidate.name
             own = self.start.strength if candidate.correction in ("inverse", "posterior") else 0.0
-            risk = mean_and_error(self.risk[name], self.weight) if name in self.risk else (np.nan, np.nan)
-            loss = mean_and_error(self.report[name]) if name in self.report else (np.nan, np.nan)
+            person, none = self.rows.cluster, (np.nan, np.nan)
+            risk = mean_and_error(self.risk[name], self.weight, person) if name in self.risk else none
+            loss = mean_and_error(self.report[name], cluster=person) if name in self.report else none
             pooling = strength if name == chosen else own
             rows.append(
                 Verdict(candidate.correction, candidate.detail, pooling, name == chosen, reasons[name], *risk, *loss)
@@ -417,21 +419,3 @@ def _strength_verdicts(fit: GroupFit, pooling: float | None) -> list[Verdict]:
         reason = "smallest corrected risk" if chosen else j.problem or "larger corrected risk"
         rows.append(Verdict("inverse", "", j.strength, chosen, reason, j.risk, j.standard_error))
     return rows
-
-
-def mean_and_error(values: Array, weight: Array | None = None) -> tuple[float, float]:
-    """Compute a weighted mean and its standard error; (inf, nan) if a value is not finite."""
-    if not np.isfinite(values).all():
-        return np.inf, np.nan
-    weight = np.ones(len(values)) if weight is None else weight
-    total = weight.sum()
-    mean = float(weight @ values / total)
-    return mean, float(np.sqrt(np.sum((weight * (values - mean)) ** 2)) / total)
-
-
-def paired_z(difference: Array, weight: Array | None = None) -> float:
-    """Compute how many standard errors a mean difference is above zero."""
-    if not np.isfinite(difference).all():
-        return np.inf
-    mean, error = mean_and_error(difference, weight)
-    return mean / error if error > 0 else 0.0

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from fairpremium.models._boosted import boost
+from fairpremium.models._settings import check_learning_rate, check_not_negative, check_whole
 
 Array = npt.NDArray[np.float64]
 
@@ -45,8 +46,15 @@ class BoostedClassifier(BaseEstimator):  # type: ignore[misc]
         self.num_leaves = num_leaves
         self.min_leaf = min_leaf
 
+    def check(self) -> None:
+        """Raise if a setting is out of range."""
+        check_whole(self, max_rounds=1, patience=1, num_leaves=2)
+        check_not_negative(self, "min_leaf")
+        check_learning_rate(self)
+
     def fit_reports(self, U: Array, report: npt.NDArray[Any], T: Array) -> BoostedClassifier:
         """Train on features U (n, m) and report codes; T holds P(report given group), one row per code."""
+        self.check()
         held = np.arange(len(U)) % 5 == 4
         order = np.random.default_rng(0).permutation(len(U))
         t, h = order[~held], order[held]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections._auto import FAILURES, JUDGE_ROWS, Verdict, mean_and_error, paired_z
+from fairpremium.corrections._auto import FAILURES, JUDGE_ROWS, Verdict
 from fairpremium.corrections._candidates import Noise
 from fairpremium.corrections._entries import (
     Entry,
@@ -21,11 +21,12 @@ from fairpremium.corrections._entries import (
     PosteriorEntry,
     TrueGroupsEntry,
 )
+from fairpremium.corrections._referee import mean_and_error, paired_z
 from fairpremium.corrections._stage import Setting, Stage
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
-from fairpremium.models._groups import GroupPrices, Start
-from fairpremium.models._training import Units
+from fairpremium.models._groups import GroupPrices
+from fairpremium.models._plausible import plausible_bounds
 
 Array = npt.NDArray[np.float64]
 
@@ -129,7 +130,12 @@ class Contest:
     @property
     def weight(self) -> Array:
         """Volumes of the held-out rows."""
-        return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in self.held])
+        return held_volumes(self.held)
+
+    @property
+    def cluster(self) -> npt.NDArray[Any] | None:
+        """Whose rows they are."""
+        return held_persons(self.held)
 
     def judge(self, entry: Entry) -> None:
         """Fit a candidate without each part, and record both losses of the rows in it."""
@@ -169,7 +175,9 @@ class Contest:
         )
         for name in likelihoods:
             ahead = order[0] if order else None
-            gap = paired_z(self.report[name] - self.report[posterior]) if posterior is not None else 0.0
+            gap = 0.0
+            if posterior is not None:
+                gap = paired_z(self.report[name] - self.report[posterior], cluster=self.cluster)
             if ahead is not None:
                 reasons[name] = f"report log-loss above {ahead}"
             elif gap > _LIKELIHOOD_MARGIN:
@@ -188,7 +196,7 @@ class Contest:
         return order, reasons
 
     def _passes(self, name: str, start: str | None, reasons: dict[str, str]) -> bool:
-        gap = 0.0 if start is None else paired_z(self.risk[name] - self.risk[start], self.weight)
+        gap = 0.0 if start is None else paired_z(self.risk[name] - self.risk[start], self.weight, self.cluster)
         if gap > _RISK_MARGIN:
             reasons[name] = f"corrected risk {gap:.1f} standard errors above that of the linear start"
         return gap <= _RISK_MARGIN
@@ -197,7 +205,7 @@ class Contest:
         """Tell the story of every candidate."""
         reasons = {**reasons, **self.trouble}
         reasons[chosen] = "the most efficient candidate that no referee rejects"
-        none = (np.nan, np.nan)
+        none, person = (np.nan, np.nan), self.cluster
         return [
             Verdict(
                 entry.correction,
@@ -205,8 +213,8 @@ class Contest:
                 fit.strength if entry.name == chosen else np.nan,
                 entry.name == chosen,
                 reasons[entry.name],
-                *(mean_and_error(self.risk[entry.name], self.weight) if entry.name in self.risk else none),
-                *(mean_and_error(self.report[entry.name]) if entry.name in self.report else none),
+                *(mean_and_error(self.risk[entry.name], self.weight, person) if entry.name in self.risk else none),
+                *(mean_and_error(self.report[entry.name], cluster=person) if entry.name in self.report else none),
                 model=self.setting.model.kind,
             )
             for entry in entries
@@ -234,8 +242,7 @@ def check_range(stage: Stage, eta: Array) -> None:
 
 def plausible_range(stage: Stage) -> tuple[float, float]:
     """Return the range that linear predictors cannot plausibly leave."""
-    rows, at = stage.rows, np.full((1, 1), stage.center)
-    return Units.learn(rows.y, rows.weight, stage.setting.family).bounds(rows.y, Start(at, at))
+    return plausible_bounds(stage.setting.family, stage.rows.y, stage.center)
 
 
 def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:
@@ -243,3 +250,14 @@ def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
     return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))
+
+
+def held_volumes(held: Sequence[Rows]) -> Array:
+    """Return the volumes of held-out parts, one after the other."""
+    return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+
+
+def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
+    """Return whose rows held-out parts hold, one after the other; None if each row is a person of its own."""
+    codes = [h.cluster for h in held if h.cluster is not None]
+    return np.concatenate(codes) if codes else None

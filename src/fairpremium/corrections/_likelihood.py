@@ -68,7 +68,7 @@ def mixture_likelihood(
         features,
         n_features,
         law=law,
-        predictors=x_features(problem)[0],
+        predictors=x_features(problem.moments)[0],
         penalty=penalty,
         common_dispersion=common_dispersion,
         center_dispersion=None if common_dispersion else dispersion,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import Coordinates, find_redundant
+from fairpremium.models._moments import Coordinates, Moments, find_redundant
 
 Array = npt.NDArray[np.float64]
 
@@ -48,9 +48,9 @@ class Standardised:
         return np.column_stack([Z, (block.weight - center) / spread])
 
 
-def x_features(problem: LinearProblem) -> tuple[RowFunction, int]:
+def x_features(moments: Moments) -> tuple[RowFunction, int]:
     """Return z, the standardised features, as features of P(D given x)."""
-    return Standardised(problem.moments.coordinates), problem.moments.q
+    return Standardised(moments.coordinates), moments.q
 
 
 def volume_features(problem: LinearProblem) -> tuple[RowFunction, int]:
@@ -60,7 +60,7 @@ def volume_features(problem: LinearProblem) -> tuple[RowFunction, int]:
     center = moments.total_weight / n
     variance = float(moments.squared_weights.sum()) / n - center**2
     if variance <= 1e-14 * center**2:
-        return x_features(problem)
+        return x_features(moments)
     return Standardised(moments.coordinates, (center, float(np.sqrt(variance)))), moments.q + 1
 
 

@@ -1,4 +1,7 @@
-"""The corrected risk: an honest judge of any set of group prices that needs the reports alone."""
+"""The corrected risk: an honest judge of any set of group prices that needs the reports alone.
+
+What judges compare are means over held-out rows; their standard errors treat persons, not rows, as independent.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,37 @@ def corrected_risk(
     reported = report < table.shape[1] - 1
     w = reported.astype(float) if weight is None else np.where(reported, weight, 0.0)
     loss = np.einsum("ik,ik->i", table.T[report], family.unit_deviance(y[:, None], best_estimate))
-    total = w.sum()
-    risk = float(w @ loss / total)
-    error = float(np.sqrt(np.sum((w * (loss - risk)) ** 2)) / total)
-    return risk, error
+    return mean_and_error(loss, w)
+
+
+def mean_and_error(
+    values: Array, weight: Array | None = None, cluster: npt.NDArray[Any] | None = None
+) -> tuple[float, float]:
+    """Compute a weighted mean and its standard error; (inf, nan) if a value is not finite.
+
+    Parameters
+    ----------
+    values : array of shape (n,)
+    weight : array of shape (n,), optional
+        Volumes.
+    cluster : integer array of shape (n,), optional
+        Whose row it is: rows of one person are not independent, and deviations add up per person before they are
+        squared.
+    """
+    if not np.isfinite(values).all():
+        return np.inf, np.nan
+    weight = np.ones(len(values)) if weight is None else weight
+    total = weight.sum()
+    mean = float(weight @ values / total)
+    deviation = weight * (values - mean)
+    if cluster is not None:
+        deviation = np.asarray(np.bincount(cluster, weights=deviation), dtype=np.float64)
+    return mean, float(np.sqrt(np.sum(deviation**2)) / total)
+
+
+def paired_z(difference: Array, weight: Array | None = None, cluster: npt.NDArray[Any] | None = None) -> float:
+    """Compute how many standard errors a mean difference is above zero."""
+    if not np.isfinite(difference).all():
+        return np.inf
+    mean, error = mean_and_error(difference, weight, cluster)
+    return mean / error if error > 0 else 0.0

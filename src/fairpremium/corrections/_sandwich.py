@@ -99,7 +99,7 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     coordinates = problem.moments.coordinates
     H, dH, mean_loss = portfolio_means(fit)
     contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
-    meat = (squares or _sum_of_squares)(problem.rows, contributions)
+    meat = (squares or sum_of_squares)(problem.rows, contributions)
     size = len(influence.bread)
     theta = np.linalg.inv(influence.bread)
     select = np.zeros((K * q, size))
@@ -145,7 +145,7 @@ class _Squares:
         return (U.T @ U,)
 
 
-def _sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
+def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
     """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
     if isinstance(rows, Stream) or rows.cluster is None:
         return rows.fold(_Squares(contributions), block_rows=2048)[0]

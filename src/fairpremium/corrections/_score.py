@@ -54,7 +54,7 @@ def fit_score(
     ConvergenceError
         If the equations have no solution near the start.
     """
-    features, q = x_features(problem)
+    features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
     shares, share_scores = report_shares(problem, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma

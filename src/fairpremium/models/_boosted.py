@@ -20,6 +20,7 @@ from fairpremium.errors import ConvergenceError, MissingExtraError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._settings import check_learning_rate, check_not_negative, check_whole
 from fairpremium.models._trees import compact_trees
 
 Array = npt.NDArray[np.float64]
@@ -108,17 +109,9 @@ class BoostedModel(GroupModel):
     def check(self) -> None:
         """Raise if a setting is out of range, or LightGBM is not installed."""
         _lightgbm()
-        least: dict[str, float] = {"max_rounds": 1, "num_leaves": 2, "group_leaves": 2, "patience": 1, "replicates": 2}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-                raise ValueError(f"Got {name}={value!r}, but expected an integer >= {low}.")
-        for name in ("min_leaf", "l2"):
-            value = getattr(self, name)
-            if not _number(value) or not 0 <= value < np.inf:
-                raise ValueError(f"Got {name}={value!r}, but expected a finite number >= 0.")
-        if not _number(self.learning_rate) or not 0 < self.learning_rate <= 1:
-            raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a number in (0, 1].")
+        check_whole(self, max_rounds=1, num_leaves=2, group_leaves=2, patience=1, replicates=2)
+        check_not_negative(self, "min_leaf", "l2")
+        check_learning_rate(self)
         for name, sign in (self.monotone or {}).items():
             if sign not in (-1, 1):
                 raise ValueError(f"Got monotone with {sign!r} for {name!r}, but expected +1 or -1.")
@@ -424,10 +417,6 @@ def boost(
         if done - best_at >= patience:
             break
     return booster, best_round
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _lightgbm() -> Any:

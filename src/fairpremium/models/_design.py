@@ -176,7 +176,7 @@ def as_matrix(X: Any, name: str = "X") -> Array:
 
 def _numeric_matrix(frame: nw.DataFrame[Any]) -> Array:
     for column in frame.columns:
-        if not _is_numeric(frame[column]):
+        if not _counts_as_numeric(frame[column]):
             raise ValueError(
                 f"Got column {column!r} of X with type {frame[column].dtype}, but the model was fitted on numbers."
             )
@@ -207,6 +207,11 @@ def check_finite(matrix: Array, names: list[str], argument: str) -> None:
 
 def _is_numeric(series: nw.Series[Any]) -> bool:
     return bool(series.dtype.is_numeric())
+
+
+def _counts_as_numeric(series: nw.Series[Any]) -> bool:
+    """Can this column stand where numbers were learned? Booleans can: True is one."""
+    return _is_numeric(series) or series.dtype == nw.Boolean
 
 
 def _numbers(series: nw.Series[Any]) -> Array:
@@ -263,7 +268,7 @@ def levels_column(name: str, counts: dict[Any, int]) -> Column:
 
 def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) -> Array:
     if column.levels is None:
-        if not _is_numeric(series):
+        if not _counts_as_numeric(series):
             raise ValueError(
                 f"Got column {column.name!r} of X with type {series.dtype}, but the model was fitted on numbers."
             )

@@ -17,6 +17,7 @@ from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._newton import Minimum, Penalty, minimise
 from fairpremium.models._risk import SignedRisk, make_risk
+from fairpremium.models._settings import check_not_negative, check_whole, is_number
 
 Array = npt.NDArray[np.float64]
 
@@ -48,11 +49,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Raise if a setting is out of range."""
-        if isinstance(self.ridge, bool) or not 0 <= self.ridge < np.inf:
-            raise ValueError(f"Got ridge={self.ridge!r}, but expected a finite number >= 0.")
-        if isinstance(self.max_iter, bool) or not self.max_iter >= 1:
-            raise ValueError(f"Got max_iter={self.max_iter!r}, but expected an integer >= 1.")
-        if not 0 < self.tol < 1:
+        check_not_negative(self, "ridge")
+        check_whole(self, max_iter=1)
+        if not is_number(self.tol) or not 0 < self.tol < 1:
             raise ValueError(f"Got tol={self.tol!r}, but expected a number between 0 and 1.")
 
 

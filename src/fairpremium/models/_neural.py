@@ -14,6 +14,8 @@ from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
+from fairpremium.models._plausible import plausible_bounds
+from fairpremium.models._settings import check_not_negative, check_whole, is_number, is_whole
 from fairpremium.models._training import Schedule, Units, train_nets
 
 Array = npt.NDArray[np.float64]
@@ -113,23 +115,20 @@ class NeuralModel(GroupModel):
 
     def check(self) -> None:
         """Raise if a setting is out of range."""
-        hidden = self.hidden
-        if not isinstance(hidden, tuple | list) or not hidden or not all(_whole(units, 1) for units in hidden):
-            raise ValueError(f"Got hidden={hidden!r}, but expected the units of each hidden layer, such as (64, 64).")
+        check_layers("hidden", self.hidden)
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"Got activation={self.activation!r}, but expected one of {sorted(ACTIVATIONS)}.")
-        if not _whole(self.shared, 0) or self.shared > len(hidden):
-            raise ValueError(f"Got shared={self.shared!r}, but expected a number of layers from 0 to {len(hidden)}.")
-        for name, least in (("max_epochs", 1), ("patience", 1), ("replicates", 2)):
-            if not _whole(getattr(self, name), least):
-                raise ValueError(f"Got {name}={getattr(self, name)!r}, but expected an integer >= {least}.")
-        if self.batch_size != "auto" and not _whole(self.batch_size, 1):
+        if not is_whole(self.shared, 0) or self.shared > len(self.hidden):
+            raise ValueError(
+                f"Got shared={self.shared!r}, but expected a number of layers from 0 to {len(self.hidden)}."
+            )
+        check_whole(self, max_epochs=1, patience=1, replicates=2)
+        if self.batch_size != "auto" and not is_whole(self.batch_size, 1):
             raise ValueError(f'Got batch_size={self.batch_size!r}, but expected "auto" or an integer >= 1.')
-        if not _number(self.learning_rate) or not 0 < self.learning_rate < np.inf:
+        if not is_number(self.learning_rate) or not 0 < self.learning_rate < np.inf:
             raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a finite number > 0.")
-        if not _number(self.weight_decay) or not 0 <= self.weight_decay < np.inf:
-            raise ValueError(f"Got weight_decay={self.weight_decay!r}, but expected a finite number >= 0.")
-        if not _number(self.averaging) or not 0 <= self.averaging < 1:
+        check_not_negative(self, "weight_decay")
+        if not is_number(self.averaging) or not 0 <= self.averaging < 1:
             raise ValueError(f"Got averaging={self.averaging!r}, but expected a number from 0 to below 1.")
         if not isinstance(self.nonnegative, bool):
             raise ValueError(f"Got nonnegative={self.nonnegative!r}, but expected True or False.")
@@ -207,7 +206,7 @@ class NeuralPrices(GroupPrices):
         if scale <= 0 or low >= high:
             raise ValueError(f"Got scale={scale} and bounds {low, high}, but expected a scale > 0 and bounds in order.")
         rounds = data["rounds"]
-        if not _whole(rounds, 0):
+        if not is_whole(rounds, 0):
             raise ValueError(f"Got rounds={rounds!r}, but expected an integer >= 0.")
         curves = data["history"]
         history = {
@@ -254,7 +253,8 @@ class NeuralLearner(Learner):
         trained = train_nets(nets, units, self._schedule(), rows, held_X, objective, start, rng, rounds)
         if trained.nets is None:
             raise self._diverged(objective)
-        return NeuralPrices(trained.nets, units.scale, units.bounds(train.y, start), trained.rounds, trained.history)
+        bounds = plausible_bounds(family, train.y, units.center, start.train, start.held)
+        return NeuralPrices(trained.nets, units.scale, bounds, trained.rounds, trained.history)
 
     def _schedule(self) -> Schedule:
         names = ("learning_rate", "weight_decay", "batch_size", "max_epochs", "patience", "averaging", "nonnegative")
@@ -273,9 +273,7 @@ class NeuralLearner(Learner):
         )
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def check_layers(name: str, layers: Any) -> None:
+    """Raise if a setting does not say how many units each hidden layer has."""
+    if not isinstance(layers, tuple | list) or not layers or not all(is_whole(units, 1) for units in layers):
+        raise ValueError(f"Got {name}={layers!r}, but expected the units of each hidden layer, such as (64, 64).")

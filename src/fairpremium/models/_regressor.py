@@ -15,6 +15,7 @@ from fairpremium.errors import ConvergenceError, ModelFileError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._settings import check_whole
 
 Array = npt.NDArray[np.float64]
 
@@ -62,9 +63,7 @@ class RegressorModel(GroupModel):
                 f"Got the regressor {type(self.regressor).__name__}, whose fit takes no sample_weight; expected one "
                 "that does, because each row counts for every group with a weight."
             )
-        count = self.replicates
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
-            raise ValueError(f"Got replicates={self.replicates!r}, but expected an integer >= 2.")
+        check_whole(self, replicates=2)
 
     def learner(self, design: Design, family: Family) -> RegressorLearner:
         """Bind the regressor to a family."""

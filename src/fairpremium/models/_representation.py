@@ -20,7 +20,8 @@ from fairpremium.models._frames import frame_like
 from fairpremium.models._groups import Start
 from fairpremium.models._inputs import check_outcome, check_weight
 from fairpremium.models._nets import check_numbers
-from fairpremium.models._neural import NeuralModel, NeuralPrices, _number
+from fairpremium.models._neural import NeuralModel, NeuralPrices, check_layers
+from fairpremium.models._settings import is_number
 from fairpremium.models._training import Units
 
 Array = npt.NDArray[np.float64]
@@ -47,7 +48,8 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
     learning_rate, batch_size, max_epochs, patience, weight_decay, averaging, device
         Training, as for `NeuralModel`.
     held_out : float
-        Share of the rows that decide when to stop; 0 trains for `max_epochs`.
+        Share of the rows that decide when to stop, rounded to whole rows; none (0, or less than half a row) trains for
+        `max_epochs`.
     random_state : None, int, RandomState
         Starting weights, mini-batches and held-out rows.
 
@@ -124,22 +126,25 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self
         """
         family, model = get_family(self.family), self._model()
-        if not _number(self.held_out) or not 0 <= self.held_out < 1:
+        if not is_number(self.held_out) or not 0 <= self.held_out < 1:
             raise ValueError(f"Got held_out={self.held_out!r}, but expected a share of the rows from 0 to below 1.")
         design, matrix = Design.learn_transform(X)
         n = len(matrix)
         if n < 2:
             raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
+        m = round(self.held_out * n)
+        if m == n:
+            raise ValueError(f"Got held_out={self.held_out!r} of {n} rows, which leaves none to learn from.")
         outcome = check_outcome(y, n, family)
         rows = Rows(matrix, outcome, check_weight(sample_weight, n), np.zeros(n, dtype=np.intp))
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        order, m = rng.permutation(n), min(round(self.held_out * n), n - 1)
+        order = rng.permutation(n)
         train, held = rows.take(np.sort(order[m:])), rows.take(np.sort(order[:m])) if m else None
         center = Units.learn(train.y, train.weight, family).center
         start = Start(np.full((n - m, 1), center), np.full((m, 1), center))
         objective = _Deviance(family, train, held)
         prices = model.learner(design, family).fit(train, held, objective, start, rng)
-        self._set(family, design, center, prices)
+        self._set(self._settings(), family, design, center, prices)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -180,22 +185,34 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         try:
             family, settings = get_family(body["family"]), dict(body["settings"])
             representation = cls(family=family, **{**settings, "layers": tuple(settings["layers"])})
-            representation._model().check()
+            representation._model()
             design = Design.from_dict(body["design"])
             center = float(check_numbers(body["center"], (), "center"))
             prices = NeuralPrices.from_dict(body["prices"])
             if prices.nets.groups != 1 or len(prices.nets.center) != len(design.features):
                 raise ValueError("the net does not fit the columns")
-            representation._set(family, design, center, prices)
+            representation._set(representation._settings(), family, design, center, prices)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"{path} is not a valid fairpremium representation: {type(error).__name__}: {error}"
             raise ModelFileError(message) from error
         return representation
 
     def _model(self) -> NeuralModel:
-        return NeuralModel(hidden=self.layers, **{name: getattr(self, name) for name in _NET})
+        check_layers("layers", self.layers)
+        model = NeuralModel(hidden=self.layers, **{name: getattr(self, name) for name in _NET})
+        model.check()
+        return model
 
-    def _set(self, family: Family, design: Design, center: float, prices: NeuralPrices) -> None:
+    def _settings(self) -> dict[str, Any]:
+        """Return what the net is trained with, as plain data."""
+        settings = {name: getattr(self, name) for name in (*_NET, "held_out")}
+        settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
+        return {"layers": [int(units) for units in self.layers], **settings}
+
+    def _set(
+        self, settings: dict[str, Any], family: Family, design: Design, center: float, prices: NeuralPrices
+    ) -> None:
+        self._trained_with = settings  # parameters may be set anew after the fit, and say nothing about it then
         self._family, self._design, self._center, self._prices = family, design, center, prices
         self.n_features_in_ = len(design.columns)
         if design.named:
@@ -206,13 +223,11 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self.fingerprint_ = digest(self._body())
 
     def _body(self) -> dict[str, Any]:
-        settings = {name: getattr(self, name) for name in ("layers", *_NET, "held_out")}
-        settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
         return {
             "format": _FORMAT,
             "version": _VERSION,
             "family": self._family.to_dict(),
-            "settings": {**settings, "layers": [int(units) for units in self.layers]},
+            "settings": self._trained_with,
             "design": self._design.to_dict(),
             "center": self._center,
             "prices": self._prices.to_dict(),

@@ -17,6 +17,7 @@ from fairpremium.errors import MissingExtraError
 from fairpremium.families import Bernoulli, Family, Normal
 from fairpremium.models._groups import Objective, Start
 from fairpremium.models._nets import Nets
+from fairpremium.models._plausible import plausible_bounds
 
 Array = npt.NDArray[np.float64]
 Tensor = Any  # torch.Tensor
@@ -61,24 +62,6 @@ class Units:
     def predictor(self, eta: Array) -> Array:
         """Return a linear predictor in these units."""
         return np.asarray(eta if self.family.link.name == "logit" else (eta - self.center) / self.scale)
-
-    def bounds(self, y: Array, start: Start) -> tuple[float, float]:
-        """Return the range that linear predictors of such outcomes cannot plausibly leave.
-
-        Means lie between the smallest and the largest outcome. Estimates of them may lie outside by the width of that
-        range (identity), by a factor of ten above and e^20 below the mean (log), by 20 on the scale of the logit; and
-        as far as the start does.
-        """
-        low, high = float(y.min()), float(y.max())
-        if self.family.link.name == "identity":
-            width = max(high - low, self.scale)
-            low, high = low - width, high + width
-        elif self.family.link.name == "log":
-            low, high = self.center - 20.0, math.log(high) + math.log(10.0)
-        else:
-            low, high = self.center - 20.0, self.center + 20.0
-        starts = np.concatenate([start.train.ravel(), start.held.ravel()])
-        return min(low, float(starts.min())), max(high, float(starts.max()))
 
     def saturated(self, unit_y: Array) -> Array:
         """Compute the loss of a price that equals the outcome, so that loss - saturated is half the deviance."""
@@ -254,7 +237,7 @@ class _Training:
             self.held_Z = self._tensor(nets.standardise(held_X))
         self.target, self.saturated = self._tensor(unit_y), self._tensor(units.saturated(unit_y))
         self.offset = self._tensor(units.predictor(start.train))
-        self.bounds = units.bounds(self.y, start)
+        self.bounds = plausible_bounds(units.family, self.y, units.center, start.train, start.held)
         self.eta, self.held_eta = start.train, None if held_X is None else start.held
         self.start_loss = math.inf
         self.history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from fairpremium.privacy import Channel
+from fairpremium.privacy._descriptor import canonical_json
 
+from ._disclosure import Rules
 from ._problems import Problem
 
 ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -46,10 +47,10 @@ Groups = Annotated[tuple[Label, ...], AfterValidator(_check_names), Field(min_le
 class Message(BaseModel):
     """A message: no field more and none less, of the stated types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
-    def parse(cls, body: bytes) -> Any:
+    def parse(cls, body: bytes) -> Self:
         """Read a message from JSON, or raise the problem that names the fields that are wrong."""
         try:
             return cls.model_validate_json(body)
@@ -73,7 +74,10 @@ def _describe(error: Exception, cls: type[Message]) -> str:
 
 
 def _check_channel(descriptor: dict[str, Any]) -> dict[str, Any]:
-    Channel.from_descriptor(descriptor)
+    if any(isinstance(label, tuple) for label in Channel.from_descriptor(descriptor).reports):
+        raise ValueError(
+            "a study asks for one attribute; several need a study each, or one attribute of all combinations"
+        )
     return descriptor
 
 
@@ -103,6 +107,19 @@ class TrueAttribute(Message):
 Attribute = Annotated[KnownChannel | EstimatedChannel | TrueAttribute, Field(discriminator="kind")]
 
 
+class ReleaseRules(Message):
+    """Rule 9: what releases may tell about a report. None in a study switches the noise off.
+
+    `epsilon` and `delta` bound all Gaussian releases of an insurer together; `randomized_epsilon` is what the second
+    randomization of the reports costs, once per study.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, le=100)] = 4.0
+    delta: Annotated[float, Field(gt=0, le=1e-3)] = 1e-6
+    fit_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
+    randomized_epsilon: Annotated[float, Field(gt=0, le=100)] = 2.0
+
+
 class StudySpec(Message):
     """What the operator declares; it cannot change once the first report is in."""
 
@@ -111,9 +128,16 @@ class StudySpec(Message):
     collectors: Ids
     insurers: Ids
     families: tuple[Family, ...] = FAMILIES
-    models: tuple[Model, ...] = ("linear",)
-    opens: datetime | None = None
-    closes: datetime | None = None
+    models: tuple[Model, ...] = MODELS
+    rules: Rules = Rules()
+    release: ReleaseRules | None = ReleaseRules()
+    opens: AwareDatetime | None = None
+    closes: AwareDatetime | None = None
+
+    def model_post_init(self, _: Any) -> None:
+        """Refuse a party on both sides: it would see features and reports of the same keys."""
+        if set(self.collectors) & set(self.insurers):
+            raise ValueError("a party is collector and insurer")
 
 
 class StudyState(Message):
@@ -137,6 +161,8 @@ class InsurerStudy(StudyState):
     families: tuple[str, ...]
     models: tuple[str, ...]
     fits_left: int
+    rules: Rules
+    release: ReleaseRules | None
 
 
 class OperatorStudy(StudyState):
@@ -150,11 +176,16 @@ class OperatorStudy(StudyState):
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
+def _check_plain(value: dict[str, Any]) -> dict[str, Any]:
+    canonical_json(value)  # refuses numbers that JSON does not have
+    return value
+
+
 class Report(Message):
     """One report with the description of the channel that drew it; None where the study knows of no channel."""
 
     report: Label
-    channel: dict[str, Any] | None
+    channel: Annotated[dict[str, Any], AfterValidator(_check_plain)] | None
 
 
 class ReportsTaken(Message):
@@ -193,8 +224,9 @@ class PortfolioSpec(Message):
 
 
 class PartTaken(Message):
-    """The answer to a part."""
+    """A part that is there."""
 
+    n: int
     rows: int
     sha256: str
 
@@ -205,7 +237,7 @@ class Portfolio(Message):
     id: str
     spec: PortfolioSpec
     state: Literal["open", "sealed", "deleted"]
-    parts: tuple[int, ...]
+    parts: tuple[PartTaken, ...]
     rows: int
     sha256: str | None
 
@@ -237,6 +269,7 @@ class Refusal(Message):
 
     rule: int
     title: str
+    limit: str
 
 
 class Fit(Message):

@@ -69,7 +69,7 @@ PROBLEMS = {
 }
 
 
-class Problem(FairPremiumError):
+class Problem(FairPremiumError):  # noqa: N818 (the name that RFC 9457 gives it)
     """Something that a party did or met, from the closed list.
 
     Parameters

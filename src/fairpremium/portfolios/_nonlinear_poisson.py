@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from fairpremium.portfolios._claims import check_frequency, draw_claims
 from fairpremium.portfolios._portfolio import (
     SimulatedPortfolio,
     check_rows,
@@ -22,7 +23,6 @@ __all__ = ["nonlinear_poisson"]
 
 GROUPS = ("A", "B", "C")
 REGIONS = ("rural", "suburb", "city")
-FULL_YEAR = 0.6  # share of policies with exposure 1
 
 
 @dataclass(frozen=True)
@@ -110,26 +110,14 @@ def nonlinear_poisson(
     0  1.017  1.517  1.372
     """
     rows = check_rows(n)
-    if not (np.isfinite(frequency) and frequency > 0):
-        raise ValueError(f"Got frequency={frequency}, but expected a positive finite number of claims per year.")
+    frequency = check_frequency(frequency)
     if not np.isfinite(group_effect):
         raise ValueError(f"Got group_effect={group_effect}, but expected a finite number.")
     generator = np.random.default_rng(rng)
-    truth = _Truth(float(frequency), float(group_effect))
+    truth = _Truth(frequency, float(group_effect))
     X = _draw_features(rows, generator)
     d, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
-    exposure = np.where(generator.random(rows) < FULL_YEAR, 1.0, 1.0 - generator.random(rows))
-    claims = generator.poisson(exposure * truth.means(X)[np.arange(rows), d])
-    return SimulatedPortfolio(
-        name="nonlinear_poisson",
-        X=X,
-        y=claims / exposure,
-        sensitive=sensitive,
-        groups=GROUPS,
-        family="poisson",
-        sample_weight=exposure,
-        truth=truth,
-    )
+    return draw_claims("nonlinear_poisson", truth, X, d, sensitive, GROUPS, generator)
 
 
 def _draw_features(n: int, rng: np.random.Generator) -> pd.DataFrame:

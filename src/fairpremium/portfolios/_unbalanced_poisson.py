@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
+from fairpremium.portfolios._claims import check_frequency, draw_claims
 from fairpremium.portfolios._portfolio import (
     SimulatedPortfolio,
     check_rows,
@@ -22,7 +23,6 @@ from fairpremium.portfolios._portfolio import (
 __all__ = ["unbalanced_poisson"]
 
 LABELS = ("A", "B", "C", "D", "E")
-FULL_YEAR = 0.6  # share of policies with exposure 1
 
 
 @dataclass(frozen=True)
@@ -177,27 +177,14 @@ def unbalanced_poisson(
     1.25
     """
     rows = check_rows(n)
-    truth = _Truth(_check_shares(shares), float(frequency), float(group_effect), float(association))
-    if not (np.isfinite(frequency) and frequency > 0):
-        raise ValueError(f"Got frequency={frequency}, but expected a positive finite number of claims per year.")
+    truth = _Truth(_check_shares(shares), check_frequency(frequency), float(group_effect), float(association))
     if not (np.isfinite(group_effect) and np.isfinite(association)):
         raise ValueError(f"Got group_effect={group_effect} and association={association}, but expected finite numbers.")
     generator = np.random.default_rng(rng)
     groups = LABELS[: len(truth.shares)]
     d, sensitive = draw_labels(groups, np.tile(truth.shares, (rows, 1)), generator)
     X = truth.draw_features(d, generator)
-    exposure = np.where(generator.random(rows) < FULL_YEAR, 1.0, 1.0 - generator.random(rows))
-    claims = generator.poisson(exposure * truth.means(X)[np.arange(rows), d])
-    return SimulatedPortfolio(
-        name="unbalanced_poisson",
-        X=X,
-        y=claims / exposure,
-        sensitive=sensitive,
-        groups=groups,
-        family="poisson",
-        sample_weight=exposure,
-        truth=truth,
-    )
+    return draw_claims("unbalanced_poisson", truth, X, d, sensitive, groups, generator)
 
 
 def _check_shares(shares: Sequence[float]) -> tuple[float, ...]:

@@ -160,12 +160,7 @@ def excess_risk_bound(
     >>> round(bound.estimation, 12), bound.noise, round(bound.total, 12)
     (0.22, 0.4, 0.62)
     """
-    try:
-        rows = operator.index(n)
-    except TypeError:
-        raise TypeError(f"Got n={n!r}, but expected a positive whole number of rows.") from None
-    if rows < 1:
-        raise ValueError(f"Got n={n}, but expected a positive whole number of rows.")
+    rows = check_rows(n, "n")
     if not (math.isfinite(rademacher) and rademacher >= 0):
         raise ValueError(f"Got rademacher={rademacher}, but expected a finite number that is not negative.")
     M = _check_loss_bound(loss_bound)
@@ -401,3 +396,14 @@ def _check_delta(delta: float, c1_error: float | None) -> float:
     if not 0 < delta < limit:
         raise ValueError(f"Got delta={delta}, but expected a failure probability between 0 and {words}.")
     return float(delta)
+
+
+def check_rows(n: int, name: str) -> int:
+    """Return a number of rows as an int, refusing everything that is not a positive whole number."""
+    try:
+        rows = operator.index(n)
+    except TypeError:
+        raise TypeError(f"Got {name}={n!r}, but expected a positive whole number of rows.") from None
+    if rows < 1:
+        raise ValueError(f"Got {name}={n}, but expected a positive whole number of rows.")
+    return rows

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
@@ -28,7 +29,9 @@ from fairpremium.corrections import (
     Verdict,
     fit_correction,
     fit_model,
+    held_persons,
     held_risk,
+    held_volumes,
     mean_and_error,
     pad_missing,
     paired_z,
@@ -276,6 +279,26 @@ def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Lea
     return best.finish(), [*verdicts, *failed]
 
 
+def candidates_table(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
+    """Return the story of a choice as a table; the true attribute needs no correction."""
+    return pd.DataFrame(
+        {
+            "model": [v.model for v in verdicts],
+            "correction": [
+                correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
+            ],
+            "detail": [v.detail for v in verdicts],
+            "pooling": [v.pooling for v in verdicts],
+            "corrected_risk": [v.risk for v in verdicts],
+            "corrected_risk_se": [v.risk_error for v in verdicts],
+            "report_log_loss": [v.report_loss for v in verdicts],
+            "report_log_loss_se": [v.report_loss_error for v in verdicts],
+            "chosen": [v.chosen for v in verdicts],
+            "reason": [v.reason for v in verdicts],
+        }
+    )
+
+
 def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
     """Return the correction with which a pricer that ended with this one can be fitted again.
 
@@ -297,7 +320,7 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
         rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
     part = rows.draw_parts(_COMPARE_PARTS, rng)
     held = [rows.take((part == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_PARTS)]
-    weight = np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+    weight, person = held_volumes(held), held_persons(held)
     risk: dict[int, Array] = {}
     trouble: dict[int, str] = {}
     for i, fit in enumerate(fits):
@@ -316,8 +339,8 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
             if verdict.chosen and i in trouble:
                 verdict = replace(verdict, chosen=False, reason=trouble[i])
             elif verdict.chosen:
-                gap = paired_z(risk[i] - risk[best], weight)
-                mean, error_of_mean = mean_and_error(risk[i], weight)
+                gap = paired_z(risk[i] - risk[best], weight, person)
+                mean, error_of_mean = mean_and_error(risk[i], weight, person)
                 reason = (
                     f"{verdict.reason}; smallest corrected risk of all model classes"
                     if i == best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium._labels import check_labels
-from fairpremium.pricing._bounds import check_inverse, check_randomized_response, inverse_constants
+from fairpremium.pricing._bounds import check_inverse, check_randomized_response, check_rows, inverse_constants
 
 __all__ = ["Plan", "plan"]
 
@@ -193,7 +192,7 @@ def plan(
         "inflation": unit_variance / unit_known,
     }
     if rows is not None:
-        rows = _check_rows(rows)
+        rows = check_rows(rows, "rows")
         columns["effective_rows"] = rows * p * unit_known / unit_variance
         columns["standard_error"] = np.sqrt(unit_variance / rows)
         columns["share_error"] = np.sqrt(np.maximum(p @ C - p**2, 0.0) / rows)
@@ -250,16 +249,6 @@ def _per_group(given: Any, labels: list[Any], name: str) -> Vector:
             f"Got {name} of shape {values.shape}, but expected {len(labels)} numbers, one for each of {labels}."
         )
     return values
-
-
-def _check_rows(rows: int) -> int:
-    try:
-        n = operator.index(rows)
-    except TypeError:
-        raise TypeError(f"Got rows={rows!r}, but expected a positive whole number.") from None
-    if n < 1:
-        raise ValueError(f"Got rows={rows}, but expected a positive whole number.")
-    return n
 
 
 def _ceil(rows: Vector) -> list[int]:

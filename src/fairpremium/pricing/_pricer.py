@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fairpremium._labels import encode_labels, infer_labels
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import Verdict, corrected_risk, pad_missing
-from fairpremium.families import Family, get_family
-from fairpremium.models import BoostedModel, Design, GroupModel, LinearModel, NeuralModel, RegressorModel
+from fairpremium.families import Family
+from fairpremium.models import Design
+from fairpremium.models._settings import is_whole
 from fairpremium.noise import NoiseEstimator
-from fairpremium.pricing._classes import Assignment, Learned, learn
+from fairpremium.pricing._classes import Assignment, Learned, candidates_table, learn
 from fairpremium.pricing._frames import frame_like
-from fairpremium.pricing._inputs import check_cluster, check_counts, check_level, check_outcome, check_weight
+from fairpremium.pricing._inputs import (
+    Attribute,
+    check_cluster,
+    check_level,
+    check_outcome,
+    check_weight,
+    encode_reports,
+    resolve_channel,
+)
 from fairpremium.pricing._prices import LinearPrices, Prices
 from fairpremium.pricing._reference import check_reference
+from fairpremium.pricing._settings import Settings, check_settings
 from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel
 
@@ -31,13 +40,6 @@ if TYPE_CHECKING:
     from fairpremium.pricing._predict_to import Priced
 
 Array = npt.NDArray[np.float64]
-
-_MODELS: dict[str, type[LinearModel | GroupModel]] = {
-    "linear": LinearModel,
-    "boosted": BoostedModel,
-    "neural": NeuralModel,
-}
-_CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
 
 
 class Interval(NamedTuple):
@@ -183,8 +185,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         sample_weight : array of shape (n,), optional
             Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
         cluster : array of shape (n,), optional
-            Who a row belongs to, if one person has several rows: they share one report, so that standard errors add
-            up per person, and cross-validation keeps a person's rows together.
+            Who a row belongs to, if one person has several rows: they share one report, so that standard errors (those
+            of the referees too) add up per person, and cross-validation keeps a person's rows together.
         features : sequence of str, optional
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
@@ -212,27 +214,28 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         NotIdentifiedError
             `channel` is a noise estimator and the data do not tell the noise.
         """
-        family, _, _ = self._check_settings()
+        settings = check_settings(self)
         if is_source(X):
-            return self._fit_source(X, y, sensitive, sample_weight, cluster, features, merge)
+            return self._fit_source(settings, X, y, sensitive, sample_weight, cluster, features, merge)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X)
         n = len(matrix)
         if n < 2:
             raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
-        outcome = check_outcome(y, n, family)
+        outcome = check_outcome(y, n, settings.family)
         weight = check_weight(sample_weight, n)
-        noise, channel, groups = self._resolve_channel(X, outcome, sensitive, weight)
-        report = _encode_reports(sensitive, channel, groups, n)
+        attribute = resolve_channel(self.channel, X, outcome, sensitive, weight)
+        report = encode_reports(sensitive, attribute, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        self._learn(rows, design, noise, channel, groups, merge)
+        self._learn(settings, rows, design, attribute, merge)
         if isinstance(X, np.ndarray) or not design.named:
             validate_data(self, X=matrix, skip_check_array=True)
         return self
 
     def _fit_source(
         self,
+        settings: Settings,
         X: Any,
         y: Any,
         sensitive: Any,
@@ -242,40 +245,38 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         merge: bool | Literal["auto"],
     ) -> DiscriminationFreePricer:
         """Learn from rows that are read piece by piece."""
-        family, _, _ = self._check_settings()
         for name, value in (("cluster", cluster), ("classifier", self.classifier)):
             if value is not None:
                 raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
         with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
             seen = portfolio.preview(self.channel, np.random.default_rng(0))
-            noise, channel, groups = self._resolve_channel(*seen)
-            penalised = channel is not None and self.correction != "inverse"  # in units of the columns' scale
-            rows = portfolio.rows(groups if channel is None else channel.reports, family, thorough=penalised)
-            self._learn(rows, portfolio.design, noise, channel, groups, merge)
+            attribute = resolve_channel(self.channel, *seen)
+            penalised = attribute.channel is not None and self.correction != "inverse"  # in units of the columns' scale
+            rows = portfolio.rows(attribute.labels, settings.family, thorough=penalised)
+            self._learn(settings, rows, portfolio.design, attribute, merge)
         return self
 
     def _learn(
         self,
+        settings: Settings,
         rows: Rows | Stream,
         design: Design,
-        noise: NoiseEstimator | None,
-        channel: Channel | None,
-        groups: tuple[Any, ...],
+        attribute: Attribute,
         merge: bool | Literal["auto"],
     ) -> None:
         """Fit the prices to rows with coded reports."""
         if merge not in (True, False, "auto"):
             raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
-        family, models, pooling = self._check_settings()
+        channel, groups, noise = attribute
         task = Assignment(
             rows,
             design,
-            family,
+            settings.family,
             groups,
             channel,
             noise,
             self.correction,
-            pooling,
+            settings.pooling,
             self.reference,
             check_reference(self.reference, groups),
             self.intervals,
@@ -283,7 +284,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             seed=int(check_random_state(self.random_state).randint(2**31)),
             merge=merge,
         )
-        learned, verdicts = learn(task, models)
+        learned, verdicts = learn(task, settings.models)
         self._take_over(learned, verdicts, design, noise, channel, groups, len(rows))
 
     def _take_over(
@@ -306,7 +307,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.model_ = learned.model
         self.correction_ = "none" if channel is None else learned.correction
         self.pooling_ = learned.pooling
-        self.candidates_ = _candidates(verdicts, self.correction_)
+        self.candidates_ = candidates_table(verdicts, self.correction_)
         self.group_distribution_ = learned.shares
         self.reference_distribution_ = learned.reference
         self.history_ = learned.history
@@ -399,7 +400,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         outcome = check_outcome(y, len(matrix), prices.family)
         weight = check_weight(sample_weight, len(matrix))
         inverse = np.eye(len(self.groups_)) if self.channel_ is None else self.channel_.inverse
-        report = _encode_reports(sensitive, self.channel_, self.groups_, len(matrix), every_group=False)
+        attribute = Attribute(self.channel_, self.groups_)
+        report = encode_reports(sensitive, attribute, len(matrix), every_group=False)
         risk, _ = corrected_risk(
             prices.family, outcome, prices.best_estimate(matrix), report, pad_missing(inverse), weight
         )
@@ -461,7 +463,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         These are partial dependences: they answer "what if only this feature changed", also where such rows are
         rare, and they say nothing about causes.
         """
-        if not (_whole(points) and points >= 2 and _whole(max_rows) and max_rows >= 1):
+        if not (is_whole(points, 2) and is_whole(max_rows, 1)):
             raise ValueError(
                 f"Got points={points!r} and max_rows={max_rows!r}, but expected integers, points >= 2 and rows >= 1."
             )
@@ -522,120 +524,3 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         return self._fitted().design.transform(X, unseen=self.unseen_levels)
-
-    def _check_settings(self) -> tuple[Family, list[LinearModel | GroupModel], float | None]:
-        if self.correction not in _CORRECTIONS:
-            raise ValueError(f"Got correction={self.correction!r}, but expected one of {list(_CORRECTIONS)}.")
-        if self.unseen_levels not in ("error", "base"):
-            raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
-        models = [_check_model(model) for model in (self.model if isinstance(self.model, list) else [self.model])]
-        if not models:
-            raise ValueError("Got model=[], but expected at least one model class.")
-        for model in models:
-            model.check()
-            if isinstance(model, GroupModel) and self.channel is not None:
-                _check_correction(model, self.correction)
-        return get_family(self.family), models, _check_pooling(self.pooling)
-
-    def _resolve_channel(
-        self, X: Any, y: Array, sensitive: Any, weight: Array | None
-    ) -> tuple[NoiseEstimator | None, Channel | None, tuple[Any, ...]]:
-        if sensitive is None:
-            raise ValueError(
-                "fit needs sensitive=...: the reports that went through `channel`, or the true attribute with "
-                "channel=None."
-            )
-        if self.channel is None:
-            groups = infer_labels(sensitive, "sensitive")
-            if len(groups) < 2:
-                raise ValueError(f"Got sensitive with {len(groups)} group(s), but expected at least two.")
-            return None, None, groups
-        if isinstance(self.channel, Channel):
-            return None, self.channel, self.channel.groups
-        if not isinstance(self.channel, NoiseEstimator):
-            raise TypeError(
-                f"Got channel of type {type(self.channel).__name__}, but expected None (sensitive is the true "
-                "attribute), a Channel such as RandomizedResponse, or a noise estimator such as ValidationNoise."
-            )
-        noise = clone(self.channel).fit(X, y, sensitive=sensitive, sample_weight=weight)
-        channel = noise.require_channel()
-        return noise, channel, channel.groups
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _check_pooling(pooling: Any) -> float | None:
-    if isinstance(pooling, str):
-        if pooling == "auto":
-            return None
-    elif not isinstance(pooling, bool) and isinstance(pooling, int | float | np.number) and 0 <= pooling < np.inf:
-        return float(pooling)
-    raise ValueError(f'Got pooling={pooling!r}, but expected "auto" or a finite strength >= 0 in rows.')
-
-
-def _check_model(model: Any) -> LinearModel | GroupModel:
-    """Return the model object that a name or a regressor stands for."""
-    if isinstance(model, str):
-        if model not in _MODELS:
-            raise ValueError(f"Got model={model!r}, but expected one of {list(_MODELS)} or a model object.")
-        return _MODELS[model]()
-    if isinstance(model, LinearModel | GroupModel):
-        return model
-    if isinstance(model, BaseEstimator):
-        return RegressorModel(model)
-    raise TypeError(
-        f"Got model of type {type(model).__name__}, but expected one of {list(_MODELS)}, a model object, a "
-        "scikit-learn regressor, or a list of these."
-    )
-
-
-def _check_correction(model: GroupModel, correction: str) -> None:
-    if correction == "auto" or correction in model.corrections:
-        return
-    why = (
-        "its equations are those of a linear predictor"
-        if correction == "score"
-        else "its row weights T^-1[k, s] are negative, and trees then diverge without a word"
-    )
-    raise ValueError(
-        f'Got correction={correction!r} with a {model.kind} model, but {why}; expected "auto" or one of '
-        f"{list(model.corrections)}."
-    )
-
-
-def _encode_reports(
-    sensitive: Any, channel: Channel | None, groups: tuple[Any, ...], n: int, *, every_group: bool = True
-) -> npt.NDArray[np.uint16]:
-    """Turn reports into codes, the number of reports standing for a missing one."""
-    if sensitive is None:
-        raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
-    labels = groups if channel is None else channel.reports
-    codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
-    if len(codes) != n:
-        raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
-    counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
-    check_counts(counts, labels, groups if every_group else ())
-    if counts.sum() < n:
-        codes = np.where(codes < 0, len(labels), codes)
-    return codes.astype(np.uint16)
-
-
-def _candidates(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "model": [v.model for v in verdicts],
-            "correction": [
-                correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
-            ],
-            "detail": [v.detail for v in verdicts],
-            "pooling": [v.pooling for v in verdicts],
-            "corrected_risk": [v.risk for v in verdicts],
-            "corrected_risk_se": [v.risk_error for v in verdicts],
-            "report_log_loss": [v.report_loss for v in verdicts],
-            "report_log_loss_se": [v.report_loss_error for v in verdicts],
-            "chosen": [v.chosen for v in verdicts],
-            "reason": [v.reason for v in verdicts],
-        }
-    )

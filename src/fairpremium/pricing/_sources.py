@@ -80,6 +80,8 @@ class SourcePortfolio:
         self.source.close()
 
     def _check_names(self, features: Sequence[str] | None) -> tuple[str, ...]:
+        if isinstance(features, str):
+            raise TypeError(f"Got features={features!r}, but expected a list of columns, such as [{features!r}].")
         names = self.source.names
         duplicated = sorted(name for name, count in Counter(names).items() if count > 1)
         if duplicated:
@@ -94,9 +96,12 @@ class SourcePortfolio:
             found = tuple(name for name in names if name not in roles and not _INDEX.fullmatch(name))
         else:
             found = tuple(features)
-            taken = [name for name in found if name in roles]
-            if taken:
-                raise ValueError(f"Got features={list(found)}, of which {taken} have another role.")
+            for role, name in (("y", self.y), ("sensitive", self.sensitive), ("sample_weight", self.weight)):
+                if name in found:
+                    raise ValueError(f"Got features with {name!r}, which is {role} already; expected other columns.")
+            twice = sorted(name for name, count in Counter(found).items() if count > 1)
+            if twice:
+                raise ValueError(f"Got features with {twice} more than once; expected each column once.")
         if not found:
             raise ValueError("Got X with no column left to be a feature; expected at least one.")
         for name in found:

@@ -1,0 +1,117 @@
+"""``fairpremium log``: what the service did, and whether anybody changed the story."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from fairpremium.cli._group import make_group
+from fairpremium.cli._output import JsonOption, print_facts, print_table, progress, show
+from fairpremium.cli._service import (
+    FOLDER,
+    SERVICE,
+    DatabaseOption,
+    FolderOption,
+    KeyFileOption,
+    ServiceOption,
+    connect,
+    require_service,
+    third_party,
+)
+
+_LONGEST = 60
+
+
+def show_log(
+    after: Annotated[int, typer.Option(min=0, help="Show entries after this number.")] = 0,
+    service: ServiceOption = SERVICE,
+    key: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the events of your party; operator and auditor see those of all.
+
+    Example: fairpremium log show --key insurer.key
+    """
+    require_service()
+    from fairpremium.parties._client import Client
+
+    with progress("Reading the log"), connect(Client, service, key) as client:
+        pages = list(client.log(after))
+    entries = [entry.model_dump() for page in pages for entry in page.entries]
+    show({"entries": entries, "checkpoint": pages[-1].checkpoint.model_dump()}, as_json, _render)
+
+
+def verify(
+    folder: FolderOption = FOLDER,
+    database: DatabaseOption = None,
+    bundle: Annotated[
+        list[Path] | None, typer.Option(help="A bundle whose checkpoint the log must contain; may be repeated.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the whole log, its hashes and its signed checkpoints; exit code 1 if something is wrong.
+
+    A bundle carries the log's signed state of its time, out of the third party's reach: with --bundle a log that was
+    rewritten as a whole is found too.
+
+    Example: fairpremium log verify --folder third-party --bundle bundle.zip
+    """
+    require_service()
+    from fairpremium.parties._bundle import load_bundle
+    from fairpremium.parties._keys import VerifyKey
+    from fairpremium.parties._messages import Checkpoint
+
+    with progress("Verifying"), third_party(folder, database) as service:
+        trusted = [VerifyKey(service.public_key)]
+        known = tuple(
+            Checkpoint.model_validate(load_bundle(path, keys=trusted).manifest["log"]) for path in bundle or ()
+        )
+        found = service.verify_log(known)
+    result = {**found._asdict(), "bundles": len(known), "folder": str(folder)}
+    show(result, as_json, _render_verdict)
+    if not found.intact:
+        raise typer.Exit(1)
+
+
+def _render(result: dict[str, Any]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("no.", justify="right")
+    for name in ("time", "party", "event", "details"):
+        table.add_column(name, no_wrap=name != "details")
+    for entry in result["entries"]:
+        table.add_row(
+            str(entry["seq"]), entry["time"][:19], entry["party"], entry["event"], escape(_details(entry["body"]))
+        )
+    print_table(table)
+    point = result["checkpoint"]
+    print_facts({"Checkpoint": f"{point['seq']} {point['hash']}", "Signed by": point["key_id"]})
+
+
+def _details(body: dict[str, Any]) -> str:
+    """Write the body of an entry in a few words; digests and settings by their beginning."""
+    words = []
+    for name, value in body.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = text[:12] if name.endswith("sha256") else text
+        words.append(f"{name} {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}")
+    return ", ".join(words)
+
+
+def _render_verdict(result: dict[str, Any]) -> None:
+    if result["intact"]:
+        also = f", and {result['bundles']} checkpoint(s) from outside agree" if result["bundles"] else ""
+        print(f"The log is intact: {result['entries']:,} entries{also}.")
+    else:
+        print(f"The log is NOT intact: entry {result['first_bad']}: {result['reason']}.")
+
+
+log = make_group(
+    "The log of the service: read it, and check that nobody changed it.",
+    {"show": show_log, "verify": verify},
+)

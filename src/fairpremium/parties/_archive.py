@@ -1,0 +1,269 @@
+"""A zip file in the one form that a bundle has: named members, stored as they are, back to back, nothing else.
+
+Every zip program opens it. Reading it back is stricter than any zip program: the headers are built again from name,
+size and checksum of each member and must be the same, byte by byte. Compression, encryption, links, paths, comments,
+repeated, overlapping or hidden members do not occur in this form and need no rule of their own; nothing is ever
+inflated, so that a file can be no larger inside than outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from fairpremium.errors import BundleError
+
+__all__ = ["LARGEST", "Archive", "Member", "Part", "measure", "write_archive"]
+
+LARGEST = 2**32 - 2**16  # bytes of an archive: what fits without the extensions of large zip files
+
+_CHUNK = 1 << 20
+_MOST_MEMBERS = 16
+_LONGEST_NAME = 64
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_VERSION, _DATE = 20, 0x21  # zip 2.0; the first of January 1980
+_UNIX, _MODE = 3 << 8, 0o100644 << 16  # a regular file
+
+
+class Part(NamedTuple):
+    """Size and checksum of a member's bytes."""
+
+    size: int
+    crc: int
+
+
+class Member(NamedTuple):
+    """A member: its name, and where its bytes are."""
+
+    name: str
+    size: int
+    crc: int
+    offset: int
+
+
+def measure(content: bytes | Path) -> tuple[Part, str]:
+    """Return size, checksum and SHA-256 of a file or of bytes."""
+    size, crc, sha256 = 0, 0, hashlib.sha256()
+    for chunk in _chunks(content):
+        size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+        sha256.update(chunk)
+    return Part(size, crc), sha256.hexdigest()
+
+
+def write_archive(file: BinaryIO, members: Sequence[tuple[str, bytes | Path, Part]]) -> None:
+    """Write members one after the other; the same members give the same bytes."""
+    placed = _place([(name, part) for name, _, part in members])
+    for member, (name, content, part) in zip(placed, members, strict=True):
+        file.write(_local(member))
+        written = 0
+        for chunk in _chunks(content):
+            file.write(chunk)
+            written += len(chunk)
+        if written != part.size:
+            raise ValueError(f"{name} changed while it was written.")
+    file.write(_directory(placed))
+
+
+class Archive:
+    """The members of a file that `write_archive` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+    names : tuple of str
+        Members that the archive may have, in their order.
+
+    Raises
+    ------
+    BundleError
+        If the file has any other form.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], names: Sequence[str]) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file:
+            self.members = {member.name: member for member in _read_directory(file, names)}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def read(self, name: str, largest: int) -> bytes:
+        """Return a member of at most so many bytes."""
+        size = self._member(name).size
+        if size > largest:
+            raise _error(f"{name} has {size} bytes; at most {largest} are read")
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Read a member piece by piece, and compare its checksum at the end."""
+        member = self._member(name)
+        with self.path.open("rb") as file:
+            file.seek(member.offset)
+            left, crc = member.size, 0
+            while left:
+                chunk = file.read(min(left, _CHUNK))
+                if not chunk:
+                    raise _error("it ends too early")
+                left, crc = left - len(chunk), zlib.crc32(chunk, crc)
+                yield chunk
+        if crc != member.crc:
+            raise _error(f"{name} is damaged")
+
+    def open(self, name: str) -> io.BufferedReader:
+        """Open a member as a file of its own."""
+        return io.BufferedReader(_Window(self.path, self._member(name)), _CHUNK)
+
+    def _member(self, name: str) -> Member:
+        if name not in self.members:
+            raise _error(f"it has no {name}")
+        return self.members[name]
+
+
+class _Window(io.RawIOBase):
+    """The bytes of one member."""
+
+    def __init__(self, path: Path, member: Member) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._member = member
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._member.size}[whence]
+        if start + offset < 0:
+            raise ValueError("Got a position before the beginning.")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        size = max(0, min(len(buffer), self._member.size - self._at))
+        self._file.seek(self._member.offset + self._at)
+        count = self._file.readinto(memoryview(buffer)[:size]) or 0
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _chunks(content: bytes | Path) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    with content.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+# --- the form --------------------------------------------------------------------------------------------------------
+
+
+def _place(parts: Sequence[tuple[str, Part]]) -> list[Member]:
+    """Put members back to back, each after its header."""
+    placed, at = [], 0
+    for name, part in parts:
+        at += _LOCAL.size + len(name)
+        placed.append(Member(name, part.size, part.crc, at))
+        at += part.size
+    if at > LARGEST:
+        raise ValueError(f"Got {at} bytes for one bundle, but expected at most {LARGEST}; price fewer rows at a time.")
+    return placed
+
+
+def _start(member: Member) -> int:
+    return member.offset - _LOCAL.size - len(member.name)
+
+
+def _local(member: Member) -> bytes:
+    name, size = member.name.encode("ascii"), member.size
+    return _LOCAL.pack(b"PK\3\4", _VERSION, 0, 0, 0, _DATE, member.crc, size, size, len(name), 0) + name
+
+
+def _central(member: Member) -> bytes:
+    name, size = member.name.encode("ascii"), member.size
+    return (
+        _CENTRAL.pack(
+            b"PK\1\2", _UNIX | _VERSION, _VERSION, 0, 0, 0, _DATE, member.crc, size, size, len(name), 0, 0, 0, 0,
+            _MODE, _start(member),
+        )
+        + name
+    )  # fmt: skip
+
+
+def _directory(members: Sequence[Member]) -> bytes:
+    central = b"".join(map(_central, members))
+    n = len(members)
+    end = members[-1].offset + members[-1].size
+    return central + _END.pack(b"PK\5\6", 0, 0, n, n, len(central), end, 0)
+
+
+def _read_directory(file: BinaryIO, names: Sequence[str]) -> list[Member]:
+    """Read the directory at the end, and compare all headers with those that its members must have."""
+    total = file.seek(0, os.SEEK_END)
+    if not _END.size <= total <= LARGEST:
+        raise _error(f"it has {total} bytes")
+    *_, n, length, start, _comment = _END.unpack(_read(file, total - _END.size, _END.size))
+    if n > _MOST_MEMBERS or length > _MOST_MEMBERS * (_CENTRAL.size + _LONGEST_NAME):
+        raise _error("its directory is too long")
+    if n == 0 or start + length + _END.size != total:
+        raise _error("its directory is not at its end; it was cut off or extended")
+    found = _read_central(_read(file, start, length), n)
+    known = [name for name in names if name in dict(found)]
+    if [name for name, _ in found] != known:
+        raise _error(f"its members are not {', '.join(names)}, each once and in this order")
+    if sum(_LOCAL.size + len(name) + part.size for name, part in found) != start:
+        raise _error("its members do not lie back to back")
+    members = _place(found)
+    if _read(file, start, total - start) != _directory(members):
+        raise _error("its directory has another form; pack nothing again")
+    for member in members:
+        if _read(file, _start(member), member.offset - _start(member)) != _local(member):
+            raise _error("its headers contradict its directory")
+    return members
+
+
+def _read_central(directory: bytes, n: int) -> list[tuple[str, Part]]:
+    """Read names, sizes and checksums; the rest of the directory is compared as a whole afterwards."""
+    found, at = [], 0
+    for _ in range(n):
+        if at + _CENTRAL.size > len(directory):
+            raise _error("its directory ends too early")
+        fields = _CENTRAL.unpack_from(directory, at)
+        method, crc, packed, size, length = fields[4], fields[7], fields[8], fields[9], fields[10]
+        if method != 0 or packed != size:
+            raise _error("a member is compressed; members are stored as they are")
+        if (fields[15] >> 16) & 0o170000 == 0o120000:
+            raise _error("a member is a link")
+        at += _CENTRAL.size
+        found.append((directory[at : at + length].decode("latin-1"), Part(size, crc)))
+        at += length
+    return found
+
+
+def _read(file: BinaryIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    content = file.read(size)
+    if len(content) != size:
+        raise _error("it ends too early")
+    return content
+
+
+def _error(reason: str) -> BundleError:
+    return BundleError(f"The file is not a bundle: {reason}.", check="archive")

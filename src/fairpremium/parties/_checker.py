@@ -1,0 +1,378 @@
+"""Read Parquet files from outside, in a process of its own: whatever a file does to the reader, it does it there.
+
+The process is fed lines of JSON and answers with a line of JSON and, for keys and codes, plain bytes. Its memory, its
+time and its right to write files are limited, and it imports no more than it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ._policy_keys import KEY, WIDTH, Keys, has_repeats, is_sorted, sort_words, to_words
+from ._problems import Problem
+
+ENVELOPE = b"fairpremium.channel"
+LARGEST_INTEGER = 2**53  # beyond, a float of 64 bits skips integers
+LARGEST_NUMBER = 1e100  # beyond, sums of squares overflow
+
+_CELLS_PER_BATCH = 1 << 22
+_MAX_BATCH, _MIN_BATCH = 1 << 17, 1 << 10
+_MAX_ROW_GROUPS = 10_000
+_MAX_THRIFT = 1 << 20
+_FOOTER = 8  # length and magic
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a file may ask for.
+
+    Attributes
+    ----------
+    rows, cells : int
+        Rows, and rows times columns.
+    bytes : int
+        What all columns take when unpacked.
+    footer : int
+        Bytes of the table of contents.
+    levels, level_length : int
+        Distinct values of a category column, and the characters of one.
+    memory : int
+        Address space of the reading process.
+    seconds : int
+        Time of the reading process.
+    """
+
+    rows: int = 5_000_000
+    cells: int = 500_000_000
+    bytes: int = 1 << 30
+    footer: int = 16 << 20
+    levels: int = 10_000
+    level_length: int = 200
+    memory: int = 2 << 30
+    seconds: int = 60
+
+
+# --- portfolios ------------------------------------------------------------------------------------------------------
+
+
+def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> Keys:
+    """Check every value of a part of a portfolio and return its keys, sorted.
+
+    Parameters
+    ----------
+    path : str
+    roles : dict
+        The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list), ``outcome`` and ``weight``,
+        which may be None.
+    limits : Limits
+    """
+    weight = roles["weight"]
+    numbers = [*roles["numbers"], roles["outcome"], *([] if weight is None else [weight])]
+    file = _open(path, [roles["key"], *numbers, *roles["categories"]], roles["categories"], limits)
+    for name in numbers:
+        check_number_type(file.schema_arrow.field(name).type)
+    for name in roles["categories"]:
+        check_category_type(file.schema_arrow.field(name).type)
+    levels: dict[str, set[str]] = {name: set() for name in roles["categories"]}
+    keys = _KeyColumn(file, roles["key"])
+    total_weight = 0.0
+    for batch in _batches(file):
+        keys.add(batch.column(roles["key"]))
+        for name in numbers:
+            values = check_numbers(batch.column(name))
+            if name == weight:
+                if values.min() < 0:
+                    raise Problem("bad-values", "a weight is negative")
+                total_weight += float(values.sum(dtype=np.float64))
+        for name, known in levels.items():
+            check_categories(batch.column(name), known, limits)
+    if weight is not None and total_weight == 0:
+        raise Problem("bad-values", "all weights are zero")
+    return keys.sorted()[0]
+
+
+def check_number_type(kind: pa.DataType) -> None:
+    """Refuse what is no plain number."""
+    if not (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
+        raise Problem("bad-columns", "numbers are integers or floats of 32 or 64 bits")
+
+
+def check_category_type(kind: pa.DataType) -> None:
+    """Refuse what is no dictionary of strings."""
+    if not pa.types.is_dictionary(kind) or not is_string(kind.value_type):
+        raise Problem("bad-columns", "categories are strings, plain or as a dictionary")
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Return whether a type is one of strings."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def check_numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column, if all of them are there and can be computed with."""
+    values: npt.NDArray[Any] = _without_nulls(column).to_numpy(zero_copy_only=True)
+    low, high = values.min(), values.max()  # either is NaN if a value is
+    if values.dtype.kind == "f":
+        if not (float(low) >= -LARGEST_NUMBER and float(high) <= LARGEST_NUMBER):
+            raise Problem("bad-values", "a number is not finite, or beyond 1e100")
+    elif int(low) < -LARGEST_INTEGER or int(high) > LARGEST_INTEGER:
+        raise Problem("bad-values", "an integer is beyond 2**53")
+    return values
+
+
+def check_categories(column: pa.DictionaryArray, known: set[str], limits: Limits) -> None:
+    """Check the levels of a column and add them to those that are known."""
+    for level in _dictionary(column, limits):
+        if level not in known:
+            if not 0 < len(level) <= limits.level_length:
+                raise Problem("bad-values", "a category is empty or too long")
+            if any(unicodedata.category(letter) == "Cc" for letter in level):
+                raise Problem("bad-values", "a category has a control character")
+            known.add(level)
+    if len(known) > limits.levels:
+        raise Problem("bad-values", "a column has too many categories")
+
+
+def _dictionary(column: pa.DictionaryArray, limits: Limits) -> list[str]:
+    """Return the levels of a column without gaps, once all of it is known to be sound."""
+    _without_nulls(column)
+    if len(column.dictionary) > limits.levels:
+        raise Problem("bad-values", "a column has too many categories")
+    if column.dictionary.nbytes > len(column.dictionary) * (4 * limits.level_length + 16) + 64:  # in UTF-8, at the most
+        raise Problem("bad-values", "a category is empty or too long")
+    column.validate(full=True)  # indices within the dictionary, strings in UTF-8
+    return list(_without_nulls(column.dictionary).to_pylist())
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+def check_reports(path: str, labels: list[Any], envelope: str | None, limits: Limits) -> tuple[Keys, npt.NDArray[Any]]:
+    """Check a batch of reports and return its keys, sorted, and the codes of the reports.
+
+    Parameters
+    ----------
+    path : str
+    labels : list of str, of int or of bool
+        The code of a report is its position here.
+    envelope : str or None
+        The canonical JSON of the description that the file must carry; None if it must carry none.
+    limits : Limits
+    """
+    are_text = all(isinstance(label, str) for label in labels)
+    file = _open(path, ["key", "report"], ["report"] if are_text else [], limits)
+    _check_envelope(file.schema_arrow.metadata or {}, envelope)
+    translate = _translator(file.schema_arrow.field("report").type, labels, limits)
+    keys = _KeyColumn(file, "key")
+    codes = np.empty(file.metadata.num_rows, dtype=np.uint8 if len(labels) <= 256 else np.uint16)
+    for batch in _batches(file):
+        start = keys.rows
+        keys.add(batch.column("key"))
+        found = translate(_without_nulls(batch.column("report")))
+        if found.min() < 0:
+            raise Problem("bad-values", "a report is not one of the study's")
+        codes[start : keys.rows] = found
+    ordered, order = keys.sorted()
+    return ordered, codes if order is None else codes[order]
+
+
+def _check_envelope(metadata: dict[bytes, bytes], expected: str | None) -> None:
+    """Insist on the same description as JSON values, whatever its spelling."""
+    text = metadata.get(ENVELOPE)
+    if (text is None) != (expected is None):
+        raise Problem("wrong-channel")
+    if text is None:
+        return
+    try:
+        given = json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        given = ""
+    if given != expected:
+        raise Problem("wrong-channel")
+
+
+def _translator(kind: pa.DataType, labels: list[Any], limits: Limits) -> Callable[[pa.Array], npt.NDArray[Any]]:
+    """Return the function from a column of reports to codes, -1 where a report is unknown."""
+    kinds = {type(label) for label in labels}
+    position = {label: code for code, label in enumerate(labels)}
+    if kinds == {str} and pa.types.is_dictionary(kind) and is_string(kind.value_type):
+
+        def translate(column: pa.Array) -> npt.NDArray[Any]:
+            table = np.array([position.get(level, -1) for level in _dictionary(column, limits)], dtype=np.int32)
+            return _look_up(table, column.indices.to_numpy(zero_copy_only=True))
+
+    elif kinds == {bool} and pa.types.is_boolean(kind):
+
+        def translate(column: pa.Array) -> npt.NDArray[Any]:
+            table = np.array([position.get(False, -1), position.get(True, -1)], dtype=np.int32)
+            return _look_up(table, column.to_numpy(zero_copy_only=False).view(np.uint8))
+
+    elif kinds == {int} and pa.types.is_integer(kind):
+        known, codes = np.array(sorted(labels)), np.argsort(labels)
+
+        def translate(column: pa.Array) -> npt.NDArray[Any]:
+            values = check_numbers(column).astype(np.int64)
+            place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            return np.where(known[place] == values, codes[place], -1).astype(np.int32)
+
+    else:
+        raise Problem("bad-columns", "reports are of the type of the study's groups")
+    return translate
+
+
+def _look_up(table: npt.NDArray[np.int32], indices: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return table.take(indices)
+
+
+# --- any file --------------------------------------------------------------------------------------------------------
+
+
+def _open(path: str, names: list[str], texts: list[str], limits: Limits) -> pq.ParquetFile:
+    """Open a file whose table of contents promises the columns; those of text are read as dictionaries."""
+    _check_footer(path, limits)
+    how = {"memory_map": True, "arrow_extensions_enabled": False}
+    file = pq.ParquetFile(path, thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT, **how)
+    found = file.schema_arrow.names
+    if len(set(found)) != len(found):
+        raise Problem("bad-columns", "a name is repeated")
+    if set(names) - set(found):
+        raise Problem("bad-columns", "a declared column is missing")
+    if set(found) - set(names):
+        raise Problem("bad-columns", "there is a column that was not declared")
+    if any(kind.num_fields for kind in file.schema_arrow.types) or len(file.schema) != len(found):
+        raise Problem("bad-columns", "a column is nested")
+    contents = file.metadata
+    if contents.num_rows < 1:
+        raise Problem("bad-parquet", "it has no rows")
+    groups = [contents.row_group(i) for i in range(min(contents.num_row_groups, _MAX_ROW_GROUPS + 1))]
+    if (
+        contents.num_rows > limits.rows
+        or contents.num_rows * len(found) > limits.cells
+        or len(groups) > _MAX_ROW_GROUPS
+        or sum(max(group.total_byte_size, 0) for group in groups) > limits.bytes
+    ):
+        raise Problem("bad-parquet", "it has more rows or bytes than a part may have")
+    if sum(group.num_rows for group in groups) != contents.num_rows or any(
+        group.column(j).num_values != group.num_rows for group in groups for j in range(group.num_columns)
+    ):
+        raise Problem("bad-parquet", "its table of contents is wrong")
+    dictionaries = [name for name in texts if is_string(file.schema_arrow.field(name).type)]
+    return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **how)
+
+
+def _check_footer(path: str, limits: Limits) -> None:
+    size = os.path.getsize(path)  # noqa: PTH202
+    with open(path, "rb") as file:  # noqa: PTH123
+        file.seek(max(size - _FOOTER, 0))
+        end = file.read(_FOOTER)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length > size - _FOOTER:
+        raise Problem("bad-parquet", "it has no table of contents")
+    if length > limits.footer:
+        raise Problem("bad-parquet", "its table of contents is too large")
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Yield all rows, some at a time; as many as promised, or it is a problem."""
+    columns = len(file.schema_arrow)
+    size = min(max(_CELLS_PER_BATCH // columns, _MIN_BATCH), _MAX_BATCH)
+    rows = 0
+    for batch in file.iter_batches(batch_size=size):
+        if batch.num_columns != columns or not 0 < batch.num_rows <= file.metadata.num_rows - rows:
+            raise Problem("bad-parquet", "its table of contents is wrong")
+        rows += batch.num_rows
+        yield batch
+    if rows != file.metadata.num_rows:
+        raise Problem("bad-parquet", "its table of contents is wrong")
+
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    if column.null_count:
+        raise Problem("bad-values", "a value is missing")
+    return column
+
+
+class _KeyColumn:
+    """The keys of all batches."""
+
+    def __init__(self, file: pq.ParquetFile, name: str):
+        if file.schema_arrow.field(name).type != pa.binary(WIDTH):
+            raise Problem("bad-keys")
+        self._keys = np.empty(file.metadata.num_rows, dtype=KEY)
+        self.rows = 0
+
+    def add(self, column: pa.Array) -> None:
+        if column.null_count:
+            raise Problem("bad-keys")
+        part = np.frombuffer(column.buffers()[1], dtype=KEY, count=len(column), offset=column.offset * WIDTH)
+        self._keys[self.rows : self.rows + len(part)] = part
+        self.rows += len(part)
+
+    def sorted(self) -> tuple[Keys, npt.NDArray[np.int64] | None]:
+        """Return the keys in order, and the order; None if they were in order already."""
+        keys, words, order = self._keys, to_words(self._keys), None
+        if not is_sorted(*words):
+            order = sort_words(*words)
+            keys = keys.take(order)
+            words = to_words(keys)
+        if has_repeats(*words):
+            raise Problem("bad-keys")
+        return keys, order
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def serve(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer questions until there are no more."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    answers.write(b"ready\n")
+    answers.flush()
+    for line in questions:
+        question = json.loads(line)
+        limits = Limits(**question.pop("limits"))
+        _limit_process(limits)
+        try:
+            facts, arrays = answer(question, limits)
+        except Problem as problem:
+            facts, arrays = {"problem": problem.code, "detail": problem.detail}, []
+        except Exception:  # whatever the engine says, it is about the file
+            facts, arrays = {"problem": "bad-parquet", "detail": "it cannot be read"}, []
+        answers.write(json.dumps(facts).encode() + b"\n")
+        for array in arrays:
+            answers.write(array.view(np.uint8).data)
+        answers.flush()
+
+
+def answer(question: dict[str, Any], limits: Limits) -> tuple[dict[str, Any], list[npt.NDArray[Any]]]:
+    """Check one file."""
+    if question["kind"] == "portfolio":
+        keys = check_portfolio(question["path"], question["roles"], limits)
+        return {"rows": len(keys)}, [keys]
+    keys, codes = check_reports(question["path"], question["labels"], question["envelope"], limits)
+    return {"rows": len(keys)}, [keys, codes]
+
+
+def _limit_process(limits: Limits) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory, resource.RLIM_INFINITY))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + 1 + limits.seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+
+
+def main() -> None:
+    """Serve the process that started this one."""
+    serve(sys.stdin.buffer, sys.stdout.buffer)

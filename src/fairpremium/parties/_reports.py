@@ -1,0 +1,197 @@
+"""Commands on reports: one report per key, the first one stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, delete, insert, select
+
+from fairpremium.privacy._descriptor import canonical_json
+
+from ._house import House, Party
+from ._log import append, upsert
+from ._messages import KnownChannel, Report, ReportsTaken, StudySpec
+from ._policy_keys import as_keys
+from ._problems import Problem
+from ._runs import Run, match, merge_runs, plan_merge, sort_run, write_run
+from ._schema import report_parts, report_runs, reports, studies
+from ._studies import find_study, labels_of, spec_of
+
+Keys = npt.NDArray[Any]
+
+
+class Sent(NamedTuple):
+    """A report on its own, and who sent it."""
+
+    who: Party
+    study: str
+    key: bytes
+    report: Report
+
+
+def put_report(connection: Connection, house: House, who: Party, study: str, key: bytes, report: Report) -> None:
+    """Take one report. The same again is welcome, another value is not."""
+    problem = put_reports(connection, house, [Sent(who, study, key, report)])[0]
+    if problem is not None:
+        raise problem
+
+
+def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> list[Problem | None]:
+    """Take many reports that came one by one, each on its own: the answer to each is None or a problem."""
+    answers: list[Problem | None] = [None] * len(sent)
+    together: dict[tuple[Party, str], list[int]] = {}
+    for i, item in enumerate(sent):
+        together.setdefault((item.who, item.study), []).append(i)
+    for (who, study), places in together.items():
+        try:
+            spec = _open_study(connection, house, who, study)
+        except Problem as problem:
+            for i in places:
+                answers[i] = problem
+            continue
+        codes = [_code(spec, sent[i].report) for i in places]
+        fine = [(i, code) for i, code in zip(places, codes, strict=True) if not isinstance(code, Problem)]
+        for i, code in zip(places, codes, strict=True):
+            if isinstance(code, Problem):
+                answers[i] = code
+        if fine:
+            _take(connection, house, who, study, sent, fine, answers)
+    return answers
+
+
+def _code(spec: StudySpec, report: Report) -> int | Problem:
+    """Return the code of a report, or what is wrong with it."""
+    try:
+        check_descriptor(spec, report.channel)
+    except Problem as problem:
+        return problem
+    for code, label in enumerate(labels_of(spec.attribute)):
+        if type(label) is type(report.report) and label == report.report:
+            return code
+    return Problem("bad-values", "report")
+
+
+def _take(
+    connection: Connection,
+    house: House,
+    who: Party,
+    study: str,
+    sent: Sequence[Sent],
+    fine: list[tuple[int, int]],
+    answers: list[Problem | None],
+) -> None:
+    """Take the reports of one collector to one study, given as places and codes."""
+    wanted = list({sent[i].key for i, _ in fine})
+    known = _codes_of(connection, house, study, wanted)
+    new: dict[bytes, int] = {}
+    for i, code in fine:
+        first = known.get(sent[i].key, new.get(sent[i].key))
+        if first is None:
+            new[sent[i].key] = code
+        elif first != code:
+            answers[i] = Problem("report-conflict")
+    if not new:
+        return
+    rows = [{"study": study, "key": key, "code": code, "collector": who.name} for key, code in new.items()]
+    connection.execute(upsert(connection, reports), rows)
+    taken = _codes_of(connection, house, study, list(new)) if connection.dialect.name == "postgresql" else new
+    for i, code in fine:  # another process may have been faster
+        if answers[i] is None and taken.get(sent[i].key, code) != code:
+            answers[i] = Problem("report-conflict")
+    append(connection, house.now(), who.name, "report.taken", study=study)
+
+
+def _codes_of(connection: Connection, house: House, study: str, keys: list[bytes]) -> dict[bytes, int]:
+    """Look up reports that are there already."""
+    single = select(reports.c.key, reports.c.code).where(reports.c.study == study, reports.c.key.in_(keys))
+    found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
+    runs = live_runs(connection, house, study)
+    if runs:
+        codes = match(as_keys(keys), runs)
+        found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
+    return found
+
+
+def put_report_part(
+    connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, keys: Keys, codes: Any
+) -> ReportsTaken:
+    """Take a batch of reports, all of them or none."""
+    spec = _open_study(connection, house, who, study, lock=True)
+    place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
+    before = connection.execute(select(report_parts).where(*place)).one_or_none()
+    if before is not None:
+        if before.sha256 != sha256:
+            raise Problem("conflict")
+        return ReportsTaken(rows=before.rows, sha256=sha256)
+    if n >= house.limits.parts:
+        raise Problem("quota", "parts of a study")
+    del spec
+    runs = live_runs(connection, house, study)
+    known = match(keys, runs, _singles(connection, study))
+    if np.any((known >= 0) & (known != codes)):
+        raise Problem("report-conflict")
+    fresh = known < 0
+    if fresh.any():
+        digest = write_run(house.blobs, sort_run(keys[fresh], codes[fresh]))
+        values = {"study": study, "sha256": digest, "rows": int(fresh.sum())}
+        connection.execute(insert(report_runs).values(**values))
+        _merge(connection, house, study)
+    values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(keys)}
+    connection.execute(insert(report_parts).values(**values, new_rows=int(fresh.sum())))
+    append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
+    return ReportsTaken(rows=len(keys), sha256=sha256)
+
+
+def check_descriptor(spec: StudySpec, descriptor: Any) -> None:
+    """Insist that reports come from the channel of the study, and from none where it knows none."""
+    expected = spec.attribute.channel if isinstance(spec.attribute, KnownChannel) else None
+    if canonical_json(expected) != canonical_json(descriptor):
+        raise Problem("wrong-channel")
+
+
+def live_runs(connection: Connection, house: House, study: str) -> list[Run]:
+    """Return the runs that hold the reports of a study."""
+    rows = connection.execute(
+        select(report_runs.c.sha256).where(report_runs.c.study == study).order_by(report_runs.c.sha256)
+    )
+    return [house.run(row.sha256) for row in rows]
+
+
+def all_reports(connection: Connection, house: House, study: str) -> tuple[list[Run], Run]:
+    """Return all reports of a study: runs, and those that came one by one."""
+    return live_runs(connection, house, study), _singles(connection, study)
+
+
+def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> StudySpec:
+    row = find_study(connection, who, study)
+    # Batches of a study come one after the other, and while one is checked no single report slips in.
+    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
+    spec = spec_of(row)
+    now = house.now()
+    opens, closes = spec.opens, spec.closes
+    if row.state != "open" or (opens and now < opens.timestamp()) or (closes and now >= closes.timestamp()):
+        raise Problem("study-not-open")
+    return spec
+
+
+def _singles(connection: Connection, study: str) -> Run:
+    rows = connection.execute(
+        select(reports.c.key, reports.c.code).where(reports.c.study == study).order_by(reports.c.key)
+    ).all()
+    return sort_run(as_keys([bytes(row.key) for row in rows]), np.array([row.code for row in rows], dtype=np.uint16))
+
+
+def _merge(connection: Connection, house: House, study: str) -> None:
+    """Keep the number of runs small."""
+    rows = connection.execute(select(report_runs).where(report_runs.c.study == study)).all()
+    chosen = plan_merge([(row.sha256, row.rows) for row in rows])
+    if not chosen:
+        return
+    digest = merge_runs(house.blobs, [house.run(name) for name in chosen])
+    mine = (report_runs.c.study == study, report_runs.c.sha256.in_(chosen))
+    connection.execute(delete(report_runs).where(*mine))
+    total = sum(row.rows for row in rows if row.sha256 in chosen)
+    connection.execute(insert(report_runs).values(study=study, sha256=digest, rows=total))

@@ -1,0 +1,138 @@
+"""Running the service: one web process, and a worker process that is started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ._app import create_app
+from ._settings import Settings
+
+__all__ = ["serve", "stop_with_parent"]
+
+_CALM = 1.0  # seconds before a dead worker is replaced
+_BACKLOG = 2048
+
+
+def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until told to stop, by SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    settings : Settings
+        Port 0 takes a free one.
+    workers : int
+        Worker processes to start beside the web process; more can be started elsewhere (``fairpremium worker``).
+    tell : callable
+        Gets the address as soon as connections are accepted.
+    """
+    import uvicorn
+
+    settings.check()
+    listener = _listen(settings)
+    with listener:
+        app = create_app(settings)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                ssl_certfile=settings.certificate,
+                ssl_keyfile=settings.certificate_key,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=30,
+                limit_concurrency=2000,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        host = f"[{settings.host}]" if listener.family == socket.AF_INET6 else settings.host
+        scheme = "https" if settings.certificate else "http"
+        with _signals_end(server):
+            tell(f"{scheme}://{host}:{listener.getsockname()[1]}")
+            with _working(settings, workers):
+                server.run(sockets=[listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Take the port, so that a mistake shows before anything is started."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {why}. Choose another port.") from None
+
+
+@contextmanager
+def _signals_end(server: Any) -> Iterator[None]:
+    """Let the server finish in order: it raises a signal that it caught once more, which must not end us halfway."""
+
+    def stop(*_: Any) -> None:
+        server.should_exit = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _working(settings: Settings, workers: int) -> Iterator[None]:
+    """Keep worker processes running meanwhile."""
+    stop = threading.Event()
+    watchers = [threading.Thread(target=_keep_working, args=(settings, stop), daemon=True) for _ in range(workers)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for watcher in watchers:
+            watcher.join(10)
+
+
+def _keep_working(settings: Settings, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with start_worker(settings) as worker:
+            while worker.poll() is None and not stop.wait(0.2):
+                pass
+            if stop.is_set():
+                worker.send_signal(signal.SIGTERM)
+                try:
+                    worker.wait(5)
+                except subprocess.TimeoutExpired:
+                    worker.kill()
+        stop.wait(_CALM)
+
+
+def start_worker(settings: Settings) -> subprocess.Popen[bytes]:
+    """Start a worker process on the folder of a service; it ends when this process does, however that ends."""
+    command = [sys.executable, "-P", "-m", "fairpremium", "worker", "--with-parent"]
+    command += ["--folder", os.fspath(settings.folder)]
+    environment: dict[str, Any] = dict(os.environ)
+    if settings.database:  # an address may hold a password, which a command line would show
+        environment["FAIRPREMIUM_DATABASE"] = settings.database
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
+
+
+def stop_with_parent() -> None:
+    """Ask this process to stop when standard input closes: the system closes it when the other end is gone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -1,0 +1,132 @@
+"""Workers: each fit is done by a child process, which may die; the worker holds the lease and watches."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from ._fits import Lease, LeaseLost, claim, give_back, renew
+from ._fitting import run_fit
+from ._house import House, Limits, open_house
+from ._housekeeping import clean
+
+__all__ = ["work", "work_once"]
+
+_CLEAN_EVERY = 3600.0
+_IDLE = 0.3  # seconds between two looks for work
+
+
+def work_once(house: House) -> bool:
+    """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
+    lease = house.store.write(lambda c: claim(c, house))
+    if lease is None:
+        return False
+    stop = threading.Event()
+    lost = threading.Event()
+    beat = threading.Thread(target=_beat, args=(house, lease, stop, lost), daemon=True)
+    beat.start()
+    try:
+        run_fit(house, lease)
+    except LeaseLost:
+        house.store.write(lambda c: give_back(c, house, lease))
+    finally:
+        stop.set()
+        beat.join()
+    return True
+
+
+def work(
+    folder: str | os.PathLike[str],
+    *,
+    database: str | None = None,
+    limits: Limits | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    once: bool = False,
+) -> None:
+    """Take fits one after the other until told to stop.
+
+    Parameters
+    ----------
+    folder, database, limits
+        As for `ThirdParty`.
+    stop : callable
+        Asked between fits and while one runs; a fit that runs is then given back.
+    once : bool
+        Return when no fit is waiting.
+    """
+    house = open_house(folder, database=database, limits=limits)
+    cleaned = float("-inf")
+    try:
+        while not stop():
+            if time.monotonic() - cleaned > _CLEAN_EVERY:
+                clean(house)
+                cleaned = time.monotonic()
+            lease = house.store.write(lambda c: claim(c, house))
+            if lease is not None:
+                _supervise(house, lease, folder, database, limits, stop)
+            elif once:
+                return
+            else:
+                time.sleep(_IDLE)
+    finally:
+        house.store.close()
+
+
+def _supervise(
+    house: House,
+    lease: Lease,
+    folder: str | os.PathLike[str],
+    database: str | None,
+    limits: Limits | None,
+    stop: Callable[[], bool],
+) -> None:
+    """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
+    child.start()
+    every = house.limits.lease_seconds / 5
+    next_beat = time.monotonic() + every
+    try:
+        while child.is_alive():
+            child.join(min(_IDLE, every))
+            if time.monotonic() < next_beat and not stop():
+                continue
+            next_beat = time.monotonic() + every
+            if stop():
+                raise LeaseLost
+            house.store.write(lambda c: renew(c, house, lease))
+    except LeaseLost:
+        child.kill()
+        child.join()
+    # A child that ended well has written the end itself; this frees what one left behind that did not.
+    house.store.write(lambda c: give_back(c, house, lease))
+
+
+def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
+    house = open_house(folder, database=database, limits=limits)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(LeaseLost):
+        run_fit(house, lease)
+
+
+def _end_with_parent() -> None:
+    """Die when the worker was killed: nobody renews the lease then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _beat(house: House, lease: Lease, stop: threading.Event, lost: threading.Event) -> None:
+    while not stop.wait(house.limits.lease_seconds / 5):
+        try:
+            house.store.write(lambda c: renew(c, house, lease))
+        except LeaseLost:
+            lost.set()
+            return

@@ -1,0 +1,75 @@
+"""What the tests of the parties share: a database of each kind."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from fairpremium.parties._app import create_app
+from fairpremium.parties._client import AppTransport, Client, Operator
+from fairpremium.parties._collector import Collector
+from fairpremium.parties._insurer import Insurer
+from fairpremium.parties._keys import new_key
+from fairpremium.parties._linkage import new_secret
+from fairpremium.parties._settings import Settings
+from fairpremium.parties._store import Store, sqlite_url
+from fairpremium.parties._third_party import ThirdParty
+
+_SPEC = importlib.util.spec_from_file_location("postgres", Path(__file__).with_name("postgres.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_POSTGRES = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_POSTGRES)
+postgres, postgres_url = _POSTGRES.postgres, _POSTGRES.postgres_url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request, tmp_path):
+    """The address of a fresh database of each kind."""
+    return (
+        sqlite_url(tmp_path / "test.sqlite") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    )
+
+
+@pytest.fixture
+def store(database_url):
+    store = Store(database_url)
+    yield store
+    store.close()
+
+
+class Parties:
+    """Three parties and an auditor around one app, in one process."""
+
+    def __init__(self, folder, database=None, **settings):
+        self.third_party = ThirdParty(folder, database=database)
+        self.house = self.third_party.house
+        self.app = create_app(Settings(folder=folder, database=database, **settings), self.third_party)
+        self.transport = AppTransport(self.app)
+        self.secret = new_secret()
+        self.keys = {}
+        self.operator = self.add("op", "operator", new_key())
+        self.collector = self.add("app", "collector", new_key())
+        self.insurer = self.add("acme", "insurer", new_key())
+        self.auditor = self.add("aud", "auditor", new_key())
+
+    def add(self, name, role, key):
+        self.third_party.add_key(key.public_key, party=name, role=role)
+        self.app.state.service._keys_at = float("-inf")
+        self.keys[name] = key
+        kind = {"operator": Operator, "collector": Collector, "insurer": Insurer}.get(role, Client)
+        return kind("http://third.party", key, transport=self.transport)
+
+    def close(self):
+        self.transport.close()
+        self.app.state.service.writer.close()
+        self.third_party.close()
+
+
+@pytest.fixture
+def parties(tmp_path):
+    parties = Parties(tmp_path / "third-party")
+    yield parties
+    parties.close()

@@ -1,0 +1,206 @@
+"""The whole story in one process: collector, insurer, third party, over the same routes that HTTP has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairpremium import Channel, RandomizedResponse
+from fairpremium.parties import FitSpec, KnownChannel, Problem, StudySpec, TrueAttribute
+from fairpremium.parties._collector import draw_reports
+from fairpremium.parties._keys import VerifyKey, new_key
+from fairpremium.parties._worker import work_once
+from fairpremium.portfolios import zhang_liu_shi_2025
+
+CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
+
+
+@pytest.fixture(scope="module")
+def portfolio():
+    return zhang_liu_shi_2025(n=2000, rng=1, age_band=True)
+
+
+@pytest.fixture
+def table(portfolio):
+    frame = portfolio.X.copy()
+    frame["policy"] = [f"P{i}" for i in range(len(frame))]
+    frame["y"] = portfolio.y
+    frame["sex"] = portfolio.sensitive
+    return frame
+
+
+def declare(parties, **changes):
+    spec = StudySpec(
+        title="Motor 2026",
+        attribute=changes.pop("attribute", KnownChannel(channel=CHANNEL.descriptor())),
+        collectors=("app",),
+        insurers=("acme",),
+        **changes,
+    )
+    parties.operator.put_study("motor", spec)
+    parties.operator.set_state("motor", "open")
+
+
+def collect(parties, table, path):
+    reports = draw_reports(table, path, policy="policy", column="sex", channel=CHANNEL, study="motor")
+    parties.collector.submit(reports, study="motor", secret=parties.secret, channel=CHANNEL)
+    return reports
+
+
+def upload(parties, table, name="p1", **options):
+    return parties.insurer.upload(
+        table.drop(columns="sex"), study="motor", portfolio=name, secret=parties.secret, policy="policy",
+        outcome="y", **options,
+    )  # fmt: skip
+
+
+def test_from_reports_to_premiums(parties, table, portfolio, tmp_path):
+    declare(parties)
+    collect(parties, table[:1900], tmp_path / "reports.parquet")
+    uploaded = upload(parties, table, rows_per_part=700)
+    assert (uploaded.state, uploaded.rows, [part.n for part in uploaded.parts]) == ("sealed", 2000, [0, 1, 2])
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
+    assert work_once(parties.house)
+    done = parties.insurer.watch("f1")
+    assert done.state == "succeeded", done
+    assert done.matched == 1900
+    trusted = [VerifyKey(parties.third_party.public_key)]
+    bundle = parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=trusted)
+    premiums = bundle.pricer.predict(portfolio.X)
+    truth = portfolio.discrimination_free(portfolio.X)
+    assert np.sqrt(np.mean((premiums - truth) ** 2)) < 0.1 * np.mean(truth)
+    written = bundle.premiums.to_pandas()
+    assert list(written.columns) == ["key", "premium", "low", "high", "unaware", "group F", "group M"]
+    assert len(written) == 2000  # with and without a report
+    np.testing.assert_allclose(written["premium"], premiums, rtol=1e-12)
+    assert (written["low"] < written["premium"]).all()
+    assert parties.third_party.verify_log().intact
+
+
+def test_the_true_attribute_is_told_in_the_manifest(parties, table, tmp_path):
+    declare(parties, attribute=TrueAttribute(groups=("F", "M")))
+    people = table[["policy", "sex"]].rename(columns={"sex": "report"})
+    parties.collector.submit(people, study="motor", secret=parties.secret, channel=None)
+    upload(parties, table)
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", correction="inverse", pooling=0.0))
+    assert work_once(parties.house)
+    assert parties.insurer.watch("f1").state == "succeeded"
+    trusted = [VerifyKey(parties.third_party.public_key)]
+    bundle = parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=trusted)
+    assert bundle.manifest["true_attribute"] is True
+
+
+def test_a_fit_that_breaks_a_rule_is_refused_by_name(parties, table, tmp_path):
+    declare(parties)
+    collect(parties, table, tmp_path / "reports.parquet")
+    table["spike"] = 0.0
+    table.loc[5, "spike"] = 1.0
+    upload(parties, table)
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
+    work_once(parties.house)
+    seen = parties.insurer.watch("f1")
+    assert seen.state == "refused"
+    assert seen.refusal.rule == 2
+    with pytest.raises(Problem, match="not ended with a result"):
+        parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=[])
+
+
+def test_everything_can_be_sent_again(parties, table, tmp_path):
+    declare(parties)
+    collect(parties, table, tmp_path / "reports.parquet")
+    collect(parties, table, tmp_path / "reports.parquet")  # the stored reports
+    first, again = upload(parties, table), upload(parties, table)
+    assert first == again
+    spec = FitSpec(study="motor", portfolio="p1")
+    assert parties.insurer.fit("f1", spec) == parties.insurer.fit("f1", spec)
+    with pytest.raises(Problem, match="another content"):
+        parties.insurer.fit("f1", spec.model_copy(update={"level": 0.9}))
+
+
+def test_a_second_answer_with_another_value_is_refused(parties, table, tmp_path):
+    declare(parties)
+    people = table[:200]
+    reports = collect(parties, people, tmp_path / "reports.parquet")
+    first = reports.iloc[0]
+    other = "M" if first["report"] == "F" else "F"
+    parties.collector.report("motor", parties.secret, first["policy"], first["report"], CHANNEL)
+    with pytest.raises(Problem, match="reported before"):
+        parties.collector.report("motor", parties.secret, first["policy"], other, CHANNEL)
+    parties.collector.report("motor", parties.secret, "new one", other, CHANNEL)
+    with pytest.raises(Problem, match="reported before"):
+        parties.collector.report("motor", parties.secret, "new one", first["report"], CHANNEL)
+    batch = pd.DataFrame({"policy": ["new one"], "report": [first["report"]]})
+    with pytest.raises(Problem, match="another content"):  # part 0 was another one
+        parties.collector.submit(batch, study="motor", secret=parties.secret, channel=CHANNEL)
+
+
+def test_reports_of_another_channel_are_refused(parties, table):
+    declare(parties)
+    other = RandomizedResponse(["F", "M"], keep=0.9)
+    batch = pd.DataFrame({"policy": table["policy"], "report": other.privatize(table["sex"])})
+    with pytest.raises(Problem, match="another channel"):
+        parties.collector.submit(batch, study="motor", secret=parties.secret, channel=other)
+    with pytest.raises(Problem, match="another channel"):
+        parties.collector.report("motor", parties.secret, "P1", "F", other)
+
+
+def test_a_study_that_is_not_open_takes_no_reports(parties, table, tmp_path):
+    declare(parties)
+    parties.operator.set_state("motor", "close")
+    with pytest.raises(Problem, match="does not take reports now"):
+        collect(parties, table, tmp_path / "reports.parquet")
+
+
+def test_an_erased_portfolio_is_gone(parties, table, tmp_path):
+    declare(parties)
+    collect(parties, table, tmp_path / "reports.parquet")
+    upload(parties, table)
+    before = set(parties.house.blobs)
+    parties.insurer.erase("p1")
+    assert len(set(parties.house.blobs)) < len(before)
+    with pytest.raises(Problem, match="erased"):
+        parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
+
+
+def test_a_waiting_fit_is_cancelled_at_once(parties, table, tmp_path):
+    declare(parties)
+    collect(parties, table, tmp_path / "reports.parquet")
+    upload(parties, table)
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
+    assert parties.insurer.cancel("f1").state == "cancelled"
+    assert not work_once(parties.house)
+
+
+def test_strangers_see_nothing(parties, table, tmp_path):
+    declare(parties)
+    collect(parties, table, tmp_path / "reports.parquet")
+    upload(parties, table)
+    stranger = parties.add("other", "insurer", new_key())
+    for path in ("/v1/studies/motor", "/v1/portfolios/p1", "/v1/fits/f1"):
+        with pytest.raises(Problem, match="not yours"):
+            stranger.send("GET", path)
+
+
+def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, table, tmp_path):
+    from fairpremium.parties import Feature, Portfolio, PortfolioSpec
+    from fairpremium.parties._linkage import make_keys
+    from fairpremium.parties._messages import PartTaken
+    from fairpremium.parties._parts import write_portfolio_part
+
+    declare(parties)
+    spec = PortfolioSpec(study="motor", features=(Feature(name="age"),), outcome="y")
+    parties.insurer.put("/v1/portfolios/p1", spec, Portfolio)
+    for n, rows in enumerate((slice(0, 100), slice(99, 200))):
+        some = (
+            table[["age", "y"]].iloc[rows].assign(key=make_keys(parties.secret, table["policy"].iloc[rows]).to_pylist())
+        )
+        parties.insurer.put_parquet(f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), PartTaken)
+    with pytest.raises(Problem, match="repeated"):
+        parties.insurer.post("/v1/portfolios/p1/seal", Portfolio)
+
+
+def test_a_study_asks_for_one_attribute(parties):
+    both = Channel.product(CHANNEL, RandomizedResponse(["a", "b"], keep=0.7))
+    with pytest.raises(ValueError, match="one attribute"):
+        declare(parties, attribute=KnownChannel(channel=both.descriptor()))
