@@ -1,4 +1,4 @@
-"""Small versions of the attacks in ``benchmarks/_attacks.py``: each wins where its defence is off, and not where it is on.
+"""Small versions of the attacks in benchmarks/_attacks.py: each wins where its defence is off, not where it is on.
 
 A rate of right guesses may exceed the bound of the guarantee by four standard errors.
 """
