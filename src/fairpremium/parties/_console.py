@@ -85,7 +85,7 @@ FIRST_STEPS = (
         "Declare a study and open it for reports.",
         (
             "fairpremium study create motor --key operator.key --title 'Motor' --groups F,M --keep 0.8 "
-            "--collectors app --insurers acme",
+            "--collector app --insurer acme",
             "fairpremium study open motor --key operator.key",
         ),
     ),
