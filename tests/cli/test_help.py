@@ -12,7 +12,6 @@ import typer
 
 from fairpremium import DiscriminationFreePricer, LinearModel
 from fairpremium.cli._app import app
-from fairpremium.parties._console import FIRST_STEPS
 from fairpremium.pricing import plan
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "cli.md"
@@ -79,11 +78,6 @@ def test_the_guide_shows_every_command_and_every_option(command):
     assert f"fairpremium {command}" in text
     absent = [o for o in options(command) if o.startswith("--") and o not in text and o != "--help"]
     assert not absent, f"docs/guide/cli.md says nothing about {absent} of {command}"
-
-
-@pytest.mark.parametrize("line", [line for _, lines in FIRST_STEPS for line in lines])
-def test_the_console_shows_commands_that_exist(line, call):
-    call(*shlex.split(line)[1:], "--help")
 
 
 def python_names(function):
