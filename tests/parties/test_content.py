@@ -1,4 +1,4 @@
-"""What must not be seen is nowhere to be seen: canaries in all answers, files, tables and lines that leave the house."""
+"""What comes back, and what must not: canary values, hostile files, counts, participation, rules across fits."""
 
 from __future__ import annotations
 
