@@ -45,7 +45,7 @@ from ._overview import (
     read_study,
 )
 from ._problems import Problem
-from ._settings import Settings
+from ._settings import Settings, report_failure
 from ._watch import LogWatch
 
 __all__ = ["add_console"]
@@ -280,7 +280,7 @@ class _Console:
                 page = await _in_thread(lambda: handler(request))
                 return self._render(page) if isinstance(page, _Page) else self._finish(page)
             except Exception:
-                self.settings.report_failure()
+                report_failure("a page")
                 return self._render(_FAILED, known=False)
 
         return answer
