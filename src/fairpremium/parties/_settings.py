@@ -15,7 +15,7 @@ from pathlib import Path
 from ._house import Limits
 from ._problems import Problem
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "report_failure"]
 
 _SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
@@ -94,10 +94,9 @@ class Settings:
         if self.hosts and host.lower() not in self.hosts:
             raise Problem("not-found")
 
-    def report_failure(self) -> None:
-        """Log that something of ours failed: where, but no value of a request."""
-        kind, _, trace = sys.exc_info()
-        where = " < ".join(
-            f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1]
-        )
-        _logger.error("a request failed: %s in %s", kind.__name__ if kind else "error", where)
+
+def report_failure(what: str) -> None:
+    """Log that something of ours failed: where, but no value of a request and no message of a library."""
+    kind, _, trace = sys.exc_info()
+    where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])
+    _logger.error("%s failed: %s in %s", what, kind.__name__ if kind else "error", where)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
 from ._house import House, Limits, open_house
 from ._housekeeping import clean
+from ._settings import report_failure
 
 __all__ = ["work", "work_once"]
 
@@ -111,8 +112,13 @@ def _child(folder: str, database: str | None, limits: Limits | None, lease: Leas
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(LeaseLost):
+    try:
         run_fit(house, lease)
+    except LeaseLost:
+        return
+    except Exception:  # its text may quote data
+        report_failure("a fit")
+        sys.exit(1)
 
 
 def _end_with_parent() -> None:
