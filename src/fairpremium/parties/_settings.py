@@ -91,8 +91,11 @@ class Settings:
 
     def report_failure(self) -> None:
         """Log that something of ours failed: where, but no value of a request."""
-        kind, _, trace = sys.exc_info()
-        where = " < ".join(
-            f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1]
-        )
-        _logger.error("a request failed: %s in %s", kind.__name__ if kind else "error", where)
+        _logger.error("a request failed: %s", where_it_failed())
+
+
+def where_it_failed() -> str:
+    """Tell the kind and the place of the error that is being handled, but nothing of what it says."""
+    kind, _, trace = sys.exc_info()
+    where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])
+    return f"{kind.__name__ if kind else 'error'} in {where}"
