@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 from sqlalchemy import event
 
-from fairpremium.parties import FitSpec, KnownChannel, StudySpec
+from fairpremium.parties import FitSpec
 from fairpremium.parties._access import RIGHTS
 from fairpremium.parties._fits import cancel_fit
 from fairpremium.parties._house import Limits, Party
@@ -26,65 +26,11 @@ _SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name(
 wire = importlib.util.module_from_spec(_SPEC)
 sys.modules["wire"] = wire
 _SPEC.loader.exec_module(wire)
+ASKED, KEY, MINE, NO_THINGS, THINGS = wire.ASKED, wire.KEY, wire.MINE, wire.NO_THINGS, wire.THINGS
+request, right_one, study_spec, text = wire.request, wire.right_one, wire.study_spec, wire.text
 
 OPEN_TO_ALL = {"openapi", "get_keys", "get_checkpoint", "healthz", "readyz", "metrics"}
 NOTHING = json.dumps(Problem("not-found").to_dict(), separators=(",", ":")).encode()
-MINE = {"operator": "op", "collector": "app", "insurer": "acme", "auditor": "aud"}
-KEY = wire.policy_key("a policy").hex()
-
-
-def study_spec(collectors=("app",), insurers=("acme",), title="Motor"):
-    attribute = KnownChannel(channel=wire.CHANNEL.descriptor())
-    return StudySpec(title=title, attribute=attribute, collectors=collectors, insurers=insurers)
-
-
-def text(message):
-    return message.model_dump_json().encode()
-
-
-# What each command is asked for with: method, address with names of things, body, its kind.
-ASKED = {
-    "put_study": ("PUT", "/v1/studies/{study}", lambda: text(study_spec()), wire.JSON),
-    "open_study": ("POST", "/v1/studies/{study}/open", bytes, None),
-    "close_study": ("POST", "/v1/studies/{study}/close", bytes, None),
-    "get_study": ("GET", "/v1/studies/{study}", bytes, None),
-    "list_studies": ("GET", "/v1/studies", bytes, None),
-    "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, wire.report, wire.JSON),
-    "put_report_part": ("PUT", "/v1/studies/{study}/report-parts/7", wire.report_part, wire.PARQUET),
-    "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(wire.portfolio_spec()), wire.JSON),
-    "get_portfolio": ("GET", "/v1/portfolios/{open}", bytes, None),
-    "put_part": (
-        "PUT", "/v1/portfolios/{open}/parts/7", lambda: wire.portfolio_part(wire.portfolio_spec(), seed=99),
-        wire.PARQUET,
-    ),
-    "seal_portfolio": ("POST", "/v1/portfolios/{open}/seal", bytes, None),
-    "delete_portfolio": ("DELETE", "/v1/portfolios/{open}", bytes, None),
-    "put_fit": (
-        "PUT",
-        "/v1/fits/{new}",
-        lambda: text(FitSpec(study="motor", portfolio="sealed", level=0.9)),
-        wire.JSON,
-    ),
-    "get_fit": ("GET", "/v1/fits/{waiting}?wait=0", bytes, None),
-    "list_fits": ("GET", "/v1/fits", bytes, None),
-    "cancel_fit": ("POST", "/v1/fits/{waiting}/cancel", bytes, None),
-    "get_bundle": ("GET", "/v1/fits/{done}/bundle", bytes, None),
-    "get_log": ("GET", "/v1/log?after=0", bytes, None),
-}  # fmt: skip
-THINGS = {"study": "motor", "open": "open", "waiting": "waiting", "done": "done", "new": "new"}
-NO_THINGS = dict.fromkeys(THINGS, "no-such-thing")
-
-
-def fill(world):
-    """Put into a world what the requests of `ASKED` need."""
-    world.declare()
-    world.declare("marine", ("app2",), ("other",))
-    for who, study in (("acme", "motor"), ("other", "marine")):
-        world.portfolio(who, "sealed", study)
-        world.portfolio(who, "open", study, seal=False)
-        world.fit(who, "done", "sealed", study)
-        world.succeed()
-        world.fit(who, "waiting", "sealed", study, level=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +38,7 @@ def filled(tmp_path_factory):
     """A folder with all that, and the keys of the parties; every test gets a copy."""
     folder = tmp_path_factory.mktemp("filled") / "third-party"
     with wire.World(folder) as world:
-        fill(world)
+        wire.fill(world)
         return folder, (world.keys, world.roles)
 
 
@@ -102,16 +48,6 @@ def world(tmp_path, filled):
     shutil.copytree(folder, tmp_path / "third-party")
     with wire.World(tmp_path / "third-party", keys=(dict(keys), dict(roles))) as world:
         yield world
-
-
-def request(world, command, who, things=None, **options):
-    method, target, body, kind = ASKED[command]
-    return world.sign(who, method, target.format(**(things or THINGS)), body(), kind, **options)
-
-
-def right_one(command):
-    role = next(role for role in ("insurer", "collector", "operator") if role in RIGHTS[command])
-    return MINE[role]
 
 
 # --- the tables ---

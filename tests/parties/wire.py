@@ -15,6 +15,7 @@ import pandas as pd
 from sqlalchemy import select
 
 from fairpremium.parties import Feature, FitSpec, KnownChannel, PortfolioSpec, StudySpec
+from fairpremium.parties._access import RIGHTS
 from fairpremium.parties._app import create_app
 from fairpremium.parties._client import Client, Operator
 from fairpremium.parties._collector import Collector
@@ -277,3 +278,68 @@ def report(value: Any = "F", channel: Any = CHANNEL) -> bytes:
 
 def policy_key(*names: Any) -> bytes:
     return hashlib.sha256(repr(names).encode()).digest()[:16]
+
+
+# --- one good request for each command ---
+
+MINE = {"operator": "op", "collector": "app", "insurer": "acme", "auditor": "aud"}
+KEY = policy_key("a policy").hex()
+
+
+def study_spec(collectors=("app",), insurers=("acme",), title="Motor"):
+    attribute = KnownChannel(channel=CHANNEL.descriptor())
+    return StudySpec(title=title, attribute=attribute, collectors=collectors, insurers=insurers)
+
+
+def text(message):
+    return message.model_dump_json().encode()
+
+
+# What each command is asked for with: method, address with names of things, body, its kind.
+ASKED = {
+    "put_study": ("PUT", "/v1/studies/{study}", lambda: text(study_spec()), JSON),
+    "open_study": ("POST", "/v1/studies/{study}/open", bytes, None),
+    "close_study": ("POST", "/v1/studies/{study}/close", bytes, None),
+    "get_study": ("GET", "/v1/studies/{study}", bytes, None),
+    "list_studies": ("GET", "/v1/studies", bytes, None),
+    "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, report, JSON),
+    "put_report_part": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, PARQUET),
+    "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(portfolio_spec()), JSON),
+    "get_portfolio": ("GET", "/v1/portfolios/{open}", bytes, None),
+    "put_part": (
+        "PUT", "/v1/portfolios/{open}/parts/7", lambda: portfolio_part(portfolio_spec(), seed=99),
+        PARQUET,
+    ),
+    "seal_portfolio": ("POST", "/v1/portfolios/{open}/seal", bytes, None),
+    "delete_portfolio": ("DELETE", "/v1/portfolios/{open}", bytes, None),
+    "put_fit": ("PUT", "/v1/fits/{new}", lambda: text(FitSpec(study="motor", portfolio="sealed", level=0.9)), JSON),
+    "get_fit": ("GET", "/v1/fits/{waiting}?wait=0", bytes, None),
+    "list_fits": ("GET", "/v1/fits", bytes, None),
+    "cancel_fit": ("POST", "/v1/fits/{waiting}/cancel", bytes, None),
+    "get_bundle": ("GET", "/v1/fits/{done}/bundle", bytes, None),
+    "get_log": ("GET", "/v1/log?after=0", bytes, None),
+}  # fmt: skip
+THINGS = {"study": "motor", "open": "open", "waiting": "waiting", "done": "done", "new": "new"}
+NO_THINGS = dict.fromkeys(THINGS, "no-such-thing")
+
+
+def fill(world):
+    """Put into a world what the requests of `ASKED` need."""
+    world.declare()
+    world.declare("marine", ("app2",), ("other",))
+    for who, study in (("acme", "motor"), ("other", "marine")):
+        world.portfolio(who, "sealed", study)
+        world.portfolio(who, "open", study, seal=False)
+        world.fit(who, "done", "sealed", study)
+        world.succeed()
+        world.fit(who, "waiting", "sealed", study, level=0.8)
+
+
+def request(world, command, who, things=None, **options):
+    method, target, body, kind = ASKED[command]
+    return world.sign(who, method, target.format(**(things or THINGS)), body(), kind, **options)
+
+
+def right_one(command):
+    role = next(role for role in ("insurer", "collector", "operator") if role in RIGHTS[command])
+    return MINE[role]

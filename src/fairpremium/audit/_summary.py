@@ -122,6 +122,7 @@ def summarize_pricer(
     truth: Truth | None = None,
     channel_source: str = "",
     count_in: int = 1,
+    created: datetime | None = None,
 ) -> dict[str, Any]:
     """Audit a fitted pricer: its discrimination-free premium, next to the other two prices.
 
@@ -140,6 +141,8 @@ def summarize_pricer(
         fingerprint of the audited columns then leaves reports out.
     level, title, unit, notes, hashes, channel_source
         As in `summarize_prices`.
+    created : datetime, optional
+        When the report was made; now by default.
 
     Returns
     -------
@@ -172,6 +175,8 @@ def summarize_pricer(
     source = channel_source or _source(pricer)
     head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None, count_in)
     head["hashes"] = {**head["hashes"], **_model_hash(pricer)}
+    if created is not None:
+        head["created"] = _minute(created)
     return _complete(head, sections, _describe_model(pricer), level, unit)
 
 
@@ -303,7 +308,7 @@ def _head(
         "format_version": FORMAT_VERSION,
         "title": title,
         "version": __version__,
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "created": _minute(datetime.now(UTC)),
         "notes": list(notes),
         "unit": unit,
         "level": level,
@@ -317,6 +322,10 @@ def _head(
         "privacy": _describe_channel(roles["channel"], source, estimated),
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},
     }
+
+
+def _minute(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> dict[str, Any] | None:

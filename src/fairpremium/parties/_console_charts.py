@@ -139,8 +139,8 @@ def _lay_out(
     marks = []
     for p in points:
         y = tops[p.lane] + (middle if kinds == 1 else _PAD / 2 + (p.row + 0.5) * _KIND)
-        ends_ = [None if v is None else place(v) for v in (p.low, p.high)]
-        marks.append(Mark(place(p.value), round(y, 1), *ends_, p.kind, p.shape, p.label, "middle", p.words))
+        ends_ = tuple(None if v is None else place(v) for v in (p.low, p.high))
+        marks.append(Mark(place(p.value), round(y, 1), ends_[0], ends_[1], p.kind, p.shape, p.label, "middle", p.words))
     shown = [Lane(_short(n), n, round(tops[n] + (middle if tall else step / 2), 1), notes.get(n, "")) for n in lanes]
     bottom = _TOP + step * len(lanes)
     ticks = tuple((place(v), _tick(v, low, high)) for v in _ticks(low, high))

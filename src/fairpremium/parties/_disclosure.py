@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +65,8 @@ class Rules:
         Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
     """
 
-    # Where it is part of a message.
-    __pydantic_config__ = MappingProxyType({"extra": "forbid", "strict": True, "allow_inf_nan": False})
+    # Where it is part of a message, it takes no field more and none of another type.
+    __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     n_min: int = 10
     rows: int = 100
@@ -324,6 +323,19 @@ def round_count(count: float, rules: Rules | None = None) -> int | None:
     if count <= rules.suppress_up_to:
         return None
     return rules.round_to * math.floor(count / rules.round_to + 0.5)
+
+
+def round_missing(rows: int, missing: int, rules: Rules | None = None) -> int:
+    """Return how many of the rows to show as without a report.
+
+    It comes from the rounded number of those with one: that and a second rounding would tell more than either.
+
+    Examples
+    --------
+    >>> round_missing(1503, 190)  # 1313 reports, told as 1315
+    188
+    """
+    return max(rows - (round_count(rows - missing, rules) or 0), 0)
 
 
 def _count(count: float, rules: Rules) -> str:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ class _Job:
     parts: tuple[Path, ...]
     rows: int
     log_seq: int
+    asked_at: datetime
 
     @property
     def features(self) -> list[str]:
@@ -172,6 +174,7 @@ def _read_job(connection: Connection, house: House, lease: Lease) -> _Job:
         tuple(house.blobs.path(part.sha256) for part in parts),
         sum(part.rows for part in parts),
         row.log_seq,
+        datetime.fromtimestamp(row.created, UTC),
     )
 
 
@@ -215,7 +218,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
         )
         digest = house.blobs.put(bundle)
     steps.remove()
-    console = json.dumps(_for_console(summary, release))
+    console = json.dumps(_for_console(job, summary, release))
 
     def publish(connection: Connection) -> None:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
@@ -506,9 +509,10 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
         sample_weight=_column(table, job.portfolio.weight),
         level=job.spec.level,
         title=job.study.title,
-        notes=[release.statement],
+        notes=[_statement(job, release)],
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
+        created=job.asked_at,  # the same in every attempt
     )
 
 
@@ -533,7 +537,8 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
             "mechanism": release.mechanism,
             "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
             "delta": release.delta,
-            "statement": release.statement,
+            "report_epsilon": None if job.study.release is None else job.study.release.randomized_epsilon,
+            "statement": _statement(job, release),
             "noise": release.noise,
         },
         "findings": summary["findings"],
@@ -541,13 +546,24 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
     }
 
 
-def _for_console(summary: dict[str, Any], release: Release) -> dict[str, Any]:
+def _statement(job: _Job, release: Release) -> str:
+    """Return what the bundle promises about the reports: of its prices, and of the audit in its report."""
+    if release.mechanism != "gaussian" or job.study.release is None:
+        return release.statement
+    return (
+        f"{release.statement} The audit in the report is computed from reports that the third party randomized once "
+        "more, the same for every fit of the study: "
+        f"epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
+    )
+
+
+def _for_console(job: _Job, summary: dict[str, Any], release: Release) -> dict[str, Any]:
     """Return what the operator's console shows of a fit: the comparison of groups, from what was released."""
     return {
         "mechanism": release.mechanism,
         "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
         "delta": release.delta,
-        "statement": release.statement,
+        "statement": _statement(job, release),
         "findings": summary["findings"],
         "sections": [s for s in summary["sections"] if s["id"] in ("price_comparison", "group_means")],
     }

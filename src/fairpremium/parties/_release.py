@@ -26,7 +26,7 @@ from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta
-from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_count
+from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_missing
 from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._randomized import compose, randomize_reports
 from fairpremium.pricing import DiscriminationFreePricer
@@ -223,7 +223,7 @@ def fit_release(
         random_state=0,
     )
     pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
-    pricer.n_missing_reports_ = round_count(pricer.n_missing_reports_, rules) or 0
+    pricer.n_missing_reports_ = round_missing(pricer.n_rows_, pricer.n_missing_reports_, rules)
     tell("done", 1.0)
     return Release(
         pricer,
