@@ -95,7 +95,7 @@ class Store:
                     return results[-1]
                 results.append(command(connection))
                 point("store.before_commit")
-            point("store.after_commit")
+            point("store.after_commit", writes=False)
             return results[-1]
 
         return _again(once)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import multiprocessing
 import os
 import signal
@@ -19,11 +18,9 @@ from ._fitting import run_fit
 from ._house import House, Limits, open_house
 from ._housekeeping import clean
 from ._problems import Problem
-from ._settings import where_it_failed
+from ._settings import report_failure
 
 __all__ = ["work", "work_once"]
-
-_logger = logging.getLogger("fairpremium.worker")
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
@@ -87,7 +84,7 @@ def work(
             except (DBAPIError, Problem, OSError):  # a fit that we held is free when its lease is over
                 if once:
                     raise
-                _logger.error("cannot work now: %s", where_it_failed())
+                report_failure("a look for work")
                 _wait(stop, _TROUBLED)
     finally:
         house.store.close()
@@ -102,7 +99,8 @@ def _supervise(
     stop: Callable[[], bool],
 ) -> None:
     """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
+    context.set_forkserver_preload([__name__])
     child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
     child.start()
     every = house.limits.lease_seconds / 5
@@ -137,8 +135,8 @@ def _child(folder: str, database: str | None, limits: Limits | None, lease: Leas
         run_fit(open_house(folder, database=database, limits=limits), lease)
     except LeaseLost:
         pass
-    except BaseException as error:  # what it says may quote data: only where it happened is told
-        _logger.error("a fit broke off: %s", where_it_failed())
+    except Exception as error:  # its text may quote data
+        report_failure("a fit")
         sys.exit(_FULL if _is_full(error) else 1)
 
 
