@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """What comes back, and what must not: canary values, hostile files, counts, participation, rules across fits."""
-=======
-"""What must not be seen is nowhere to be seen: canaries in answers, files, tables and lines that are printed."""
->>>>>>> 5422772
 
 from __future__ import annotations
 
