@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium import AnchorNoise, DiscriminationFreePricer, RandomizedResponse
+from fairpremium import AnchorNoise, DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.parties._disclosure import RefusedError, Rules
 from fairpremium.parties._randomized import randomize_reports
 from fairpremium.parties._release import FitSettings, ReleaseSettings, default_release, fit_release
@@ -240,7 +240,11 @@ def test_keys_and_groups_are_needed(portfolio, reports, keys):
 def test_the_default_mechanism():
     assert default_release("boosted", "auto", 10**6) == "randomized"
     assert default_release("linear", "posterior", 10**6) == "randomized"
-    assert default_release("linear", "inverse", 10**6) == "gaussian"
+    assert default_release("linear", "inverse", 5_000) == "gaussian"
+    assert default_release(LinearModel(ridge=1.0), "inverse", 5_000) == "gaussian"
+    assert default_release("linear", "inverse", 500) == "randomized"
+    assert default_release("linear", "auto", 5_000) == "randomized"
+    assert default_release("linear", "auto", 5_000_000) == "gaussian"
 
 
 def test_frames_of_other_kinds_work(portfolio, reports, keys):
