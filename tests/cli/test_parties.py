@@ -455,6 +455,7 @@ def test_a_bundle_that_another_key_signed(parties, house):
     assert said.count("\n") == 1
 
 
+@pytest.mark.filterwarnings("always")
 def test_an_address_without_encryption_is_warned_of(mine, monkeypatch):
     monkeypatch.setattr("fairpremium.parties._client._TRIES", 1)
     said = quick("study", "show", "--key", "me.key", "--service", "http://fair.invalid:1", code=2)
