@@ -46,7 +46,7 @@ from ._messages import EstimatedChannel, FitSpec, PortfolioSpec, Refusal, StudyS
 from ._policy_keys import read_keys
 from ._portfolios import parts_of
 from ._problems import Problem
-from ._randomized import compose, randomize_reports
+from ._randomized import randomize_reports, seen_channel
 from ._release import FitSettings, Release, ReleaseSettings, default_release, fit_release
 from ._reports import reports_of
 from ._runs import sort_run, write_run
@@ -501,7 +501,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
     pricer = copy.copy(release.pricer)
     if release.mechanism == "gaussian":  # the audit sees reports after the second randomization
         known = channel_of(job.study.attribute)
-        pricer.channel_ = second if known is None else compose(second, known)
+        pricer.channel_ = seen_channel(second, known, reports, job.labels)
     return summarize_pricer(
         pricer,
         frame(table, job.features),

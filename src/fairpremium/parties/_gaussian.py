@@ -33,7 +33,7 @@ from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, Normal, get_family
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties._accounting import mu_of
-from fairpremium.parties._disclosure import Rules, check_counts, measure, refuse
+from fairpremium.parties._disclosure import Rules, check_counts, measure, refuse, round_count
 from fairpremium.parties._expected_reports import (
     ExpectedReports,
     centering,
@@ -593,6 +593,7 @@ def _release(
         channel,
         None,
         {"mu": mu, "sums": releaser.released},
+        round_count(len(rows) - missing, rules) or 0,
     )
 
 
