@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ._fits import Lease, LeaseLost, claim, give_back, renew
-from ._fitting import run_fit
 from ._house import House, Limits, open_house
 from ._housekeeping import clean
 
@@ -19,6 +18,12 @@ __all__ = ["work", "work_once"]
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
+
+
+def _run(house: House, lease: Lease) -> None:
+    from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
+
+    run_fit(house, lease)
 
 
 def work_once(house: House) -> bool:
@@ -31,7 +36,7 @@ def work_once(house: House) -> bool:
     beat = threading.Thread(target=_beat, args=(house, lease, stop, lost), daemon=True)
     beat.start()
     try:
-        run_fit(house, lease)
+        _run(house, lease)
     except LeaseLost:
         house.store.write(lambda c: give_back(c, house, lease))
     finally:
@@ -112,7 +117,7 @@ def _child(folder: str, database: str | None, limits: Limits | None, lease: Leas
     house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(LeaseLost):
-        run_fit(house, lease)
+        _run(house, lease)
 
 
 def _end_with_parent() -> None:
