@@ -48,7 +48,7 @@ from ._messages import (
 )
 from ._problems import PROBLEMS, Problem
 from ._schema import fits
-from ._settings import Settings
+from ._settings import Settings, report_failure
 from ._signatures import Verified, request_url, verify_request
 from ._store import Writer
 from ._third_party import ThirdParty
@@ -295,7 +295,7 @@ class _Guard:
         except Problem as problem:
             await _answer(problem)(scope, receive, send_guarded)
         except Exception as error:
-            self.service.settings.report_failure()
+            report_failure("a request")
             if started:
                 raise
             code = "unavailable" if isinstance(error, (DBAPIError, TimeoutError)) else "internal"

@@ -46,7 +46,7 @@ from ._overview import (
     read_study,
 )
 from ._problems import Problem
-from ._settings import Settings
+from ._settings import Settings, report_failure
 from ._watch import LogWatch
 
 __all__ = ["add_console"]
@@ -271,7 +271,7 @@ class _Console:
             try:
                 return await handler(request)
             except Exception:
-                self.settings.report_failure()
+                report_failure("a page")
                 return self._render(_FAILED, known=False)
 
         return answer
@@ -332,7 +332,10 @@ class _Console:
         study = _id(request, "study")
         if study is None:
             return None
-        return self._remembered(f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study)))
+        found: StudyView | None = self._remembered(
+            f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study))
+        )
+        return found
 
 
 class _Remembered:

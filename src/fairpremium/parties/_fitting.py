@@ -38,6 +38,7 @@ from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
+from ._faults import point
 from ._fits import Lease, LeaseLost, finish, show_progress
 from ._house import House
 from ._log import keep_checkpoint
@@ -107,6 +108,7 @@ def run_fit(house: House, lease: Lease) -> None:
     """Work on a claimed fit until it has ended, one way or another."""
 
     def tell(phase: str, progress: float) -> None:
+        point(f"fit.{phase}")
         house.store.write(lambda c: show_progress(c, lease, phase, progress))
 
     job = house.store.read(lambda c: _read_job(c, house, lease))
@@ -118,6 +120,8 @@ def run_fit(house: House, lease: Lease) -> None:
         broken = next(v for v in refused.verdicts if not v.passed)
         _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
     except Problem as problem:
+        if problem.code == "storage-full":  # it passes
+            raise
         _end(house, lease, "failed", problem=json.dumps(problem.to_dict()))
     except FairPremiumError as error:
         _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", _in_words(error)).to_dict()))
@@ -125,7 +129,9 @@ def run_fit(house: House, lease: Lease) -> None:
         _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", "its numbers do not allow it").to_dict()))
     else:
         try:
+            point("fit.before_publish")
             house.store.write(lambda c: outcome(c))
+            point("fit.after_publish")
         except RefusedError as refused:  # another fit used the budget up in the meantime
             broken = next(v for v in refused.verdicts if not v.passed)
             _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
@@ -188,7 +194,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
 
     house.store.read(check)
     steps = FileCheckpoint(house.blobs.folder / f".fit-{identity}.json")
-    with tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=".fit-") as name:
+    with _workspace(house, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
         release = _fit(house, job, joined, privacy, folder, steps, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
@@ -226,12 +232,20 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     return publish
 
 
+def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for the rows of a fit, and remove what tries of it left behind that were killed."""
+    prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
+    for left in house.blobs.folder.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=prefix)
+
+
 # --- the data --------------------------------------------------------------------------------------------------------
 
 
 def _join(house: House, job: _Job) -> _Joined:
     """Find the report of each row by its key."""
-    with house.store.reading() as connection:
+    with house.blobs.hold(), house.store.reading() as connection:  # what is open stays, should it be swept away
         runs, singles = all_reports(connection, house, job.study_id)
     codes, keys = [], []
     for path in job.parts:

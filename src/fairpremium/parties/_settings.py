@@ -15,9 +15,8 @@ from pathlib import Path
 from ._house import Limits
 from ._problems import Problem
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "report_failure"]
 
-_SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
 
 
@@ -40,7 +39,7 @@ class Settings:
     hosts : tuple of str
         Names under which clients reach the service, with port where it is not the usual one; none allows all.
     console_password : str or None
-        For the console, 8 letters or more; without one the console answers on loopback only.
+        For the console; without one the console answers on loopback only.
     limits : Limits
     body_seconds : float
         How long a body may take to arrive.
@@ -48,21 +47,17 @@ class Settings:
     """
 
     folder: str | os.PathLike[str] | Path
-    database: str | None = field(default=None, repr=False)  # its address may hold a password
+    database: str | None = None
     host: str = "127.0.0.1"
     port: int = 8350
     certificate: str | None = None
     certificate_key: str | None = None
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
-    console_password: str | None = field(default=None, repr=False)
+    console_password: str | None = None
     limits: Limits = field(default_factory=Limits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
-
-    def __post_init__(self) -> None:
-        if self.console_password is not None and len(self.console_password) < _SHORTEST:
-            raise ValueError(f"Got a password for the console that is too short; expected {_SHORTEST} letters or more.")
 
     def check(self) -> None:
         """Refuse to listen to the world without encryption."""
@@ -94,10 +89,9 @@ class Settings:
         if self.hosts and host.lower() not in self.hosts:
             raise Problem("not-found")
 
-    def report_failure(self) -> None:
-        """Log that something of ours failed: where, but no value of a request."""
-        kind, _, trace = sys.exc_info()
-        where = " < ".join(
-            f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1]
-        )
-        _logger.error("a request failed: %s in %s", kind.__name__ if kind else "error", where)
+
+def report_failure(what: str) -> None:
+    """Log that something of ours failed: where, but no value of a request and no message of a library."""
+    kind, _, trace = sys.exc_info()
+    where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])
+    _logger.error("%s failed: %s in %s", what, kind.__name__ if kind else "error", where)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from . import _fits, _log, _portfolios, _reports, _studies
 from ._access import Registered, add_key, check_right, list_keys, revoke_key
 from ._blobs import Incoming
+from ._faults import point
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
 from ._messages import (
@@ -189,6 +190,7 @@ class ThirdParty:
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
+            point("portfolio.erasing")
             self._drop_file(digest)
 
     def _drop_file(self, digest: str) -> None:
