@@ -170,9 +170,10 @@ class ThirdParty:
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
         rows = check_portfolio_part(incoming.path, known.spec).rows
+        digest, size = incoming.sha256, incoming.size
         try:
             with self.house.blobs.hold():
-                digest, size = incoming.keep(), incoming.size
+                incoming.keep()
                 return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
         except Problem:
             self._drop_file(digest)
