@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -63,3 +65,39 @@ def files(portfolio, tmp_path):
     frame = portfolio.X.assign(policy=policy, y=portfolio.y, exposure=np.linspace(0.5, 1.5, len(policy)))
     frame.to_csv("portfolio.csv", index=False)
     return tmp_path
+
+
+class Processes:
+    """Looks at the processes of this machine."""
+
+    def below(self, pid):
+        """All processes that a process started, and those that they started."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            if (fields := self._fields(stat)) and int(fields[1]) == pid:
+                found += [int(stat.parent.name), *self.below(int(stat.parent.name))]
+        return found
+
+    def wait_until_gone(self, pids):
+        self.wait_until(lambda: not any(self._is_alive(pid) for pid in pids))
+
+    def wait_until(self, what, seconds=60):
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, "it did not happen"
+            time.sleep(0.1)
+
+    def _is_alive(self, pid):
+        fields = self._fields(Path(f"/proc/{pid}/stat"))
+        return fields is not None and fields[0] != "Z"
+
+    def _fields(self, stat):
+        try:
+            return stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+
+
+@pytest.fixture(scope="session")
+def processes():
+    return Processes()

@@ -15,11 +15,19 @@ from fairpremium.cli._app import app
 from fairpremium.pricing import plan
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "cli.md"
-COMMANDS = typer.main.get_command(app).commands
+TOP = typer.main.get_command(app).commands
+COMMANDS = {
+    words: command
+    for name, top in TOP.items()
+    for words, command in (
+        {f"{name} {sub}": c for sub, c in top.commands.items()} if hasattr(top, "commands") else {name: top}
+    ).items()
+}
 
 
 def options(command):
-    return {name for parameter in COMMANDS[command].params for name in parameter.opts}
+    parameters = COMMANDS[command].params
+    return {name for p in parameters for name in (*p.opts, *p.secondary_opts) if name.startswith("-")}
 
 
 def example(command):
@@ -29,12 +37,30 @@ def example(command):
 
 
 def test_the_commands_are_known():
-    assert list(COMMANDS) == ["privatize", "fit", "price", "audit", "plan", "demo"]
+    assert list(TOP) == [
+        "privatize", "fit", "price", "audit", "plan", "demo", "serve", "worker", "keys", "study", "collector",
+        "insurer", "log",
+    ]  # fmt: skip
+    parties = [name for name in COMMANDS if " " in name]
+    assert parties == [
+        "keys new", "keys secret", "keys add", "keys show", "keys revoke",
+        "study create", "study open", "study close", "study show",
+        "collector submit",
+        "insurer upload", "insurer fit", "insurer show", "insurer cancel", "insurer fetch", "insurer price",
+        "insurer erase",
+        "log show", "log verify",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", [name for name in TOP if hasattr(TOP[name], "commands")])
+def test_a_group_alone_explains_itself(group, call):
+    text = call(group).stdout
+    assert all(name in text for name in TOP[group].commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_that_parses(command, call):
-    text = " ".join(call(command, "--help").stdout.split())
+    text = " ".join(call(*command.split(), "--help").stdout.split())
     assert f"Example: fairpremium {command}" in text
     call(*example(command), "--help")
 
@@ -65,7 +91,7 @@ def test_options_have_the_names_of_the_python_parameters():
     assert python_names(plan) <= options("plan")
 
 
-@pytest.mark.parametrize("command", ["privatize", "demo"])
+@pytest.mark.parametrize("command", ["privatize", "demo", "collector submit"])
 def test_there_is_no_way_to_seed_what_draws_reports(command):
     assert not {o for o in options(command) if re.search(r"seed|rng|random|state", o)}
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -50,30 +53,60 @@ def test_plan_mistakes(refuse, words, expected):
     assert expected in refuse("plan", *words)
 
 
-def test_the_demo_and_what_it_says_to_try_next(call, call_json):
+def test_the_demo_and_what_it_says_to_try_next(call):
     text = call("demo", "--out", "story").stdout
-    for name in ("people.csv", "reports.csv", "portfolio.csv", "model.json", "premiums.csv", "report.html"):
+    names = ("people.csv", "reports.csv", "portfolio.csv", "new.csv", "bundle.zip", "model.json", "premiums.csv")
+    for name in (*names, "prices.csv", "report.html"):
         assert (Path("story") / name).is_file()
+    assert not Path("story/serve.log").exists()  # the service had nothing to complain about
+    assert "The log is intact" in text
     assert "differ a little from run to run" in " ".join(text.split())
     premiums = pd.read_csv("story/premiums.csv")
     assert premiums.columns.tolist() == ["policy", "premium", "low", "high"]
-    assert len(premiums) == 5000
+    assert premiums["policy"].tolist() == pd.read_csv("story/new.csv")["policy"].tolist()
     assert "sex" not in pd.read_csv("story/portfolio.csv").columns
+    told = re.findall(r"^  \$ fairpremium (\S+ \S+)", text, re.MULTILINE)
+    assert told[:4] == ["keys new", "keys secret", "keys add", "keys add"]
+    assert {"collector submit", "insurer upload", "insurer fit", "insurer fetch", "log verify"} <= set(told)
     commands = re.findall(r"^  fairpremium (.*)$", text, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
         call(*command.split())
 
 
-def test_the_demo_as_json_covers_the_truth(call_json):
-    result = call_json("demo")
-    for risk_class in result["classes"]:
-        h = risk_class["discrimination_free"]
-        width = (h["high"] - h["low"]) / 2
-        assert abs(h["mean"] - h["truth"]) < 3 * width  # six standard errors
-    assert Path("demo/report.html").is_file()
+def test_the_demo_as_json_covers_the_truth_and_can_be_repeated(call_json):
+    for _ in range(2):
+        result = call_json("demo")
+        assert result["log"]["intact"]
+        for risk_class in result["classes"]:
+            h = risk_class["discrimination_free"]
+            width = (h["high"] - h["low"]) / 2
+            assert abs(h["mean"] - h["truth"]) < 3 * width  # six standard errors
+    assert "(1, 1e-06)-differentially private" in result["noise"]
 
 
 def test_a_demo_without_a_place(refuse):
     Path("taken").write_text("")
     assert "taken" in refuse("demo", "--out", "taken")
+
+
+def test_a_demo_leaves_a_real_third_party_alone(refuse):
+    Path("third-party").mkdir()
+    Path("third-party/service.key").write_text("precious")
+    assert "was not made by a demo" in refuse("demo", "--out", ".")
+    assert Path("third-party/service.key").read_text() == "precious"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_demo_that_is_ended_leaves_no_process_behind(number, tmp_path, processes):
+    command = [sys.executable, "-P", "-m", "fairpremium", "demo", "--out", str(tmp_path / "story")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        for line in demo.stdout:
+            if "fairpremium collector submit" in line:
+                break
+        children = processes.below(demo.pid)
+        assert len(children) >= 2  # the service and a command or a worker
+        demo.send_signal(number)
+        demo.wait(60)
+        assert demo.returncode == (1 if number == signal.SIGINT else -number)
+    processes.wait_until_gone(children)

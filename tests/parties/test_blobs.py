@@ -107,6 +107,33 @@ def test_what_is_not_kept_leaves_nothing(store):
     assert list(store) == rubbish(store) == []
 
 
+def test_the_disk_can_be_written_while_the_file_is_checked(store, monkeypatch):
+    with store.receive() as incoming:
+        incoming.write(CONTENT)
+        with incoming.syncing():
+            assert incoming.path.read_bytes() == CONTENT
+        synced = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        assert incoming.keep() == DIGEST
+        assert len(synced) == 1  # the folder
+    assert store.path(DIGEST).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("verdict", [None, "bad-keys"])
+def test_the_disk_is_full_while_the_file_is_checked(store, monkeypatch, verdict):
+    def check() -> None:
+        if verdict:
+            raise Problem(verdict)
+
+    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "blob.written")
+    incoming = store.receive()
+    incoming.write(CONTENT)
+    with pytest.raises(Problem) as caught, incoming, incoming.syncing():
+        check()
+    assert caught.value.code == (verdict or "storage-full")
+    assert list(store) == rubbish(store) == []
+
+
 def test_one_byte_too_many(store, tmp_path):
     assert store.put(b"12345", limit=5)
     upload = tmp_path / "upload"

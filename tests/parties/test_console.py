@@ -200,10 +200,19 @@ def test_sessions_hold_at_another_process_and_end_with_the_password(open_console
     first = open_console(console_password=PASSWORD)
     client = first()
     log_in(client)
-    for password, status in ((PASSWORD, 200), ("another", 303)):
+    for password, status in ((PASSWORD, 200), ("another password", 303)):
         other = open_console(console_password=password)()
         other.cookies = httpx.Cookies(client.cookies)
         assert other.get("/").status_code == status
+
+
+def test_a_short_password_is_refused_and_none_is_printed():
+    for password in ("", "seven 7"):
+        with pytest.raises(ValueError, match="too short"):
+            Settings(folder="x", console_password=password)
+    settings = Settings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
+    assert PASSWORD not in repr(settings)
+    assert "CANARY" not in repr(settings)
 
 
 def test_a_forged_cookie_is_worth_nothing(open_console):
@@ -543,6 +552,9 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
         assert answer.status_code == 503
         assert "cannot be shown now" in answer.text
         assert "CANARY" not in answer.text
+    assert console.post("/console/log/verify", headers=OWN).status_code == 303  # the check itself says that it failed
+    parties.app.state.console.watch.wait()
+    assert parties.app.state.console.watch.state.has_failed
     assert "RuntimeError" in caplog.text
     assert "CANARY" not in caplog.text
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +20,12 @@ from sqlalchemy import text
 
 from fairpremium import RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
+from fairpremium.parties._app import create_app
 from fairpremium.parties._collector import draw_reports
 from fairpremium.parties._fits import claim, show_progress
 from fairpremium.parties._fitting import run_fit
+from fairpremium.parties._settings import Settings
+from fairpremium.parties._third_party import ThirdParty
 from fairpremium.parties._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
 
@@ -27,7 +34,7 @@ browser_tools = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(browser_tools)
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
-SOON = 15_000  # milliseconds within which a page that is open must show what happened
+SOON = 60_000  # milliseconds within which a page that is open must show what happened
 
 
 @contextmanager
@@ -211,6 +218,30 @@ def check_charts(window):
     assert window.page.locator("text=NaN").count() == 0
 
 
+def test_the_first_steps_lead_to_a_study(tmp_path, browser):
+    """The commands of an empty service's page, run as they stand there, make a study that the page then shows."""
+    party = ThirdParty(tmp_path / "a folder")
+    app = create_app(Settings(folder=tmp_path / "a folder"), party)
+    run = partial(subprocess.run, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True)
+    me = f"{shlex.quote(sys.executable)} -m fairpremium"
+    with served(app) as address:
+        window = Window(browser, address)
+        window.open()
+        commands = window.page.locator(".command code").all_inner_texts()
+        assert len(commands) == 6
+        run(f"{me} keys new collector.key insurer.key")  # what the others do
+        for command in commands:
+            assert command.startswith("fairpremium ")
+            run(command.replace("fairpremium", me, 1))
+        window.wait("Motor")
+        window.page.get_by_role("link", name="Motor").click()
+        window.page.locator(".tag.open").first.wait_for(timeout=SOON)
+        assert window.page.get_by_text("no key yet").count() == 0
+        window.close()
+    app.state.service.writer.close()
+    party.close()
+
+
 def focus(page):
     """What has the focus, in words."""
     return page.evaluate(
@@ -297,10 +328,10 @@ def test_a_login_from_the_first_page_to_the_last(parties, tmp_path, browser):
             window.keep("login")
             page.locator("#password").fill("an owl at noon")
             page.keyboard.press("Enter")
-            page.wait_for_url("**/console/studies/motor")
+            page.wait_for_url(f"{address}/console/studies/motor")
             assert page.evaluate("document.cookie") == ""  # no script can read it
             page.get_by_role("button", name="Log out").click()
-            page.wait_for_url("**/console/login")
+            page.wait_for_url(f"{address}/console/login")
             window.open("/")
             assert "/console/login" in page.url
             window.problems = [p for p in window.problems if "401" not in p]  # the browser notes the wrong password

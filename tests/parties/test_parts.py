@@ -714,6 +714,8 @@ def test_reports_travel_with_their_channel(check_reports, channel, values):
     keys = keys_of(3)
     for some in (keys, [bytes(key) for key in keys.tolist()], keys.view(np.uint8).reshape(3, 16)):
         part = write_report_part(some, values, channel)
+        assert pq.read_table(io.BytesIO(part))["key"].to_pylist() == sorted(map(bytes, keys.tolist()))
+        assert part == write_report_part(keys[::-1].copy(), values[::-1], channel)
         assert part == write_report_part(keys, pd.Series(values), channel)
         found, codes = check_reports(part, channel.reports, channel.descriptor())
         expected = sorted(zip(map(bytes, keys.tolist()), map(channel.reports.index, values), strict=True))

@@ -1,4 +1,4 @@
-"""The rules over the service: distinct fits, the budget across fits and in a race, overlap, and fits asked for again."""
+"""The rules over the service: distinct fits, the budget across fits and in a race, overlap, and repeated fits."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
     assert fit(world, "b")["state"] == "succeeded"
     assert premiums(world, "a") != premiums(world, "b")
     assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
-    paid = world.house.store.read(lambda c: {r.spec_sha256 for r in c.execute(select(releases))})
+    paid = world.house.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
     assert len(paid) == 2
 
 

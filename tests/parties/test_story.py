@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium import RandomizedResponse
+from fairpremium import Channel, RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, Problem, StudySpec, TrueAttribute
 from fairpremium.parties._collector import draw_reports
 from fairpremium.parties._keys import VerifyKey, new_key
@@ -180,3 +180,27 @@ def test_strangers_see_nothing(parties, table, tmp_path):
     for path in ("/v1/studies/motor", "/v1/portfolios/p1", "/v1/fits/f1"):
         with pytest.raises(Problem, match="not yours"):
             stranger.send("GET", path)
+
+
+def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, table, tmp_path):
+    from fairpremium.parties import Feature, Portfolio, PortfolioSpec
+    from fairpremium.parties._linkage import make_keys
+    from fairpremium.parties._messages import PartTaken
+    from fairpremium.parties._parts import write_portfolio_part
+
+    declare(parties)
+    spec = PortfolioSpec(study="motor", features=(Feature(name="age"),), outcome="y")
+    parties.insurer.put("/v1/portfolios/p1", spec, Portfolio)
+    for n, rows in enumerate((slice(0, 100), slice(99, 200))):
+        some = (
+            table[["age", "y"]].iloc[rows].assign(key=make_keys(parties.secret, table["policy"].iloc[rows]).to_pylist())
+        )
+        parties.insurer.put_parquet(f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), PartTaken)
+    with pytest.raises(Problem, match="repeated"):
+        parties.insurer.post("/v1/portfolios/p1/seal", Portfolio)
+
+
+def test_a_study_asks_for_one_attribute(parties):
+    both = Channel.product(CHANNEL, RandomizedResponse(["a", "b"], keep=0.7))
+    with pytest.raises(ValueError, match="one attribute"):
+        declare(parties, attribute=KnownChannel(channel=both.descriptor()))

@@ -51,11 +51,11 @@ def progress(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+def progress_bar(what: str) -> Iterator[Callable[[float, str], Any]]:
     """Show on a terminal how far something is, elsewhere nothing; the function takes a part of 1 and a few words."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda part, words="": None
+        yield lambda part, words: None
         return
     columns = (
         SpinnerColumn(),
@@ -67,8 +67,8 @@ def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=1.0)
 
-        def tell(part: float, words: str = "") -> None:
-            bar.update(task, completed=part, description=f"{what}: {words}" if words else what)
+        def tell(part: float, words: str) -> None:
+            bar.update(task, completed=part, description=f"{what}: {words}")
 
         yield tell
 

@@ -49,7 +49,7 @@ class ReportQueue:
         """Return what waits, and begin anew."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        return waiting
+        return [item for item in waiting if item[2].set_running_or_notify_cancel()]
 
 
 class _Batch:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager, suppress
@@ -247,12 +248,32 @@ class Incoming:
                     self.size += len(chunk)
 
     def sync(self) -> None:
-        """Bring the content to the disk, as `keep` does; call it in a thread while another one checks the file."""
+        """Bring the content to the disk; `keep` does so too."""
         with self._no_rubbish():
             point("blob.written")
             os.fsync(self._file)
             point("blob.synced")
         self._synced = True
+
+    @contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Bring the content to the disk in a thread, while the caller checks the file."""
+        errors: list[BaseException] = []
+
+        def sync() -> None:
+            try:
+                self.sync()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=sync)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+        if errors:
+            raise errors[0]
 
     def keep(self) -> str:
         """Give the file its name for good, and return the digest."""

@@ -1,4 +1,4 @@
-"""Rule 9 in numbers: what the releases to an insurer have cost, for the worker that checks and the console that shows."""
+"""Rule 9 in numbers: what the releases to an insurer have cost; the worker checks it, the console shows it."""
 
 from __future__ import annotations
 

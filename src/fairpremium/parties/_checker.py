@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._policy_keys import KEY, WIDTH, Keys, has_repeats, sort_words, to_words
+from ._policy_keys import KEY, WIDTH, Keys, has_repeats, is_sorted, sort_words, to_words
 from ._problems import Problem
 
 ENVELOPE = b"fairpremium.channel"
@@ -185,7 +185,7 @@ def check_reports(path: str, labels: list[Any], envelope: str | None, limits: Li
             raise Problem("bad-values", "a report is not one of the study's")
         codes[start : keys.rows] = found
     ordered, order = keys.sorted()
-    return ordered, codes[order]
+    return ordered, codes if order is None else codes[order]
 
 
 def _check_envelope(metadata: dict[bytes, bytes], expected: str | None) -> None:
@@ -320,11 +320,14 @@ class _KeyColumn:
         self._keys[self.rows : self.rows + len(part)] = part
         self.rows += len(part)
 
-    def sorted(self) -> tuple[Keys, npt.NDArray[np.int64]]:
-        """Return the keys in order, and the order."""
-        order = sort_words(*to_words(self._keys))
-        keys = self._keys.take(order)
-        if has_repeats(*to_words(keys)):
+    def sorted(self) -> tuple[Keys, npt.NDArray[np.int64] | None]:
+        """Return the keys in order, and the order; None if they were in order already."""
+        keys, words, order = self._keys, to_words(self._keys), None
+        if not is_sorted(*words):
+            order = sort_words(*words)
+            keys = keys.take(order)
+            words = to_words(keys)
+        if has_repeats(*words):
             raise Problem("bad-keys")
         return keys, order
 

@@ -75,10 +75,13 @@ class Client:
 
     def send(self, method: str, path: str, **content: Any) -> httpx.Response:
         """Send a request, again if need be, and return the answer; a problem is raised."""
+        return self._try(lambda: self._http.request(method, path, **content))
+
+    def _try(self, request: Callable[[], httpx.Response]) -> httpx.Response:
         for attempt in range(_TRIES):
             last = attempt == _TRIES - 1
             try:
-                response = self._http.request(method, path, **content)
+                response = request()
             except httpx.TransportError as error:
                 if last:
                     raise ServiceUnreachable(
@@ -115,15 +118,22 @@ class Client:
     def download(self, path: str, target: Path) -> str:
         """Write what the service sends to a file, which appears when it is complete; return its tag."""
         draft = target.with_name(f".{target.name}.part")
-        with self._http.stream("GET", path) as response:
-            if not response.is_success:
-                response.read()
-                raise problem_of(response)
-            with draft.open("wb") as file:
-                for chunk in response.iter_bytes(1 << 20):
-                    file.write(chunk)
-            tag = response.headers.get("etag", "").strip('"')
-        draft.replace(target)
+
+        def fetch() -> httpx.Response:
+            with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    response.read()
+                    return response
+                with draft.open("wb") as file:
+                    for chunk in response.iter_bytes(1 << 20):
+                        file.write(chunk)
+                return response
+
+        try:
+            tag = self._try(fetch).headers.get("etag", "").strip('"')
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
         return str(tag)
 
     def service_keys(self) -> list[PublicKey]:

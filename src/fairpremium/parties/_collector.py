@@ -23,7 +23,7 @@ from ._policy_keys import KEY
 
 __all__ = ["Collector", "draw_reports", "plan_parts", "read_drawn"]
 
-_ROWS_PER_PART = 200_000
+_ROWS_PER_PART = 1_000_000
 _POLICY, _REPORT = "policy", "report"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import shlex
 import shutil
 import threading
 import time
@@ -35,7 +37,6 @@ from ._overview import (
     EVENTS,
     FitView,
     StudyView,
-    count_entries,
     read_fit,
     read_fits,
     read_log,
@@ -65,31 +66,10 @@ _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FORM_BYTES = 4096
 _IDLE_WORKERS = 20.0  # seconds after which a waiting fit means that no worker is there
 
-# What an operator does first, with the commands to copy.
-FIRST_STEPS = (
-    (
-        "Make a key for yourself and register it.",
-        (
-            "fairpremium keys new operator.key",
-            "fairpremium keys add operator.key.pub --folder FOLDER --party op --role operator",
-        ),
-    ),
-    (
-        "Register the public keys of the others: each party makes its own and sends you the file that ends in .pub.",
-        (
-            "fairpremium keys add collector.key.pub --folder FOLDER --party app --role collector",
-            "fairpremium keys add insurer.key.pub --folder FOLDER --party acme --role insurer",
-        ),
-    ),
-    (
-        "Declare a study and open it for reports.",
-        (
-            "fairpremium study create motor --key operator.key --title 'Motor' --groups F,M --keep 0.8 "
-            "--collectors app --insurers acme",
-            "fairpremium study open motor --key operator.key",
-        ),
-    ),
-)
+_DEFAULT_SERVICE = "http://127.0.0.1:8350"
+
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Page(NamedTuple):
@@ -121,9 +101,9 @@ def add_console(app: FastAPI, party: Any, settings: Settings) -> None:
     get("/console/studies/{study}", console.study)
     get("/console/studies/{study}/fits/{party}/{fit}", console.fit)
     get("/console/log", console.log)
-    app.add_route("/console/log/verify", console.verify_log, methods=["POST"], include_in_schema=False)
-    app.add_route("/console/login", console.login, methods=["GET", "POST"], include_in_schema=False)
-    app.add_route("/console/logout", console.logout, methods=["POST"], include_in_schema=False)
+    app.add_route("/console/log/verify", console.careful(console.verify_log), methods=["POST"], include_in_schema=False)
+    app.add_route("/console/login", console.careful(console.login), methods=["GET", "POST"], include_in_schema=False)
+    app.add_route("/console/logout", console.careful(console.logout), methods=["POST"], include_in_schema=False)
     app.add_route("/console/static/{name}", console.static, methods=["GET"], include_in_schema=False)
     get("/console/{rest:path}", lambda _: _NOT_FOUND)
 
@@ -142,7 +122,7 @@ class _Console:
 
     # --- pages ---
 
-    def studies(self, _: Request) -> _Page:
+    def studies(self, request: Request) -> _Page:
         """Show all studies, or what to do when there is none."""
         found = self._remembered("studies", lambda: self._read(lambda c: read_studies(c, self.house)))
         queue = self._read(lambda c: read_queue(c, self.house))
@@ -159,9 +139,10 @@ class _Console:
             "is_live": queue.running + queue.waiting > 0,
             "free": shutil.disk_usage(self.house.blobs.folder).free,
             "parties": self._read(read_parties),
-            "entries": self._read(count_entries),
+            "steps": _first_steps(*self._where(request)),
+            "worker": f"fairpremium worker{self._where(request)[0]}",
         }
-        return _Page("studies.html" if found else "empty.html", {**values, "steps": FIRST_STEPS})
+        return _Page("studies.html" if found else "empty.html", values)
 
     def study(self, request: Request) -> _Page:
         """Show one study with its fits."""
@@ -171,6 +152,7 @@ class _Console:
         fits = self._read(lambda c: read_fits(c, self.house, study))
         latest = next((fit for fit in fits if fit.summary), None)
         values = {"study": study, "fits": fits, "latest": latest, "is_live": any(not fit.has_ended for fit in fits)}
+        values["opening"] = f"fairpremium study open {study.id} --key operator.key{self._where(request)[1]}"
         return _Page("study.html", values | _comparison(latest))
 
     def fit(self, request: Request) -> _Page:
@@ -205,6 +187,7 @@ class _Console:
                 "events": EVENTS,
                 "chosen": (party, event),
                 "older": found.older and link(found.older),
+                "command": f"fairpremium log verify --bundle bundle.zip{self._where(request)[0]}",
                 "newer": found.newer and link(found.newer if found.newer <= found.last else None),
                 "is_live": False,
             },
@@ -269,16 +252,24 @@ class _Console:
 
     # --- what all pages have ---
 
-    def guarded(self, handler: Callable[[Request], _Page | Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Let a handler answer those who may look; what fails in it becomes a page too."""
+    def guarded(self, handler: Callable[[Request], _Page | Response]) -> Handler:
+        """Let a handler answer those who may look."""
+
+        async def answer(request: Request) -> Response:
+            refused = await self._refuse(request)
+            if refused is not None:
+                return refused
+            page = await _in_thread(lambda: handler(request))
+            return self._render(page) if isinstance(page, _Page) else self._finish(page)
+
+        return self.careful(answer)
+
+    def careful(self, handler: Handler) -> Handler:
+        """Turn what fails in a handler into a page."""
 
         async def answer(request: Request) -> Response:
             try:
-                refused = await self._refuse(request)
-                if refused is not None:
-                    return refused
-                page = await _in_thread(lambda: handler(request))
-                return self._render(page) if isinstance(page, _Page) else self._finish(page)
+                return await handler(request)
             except Exception:
                 report_failure("a page")
                 return self._render(_FAILED, known=False)
@@ -326,13 +317,25 @@ class _Console:
             self.access.cookie, value, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure
         )
 
+    def _where(self, request: Request) -> tuple[str, str]:
+        """Return the options with which a command finds the folder, and the service."""
+        service = f"{self.settings.scheme}://{request.headers.get('host', '')}"
+        folder = os.fspath(self.settings.folder)
+        return f" --folder {shlex.quote(folder)}", "" if service == _DEFAULT_SERVICE else (
+            f" --service {shlex.quote(service)}"
+        )
+
     def _read(self, command: Callable[[Connection], Any]) -> Any:
         return self.house.store.read(command)
 
     def _study(self, request: Request) -> StudyView | None:
         study = _id(request, "study")
-        read = lambda: self._read(lambda c: read_study(c, self.house, study))  # noqa: E731
-        return None if study is None else self._remembered(f"study {study}", read)
+        if study is None:
+            return None
+        found: StudyView | None = self._remembered(
+            f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study))
+        )
+        return found
 
 
 class _Remembered:
@@ -373,11 +376,38 @@ _CLOSED = _message(
     "Without a password it opens only on the machine that the service runs on, under http://127.0.0.1. To open it for "
     "others, give the service a password for the console and start it again.",
     403,
-    ("FAIRPREMIUM_CONSOLE_PASSWORD=... fairpremium serve --folder FOLDER",),
+    ("FAIRPREMIUM_CONSOLE_PASSWORD=... fairpremium serve",),
 )
 
 
 # --- values for the templates ---
+
+
+def _first_steps(folder: str, service: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what an operator does first, with the commands to copy."""
+    add = "fairpremium keys add"
+    return [
+        (
+            "Make a key for yourself and register it.",
+            ("fairpremium keys new operator.key", f"{add} operator.key.pub --party op --role operator{folder}"),
+        ),
+        (
+            "Register the others. Each party makes a key of its own in the same way and sends you the file that ends "
+            "in .pub, never the key.",
+            (
+                f"{add} collector.key.pub --party app --role collector{folder}",
+                f"{add} insurer.key.pub --party acme --role insurer{folder}",
+            ),
+        ),
+        (
+            "Declare a study and open it for reports.",
+            (
+                "fairpremium study create motor --title 'Motor' --groups F,M --keep 0.8 --collector app "
+                f"--insurer acme --key operator.key{service}",
+                f"fairpremium study open motor --key operator.key{service}",
+            ),
+        ),
+    ]
 
 
 def _comparison(fit: FitView | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ inline style, which the console's content security policy forbids.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -138,8 +139,8 @@ def _lay_out(
     marks = []
     for p in points:
         y = tops[p.lane] + (middle if kinds == 1 else _PAD / 2 + (p.row + 0.5) * _KIND)
-        ends_ = [None if v is None else place(v) for v in (p.low, p.high)]
-        marks.append(Mark(place(p.value), round(y, 1), *ends_, p.kind, p.shape, p.label, "middle", p.words))
+        ends_ = tuple(None if v is None else place(v) for v in (p.low, p.high))
+        marks.append(Mark(place(p.value), round(y, 1), ends_[0], ends_[1], p.kind, p.shape, p.label, "middle", p.words))
     shown = [Lane(_short(n), n, round(tops[n] + (middle if tall else step / 2), 1), notes.get(n, "")) for n in lanes]
     bottom = _TOP + step * len(lanes)
     ticks = tuple((place(v), _tick(v, low, high)) for v in _ticks(low, high))
@@ -151,7 +152,7 @@ def _untangle(marks: Sequence[Mark]) -> list[Mark]:
     found = []
     for y in dict.fromkeys(mark.y for mark in marks):
         row = sorted((mark for mark in marks if mark.y == y), key=lambda mark: mark.x)
-        pairs = zip(row, row[1:], strict=False)
+        pairs = itertools.pairwise(row)
         if any(b.x - a.x < _LETTER * (len(a.label) + len(b.label)) / 2 + 6 for a, b in pairs if a.label and b.label):
             row = [
                 replace(row[0], anchor="end"),

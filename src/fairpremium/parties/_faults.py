@@ -1,7 +1,8 @@
 """Named points at which tests let a process die or a disk run full; without their variables they do nothing.
 
 ``FAIRPREMIUM_KILL_AT="blob.synced"`` kills the process at its first passage of that point, ``"blob.synced:3"`` at its
-third. ``FAIRPREMIUM_FULL_AT`` says in the same way from which passage on there is no space left.
+third, ``"*:3"`` at the third point of any name. ``FAIRPREMIUM_STOP_AT`` stops it (SIGSTOP) at exactly that passage, and
+``FAIRPREMIUM_FULL_AT`` says from which passage on there is no space left.
 """
 
 from __future__ import annotations
@@ -14,17 +15,30 @@ from collections import Counter
 _passages: Counter[tuple[str, str]] = Counter()
 
 
-def point(name: str) -> None:
-    """Pass a named point; die or fail there if the environment says so."""
+def point(name: str, *, writes: bool = True) -> None:
+    """Pass a named point; die, stop or fail there if the environment says so.
+
+    Parameters
+    ----------
+    name : str
+    writes : bool
+        Whether a full disk can show itself here.
+    """
     if _is_here("FAIRPREMIUM_KILL_AT", name):
         os.kill(os.getpid(), signal.SIGKILL)
-    if _is_here("FAIRPREMIUM_FULL_AT", name):
+    if _is_here("FAIRPREMIUM_STOP_AT", name, once=True):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if writes and _is_here("FAIRPREMIUM_FULL_AT", name):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _is_here(variable: str, name: str) -> bool:
-    where, _, count = os.environ.get(variable, "").partition(":")
-    if where != name:
+def _is_here(variable: str, name: str, *, once: bool = False) -> bool:
+    setting = os.environ.get(variable)
+    if not setting:
         return False
-    _passages[variable, name] += 1
-    return _passages[variable, name] >= int(count or 1)
+    where, _, count = setting.partition(":")
+    if where not in (name, "*"):
+        return False
+    _passages[variable, setting] += 1
+    passed = _passages[variable, setting] - int(count or 1)
+    return passed == 0 if once else passed >= 0

@@ -139,8 +139,12 @@ def show_progress(connection: Connection, lease: Lease, phase: str, progress: fl
         raise LeaseLost
 
 
-def give_back(connection: Connection, house: House, lease: Lease) -> None:
-    """End a lease without a result: the fit waits again, or ends if that was asked for."""
+def give_back(connection: Connection, house: House, lease: Lease, *, tried: bool = True) -> None:
+    """End a lease without a result: the fit waits again, or ends if that was asked for.
+
+    `tried` says whether this counts as one of the tries that a fit has; a worker that was told to stop is no reason to
+    give a fit up.
+    """
     row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
     if row is None:
         return
@@ -148,7 +152,7 @@ def give_back(connection: Connection, house: House, lease: Lease) -> None:
         _end(connection, house, row, "cancelled")
     else:
         values = {"state": "queued", "lease_until": None, "lease_token": None, "phase": "waiting", "progress": 0.0}
-        connection.execute(update(fits).where(_is(row)).values(**values))
+        connection.execute(update(fits).where(_is(row)).values(**values, attempt=row.attempt - (not tried)))
 
 
 def finish(connection: Connection, house: House, lease: Lease, state: str, **values: Any) -> None:

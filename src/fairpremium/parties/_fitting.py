@@ -38,6 +38,7 @@ from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
+from ._faults import point
 from ._fits import Lease, LeaseLost, finish, show_progress
 from ._house import House
 from ._log import keep_checkpoint
@@ -107,6 +108,7 @@ def run_fit(house: House, lease: Lease) -> None:
     """Work on a claimed fit until it has ended, one way or another."""
 
     def tell(phase: str, progress: float) -> None:
+        point(f"fit.{phase}")
         house.store.write(lambda c: show_progress(c, lease, phase, progress))
 
     job = house.store.read(lambda c: _read_job(c, house, lease))
@@ -118,6 +120,8 @@ def run_fit(house: House, lease: Lease) -> None:
         broken = next(v for v in refused.verdicts if not v.passed)
         _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
     except Problem as problem:
+        if problem.code == "storage-full":  # it passes
+            raise
         _end(house, lease, "failed", problem=json.dumps(problem.to_dict()))
     except FairPremiumError as error:
         _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", _in_words(error)).to_dict()))
@@ -125,7 +129,9 @@ def run_fit(house: House, lease: Lease) -> None:
         _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", "its numbers do not allow it").to_dict()))
     else:
         try:
+            point("fit.before_publish")
             house.store.write(lambda c: outcome(c))
+            point("fit.after_publish")
         except RefusedError as refused:  # another fit used the budget up in the meantime
             broken = next(v for v in refused.verdicts if not v.passed)
             _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
@@ -188,7 +194,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
 
     house.store.read(check)
     steps = FileCheckpoint(house.blobs.folder / f".fit-{identity}.json")
-    with tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=".fit-") as name:
+    with _workspace(house, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
         release = _fit(house, job, joined, privacy, folder, steps, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
@@ -212,7 +218,7 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
         )
         digest = house.blobs.put(bundle)
     steps.remove()
-    console = json.dumps(_for_console(summary, release))
+    console = json.dumps(_for_console(job, summary, release))
 
     def publish(connection: Connection) -> None:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
@@ -226,12 +232,20 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     return publish
 
 
+def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for the rows of a fit, and remove what tries of it left behind that were killed."""
+    prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
+    for left in house.blobs.folder.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=prefix)
+
+
 # --- the data --------------------------------------------------------------------------------------------------------
 
 
 def _join(house: House, job: _Job) -> _Joined:
     """Find the report of each row by its key."""
-    with house.store.reading() as connection:
+    with house.blobs.hold(), house.store.reading() as connection:  # what is open stays, should it be swept away
         runs, singles = all_reports(connection, house, job.study_id)
     codes, keys = [], []
     for path in job.parts:
@@ -495,7 +509,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
         sample_weight=_column(table, job.portfolio.weight),
         level=job.spec.level,
         title=job.study.title,
-        notes=[release.statement],
+        notes=[_statement(job, release)],
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
         created=job.asked_at,  # the same in every attempt
@@ -523,7 +537,8 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
             "mechanism": release.mechanism,
             "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
             "delta": release.delta,
-            "statement": release.statement,
+            "report_epsilon": None if job.study.release is None else job.study.release.randomized_epsilon,
+            "statement": _statement(job, release),
             "noise": release.noise,
         },
         "findings": summary["findings"],
@@ -531,13 +546,24 @@ def _manifest(job: _Job, joined: _Joined, release: Release, summary: dict[str, A
     }
 
 
-def _for_console(summary: dict[str, Any], release: Release) -> dict[str, Any]:
+def _statement(job: _Job, release: Release) -> str:
+    """Return what the bundle promises about the reports: of its prices, and of the audit in its report."""
+    if release.mechanism != "gaussian" or job.study.release is None:
+        return release.statement
+    return (
+        f"{release.statement} The audit in the report is computed from reports that the third party randomized once "
+        "more, the same for every fit of the study: "
+        f"epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
+    )
+
+
+def _for_console(job: _Job, summary: dict[str, Any], release: Release) -> dict[str, Any]:
     """Return what the operator's console shows of a fit: the comparison of groups, from what was released."""
     return {
         "mechanism": release.mechanism,
         "epsilon": release.epsilon if np.isfinite(release.epsilon) else None,
         "delta": release.delta,
-        "statement": release.statement,
+        "statement": _statement(job, release),
         "findings": summary["findings"],
         "sections": [s for s in summary["sections"] if s["id"] in ("price_comparison", "group_means")],
     }

@@ -597,6 +597,6 @@ def _release(
 
 
 _STATEMENT = (
-    "Everything in this bundle is computed from sums over the reports with Gaussian noise: for any single report, its "
-    "value and whether there is one, it is ({:.4g}, {:.2g})-differentially private. Fits of the same study add up."
+    "The prices in this bundle are computed from sums over the reports with Gaussian noise: for any single report, its "
+    "value and whether there is one, they are ({:.4g}, {:.2g})-differentially private. Fits of the same study add up."
 )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._blobs import BlobStore
-from ._keys import SigningKey, new_key, read_key, write_key
+from ._keys import SigningKey, keep_key
 from ._messages import Role
 from ._runs import Run, open_run
 from ._store import Store, sqlite_url
@@ -88,12 +87,9 @@ def open_house(
     """
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key_file = home / _KEY_FILE
-    if not key_file.exists():
-        with suppress(FileExistsError):  # another process of the same start was faster
-            write_key(key_file, new_key())
+    key = keep_key(home / _KEY_FILE)
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return House(store, BlobStore(home / _FILES), read_key(key_file), limits or Limits())
+    return House(store, BlobStore(home / _FILES), key, limits or Limits())
 
 
 def database_url(address: str) -> str:

@@ -1,4 +1,4 @@
-"""What nobody needs any more: used nonces, files of killed uploads, drafts of killed fits."""
+"""What nobody needs any more: used nonces, marks of transactions, files of killed uploads, drafts of killed fits."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import shutil
 import time
 from contextlib import suppress
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
 from ._access import forget_old_nonces
 from ._house import House
-from ._schema import fits, portfolio_parts, portfolios, releases, report_runs
+from ._schema import commits, fits, portfolio_parts, portfolios, releases, report_runs
 
 __all__ = ["clean"]
 
 _KEEP = 24 * 3600.0  # seconds that a file without a reference may belong to something that goes on
+_MARKED = 3600.0  # seconds that the marks of transactions are kept
 
 
 def clean(house: House, older_than: float = _KEEP) -> int:
     """Remove what is left over, and return how many files that were."""
     house.store.write(lambda c: forget_old_nonces(c, house))
+    house.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < house.now() - _MARKED)))
     removed = house.blobs.sweep(lambda: house.store.read(referenced), older_than)
     for draft in house.blobs.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from ._problems import Problem
 
 __all__ = ["Insurer"]
 
-_ROWS_PER_PART = 200_000
+_ROWS_PER_PART = 500_000
 
 
 class Insurer(Client):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import stat
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-__all__ = ["SigningKey", "VerifyKey", "new_key", "read_key", "read_public_key", "write_key"]
+from ._faults import point
+
+__all__ = ["SigningKey", "VerifyKey", "keep_key", "new_key", "read_key", "read_public_key", "write_key"]
 
 Path_ = str | os.PathLike[str]
 
@@ -178,6 +182,19 @@ def write_key(path: Path_, key: SigningKey) -> None:
         raise
 
 
+def keep_key(path: Path_) -> SigningKey:
+    """Read a key, and make it first where there is none; several processes may start at once, or die on the way."""
+    target, public = Path(path), Path(f"{os.fspath(path)}.pub")
+    with suppress(FileExistsError):  # another process was faster
+        if not target.exists():
+            write_private(target, new_key()._pem())
+    key = read_key(target)
+    with suppress(FileExistsError):
+        if not public.exists():
+            create_file(public, f"{key.public_key}\n".encode(), 0o644)
+    return key
+
+
 def read_key(path: Path_) -> SigningKey:
     """Read a key that `write_key` wrote; the file must be readable by its owner alone."""
     content = read_private(path)
@@ -206,21 +223,28 @@ def read_public_key(path: Path_) -> VerifyKey:
 
 
 def create_file(path: Path_, content: bytes, mode: int) -> None:
-    """Create a file, which must not exist, and bring it to the disk; a file that fails halfway is removed."""
+    """Create a file, which must not exist; it appears with all of its content, on disk, or not at all."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        point("key.written")
+        os.link(draft, target)  # unlike a rename, this does not replace what is there
     except FileExistsError:
         raise FileExistsError(
             f"{os.fspath(path)} exists and is not overwritten; expected a new name, or remove it if it is not needed."
         ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(path)  # noqa: PTH108
-        raise
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    point("key.linked")
 
 
 def write_private(path: Path_, content: bytes) -> None:

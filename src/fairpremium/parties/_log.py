@@ -153,7 +153,7 @@ def _is_true(row: Any) -> bool:
     """Does the content of an entry match its hash?"""
     try:
         entry = _entry(row).model_dump(exclude={"hash"})
-        return canonical_json(entry["body"]).decode() == row.body and _hash(entry) == row.hash
+        return canonical_json(entry["body"]).decode() == str(row.body) and _hash(entry) == str(row.hash)
     except ValueError:  # not JSON any more
         return False
 

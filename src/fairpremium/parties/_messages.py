@@ -74,7 +74,10 @@ def _describe(error: Exception, cls: type[Message]) -> str:
 
 
 def _check_channel(descriptor: dict[str, Any]) -> dict[str, Any]:
-    Channel.from_descriptor(descriptor)
+    if any(isinstance(label, tuple) for label in Channel.from_descriptor(descriptor).reports):
+        raise ValueError(
+            "a study asks for one attribute; several need a study each, or one attribute of all combinations"
+        )
     return descriptor
 
 

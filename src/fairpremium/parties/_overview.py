@@ -16,7 +16,7 @@ from fairpremium.privacy import Channel
 from ._budget import plan_of, releases_to
 from ._disclosure import round_count
 from ._house import House
-from ._messages import ENDED, EstimatedChannel, FitSpec, KnownChannel, StudySpec
+from ._messages import ENDED, EstimatedChannel, FitSpec, KnownChannel, Refusal, StudySpec
 from ._schema import fits, keys, log, log_head, releases, studies
 from ._studies import count_fits, count_reports, spec_of
 
@@ -107,7 +107,7 @@ class FitView:
     attempts: int
     cancelling: bool
     silent: bool
-    refusal: dict[str, Any] | None
+    refusal: Refusal | None
     problem: str | None
     matched: int | None
     suppressed: int
@@ -260,7 +260,7 @@ def _fit(house: House, study: StudyView, row: Any, costs: dict[tuple[str, str], 
         attempts=house.limits.attempts,
         cancelling=bool(row.cancel) and row.state == "running",
         silent=row.state == "running" and row.lease_until is not None and row.lease_until < house.now(),
-        refusal=_json(row.refusal),
+        refusal=_refusal(row.refusal),
         problem=None if problem is None else str(problem.get("title", "")),
         matched=row.matched,
         suppressed=study.suppressed,
@@ -274,9 +274,9 @@ def _fit(house: House, study: StudyView, row: Any, costs: dict[tuple[str, str], 
 
 def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[str, str], str]:
     """Say what each fit took from the budget; the first of equal ones pays."""
-    made = connection.execute(select(releases).where(releases.c.study == study.id)).all()
-    ended = {(row.party, row.id): (row.ended or 0.0, row.id) for row in rows}
-    made.sort(key=lambda r: ended.get((r.party, r.fit), (0.0, r.fit)))
+    ended = {(row.party, row.id): row.ended or 0.0 for row in rows}
+    made: list[Any] = list(connection.execute(select(releases).where(releases.c.study == study.id)))
+    made.sort(key=lambda row: (ended.get((row.party, row.fit), 0.0), row.fit))
     rule = study.spec.release
     first: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
@@ -295,6 +295,13 @@ def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[st
             words = f"{row.epsilon:g}" + (f" and {once}" if once else "")
         costs[row.party, row.fit] = words
     return costs
+
+
+def _refusal(text: str | None) -> Refusal | None:
+    try:
+        return Refusal.model_validate_json(text) if text else None
+    except ValueError:
+        return None
 
 
 def _json(text: str | None) -> dict[str, Any] | None:

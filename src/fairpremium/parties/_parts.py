@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import io
 import itertools
 import json
@@ -34,7 +35,7 @@ from ._checker import (
     is_string,
 )
 from ._messages import PortfolioSpec
-from ._policy_keys import KEY, WIDTH, Keys, as_keys
+from ._policy_keys import KEY, WIDTH, Keys, as_keys, sort_words, to_words
 from ._problems import Problem
 
 __all__ = [
@@ -65,6 +66,7 @@ _SMALL = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+_PIPE = 1 << 20
 _ROWS_PER_GROUP = 1 << 20
 
 
@@ -239,6 +241,7 @@ class _Reader:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **_SMALL},
         )
+        fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[arg-type]
         if self._process.stdout.readline() != b"ready\n":  # type: ignore[union-attr]
             self.close()
             raise Problem("unavailable")
@@ -346,6 +349,8 @@ def write_portfolio_parts(frame: Any, spec: PortfolioSpec, part_bytes: int = 32 
 def write_report_part(keys: Any, reports: Any, channel: Channel | None = None) -> bytes:
     """Write a batch of reports: Parquet with the columns ``key`` and ``report``, the same bytes for the same rows.
 
+    The rows are sorted by key: the order in which people reported stays at home, and the receiver need not sort.
+
     Parameters
     ----------
     keys : sequence of bytes of length 16, or array of dtype V16
@@ -366,6 +371,8 @@ def write_report_part(keys: Any, reports: Any, channel: Channel | None = None) -
     rows = as_keys(keys)
     if len(rows) != len(codes):
         raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
+    order = sort_words(*to_words(rows))
+    rows, codes = rows[order], codes[order]
     column = pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), pa.array(labels))
     if not is_string(column.type.value_type):
         column = column.dictionary_decode()

@@ -105,8 +105,8 @@ def seal(connection: Connection, house: House, who: Party, portfolio: str, check
 def delete_portfolio(connection: Connection, house: House, who: Party, portfolio: str) -> list[str]:
     """Erase the rows; digests and log stay. Returns the files that nothing refers to any more."""
     row = find_portfolio(connection, who, portfolio, lock=True)
-    if row.state == "deleted":
-        return []
+    if row.state == "deleted":  # the first request may have been killed before the files were gone
+        return _unneeded(connection, who, portfolio)
     busy = select(func.count()).select_from(fits).where(
         fits.c.party == who.name, fits.c.portfolio == portfolio, fits.c.state.not_in(ENDED)
     )  # fmt: skip
@@ -115,6 +115,10 @@ def delete_portfolio(connection: Connection, house: House, who: Party, portfolio
     change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
     connection.execute(change.values(state="deleted"))
     append(connection, house.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
+    return _unneeded(connection, who, portfolio)
+
+
+def _unneeded(connection: Connection, who: Party, portfolio: str) -> list[str]:
     return [part.sha256 for part in parts_of(connection, who.name, portfolio) if not is_needed(connection, part.sha256)]
 
 

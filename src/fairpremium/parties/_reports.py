@@ -166,9 +166,9 @@ def all_reports(connection: Connection, house: House, study: str) -> tuple[list[
 
 
 def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> StudySpec:
-    row = find_study(connection, who, study)
     # Batches of a study come one after the other, and while one is checked no single report slips in.
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
+    row = find_study(connection, who, study)
     spec = spec_of(row)
     now = house.now()
     opens, closes = spec.opens, spec.closes

@@ -195,6 +195,13 @@ checkpoints = Table(
     Column("signature", Text, nullable=False),
 )
 
+commits = Table(  # marks of transactions, for an hour; see Store
+    "commits",
+    metadata,
+    Column("mark", String(32), primary_key=True),
+    Column("at", Float, nullable=False, index=True),
+)
+
 START = "0" * 64  # what the first entry of the log follows
 
 _APPEND_ONLY = {

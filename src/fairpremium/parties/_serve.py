@@ -131,7 +131,7 @@ def stop_with_parent() -> None:
     """Ask this process to stop when standard input closes: the system closes it when the other end is gone."""
 
     def watch() -> None:
-        while sys.stdin.buffer.raw.read(4096):  # type: ignore[attr-defined]
+        while os.read(0, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

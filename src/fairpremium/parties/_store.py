@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,18 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ._faults import point
 from ._problems import Problem
-from ._schema import prepare
+from ._schema import commits, log_head, prepare
 
 T = TypeVar("T")
 
 _BUSY_MS = 30_000
 _ATTEMPTS = 8
 _BATCH = 200
+_IDLE = "idle_in_transaction_session_timeout=300s"  # a process that is frozen must not hold its locks for ever
 
 
 class Store:
@@ -41,6 +44,9 @@ class Store:
     On SQLite every writing transaction begins with ``BEGIN IMMEDIATE``, so that a transaction never has to give up
     halfway because another one wrote first. A command is a function of a connection; it may be run again when the
     database breaks the connection, so it must keep nothing outside of the transaction.
+
+    A connection to PostgreSQL may break between a commit and its answer. Every transaction there leaves a mark, which a
+    second try finds if the first one was committed after all: then nothing is done twice.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time):
@@ -48,7 +54,7 @@ class Store:
         self.clock = clock
         self._engine = _connect(url)
         try:
-            self.write(prepare)
+            self._run(prepare, "")  # makes the place for marks, too
         except BaseException:
             self.close()
             raise
@@ -60,8 +66,11 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a transaction that reads."""
-        with self._engine.connect().execution_options(reads_only=True) as connection, connection.begin():
+        """Open a transaction that reads: all of it sees the database at one moment."""
+        options: dict[str, Any] = {"reads_only": True}
+        if self.dialect == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
+        with self._engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
 
     def read(self, command: Callable[[Connection], T]) -> T:
@@ -75,21 +84,34 @@ class Store:
 
     def write(self, command: Callable[[Connection], T]) -> T:
         """Run a command in a transaction of its own."""
+        return self._run(command, "" if self.dialect == "sqlite" else secrets.token_hex(16))
+
+    def _run(self, command: Callable[[Connection], T], mark: str) -> T:
+        results: list[T] = []
 
         def once() -> T:
             with self._engine.begin() as connection:
-                result = command(connection)
+                if mark and not self._leave_mark(connection, mark):
+                    return results[-1]
+                results.append(command(connection))
                 point("store.before_commit")
-            point("store.after_commit")
-            return result
+            point("store.after_commit", writes=False)
+            return results[-1]
 
         return _again(once)
+
+    def _leave_mark(self, connection: Connection, mark: str) -> bool:
+        """Return whether a transaction is new. If a try before it is still being committed, this waits for its end."""
+        values = {"mark": mark, "at": self.clock()}
+        return bool(connection.execute(insert(commits).values(**values).on_conflict_do_nothing()).rowcount)
 
     def write_all(self, commands: list[Callable[[Connection], Any]]) -> list[Any]:
         """Run commands in one transaction; what one of them raises is its result, and undoes it alone."""
 
         def once(connection: Connection) -> list[Any]:
             results: list[Any] = []
+            if self.dialect == "postgresql":  # all of them write to the log: in turn, not waiting in circles
+                connection.execute(select(log_head.c.seq).with_for_update())
             for command in commands:
                 try:
                     with connection.begin_nested():
@@ -137,7 +159,7 @@ class Writer:
                     batch.append(self._queue.get_nowait())
                 except queue.Empty:
                     break
-            work = [item for item in batch if item is not None]
+            work = [item for item in batch if item is not None and item[1].set_running_or_notify_cancel()]
             if work:
                 self._commit(work)
             if batch[-1] is None:
@@ -162,7 +184,8 @@ def sqlite_url(path: Path) -> str:
 
 def _connect(url: str) -> Engine:
     if not url.startswith("sqlite"):
-        return create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        how: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20}
+        return create_engine(url, hide_parameters=True, connect_args={"options": f"-c {_IDLE}"}, **how)
     engine = create_engine(
         url, hide_parameters=True, connect_args={"check_same_thread": False, "timeout": _BUSY_MS / 1000}
     )

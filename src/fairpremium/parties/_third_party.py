@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from . import _fits, _log, _portfolios, _reports, _studies
 from ._access import Registered, add_key, check_right, list_keys, revoke_key
 from ._blobs import Incoming
+from ._faults import point
 from ._house import House, Limits, Party, open_house
 from ._keys import VerifyKey
 from ._messages import (
@@ -169,7 +170,8 @@ class ThirdParty:
         check_right(who, "put_part")
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
-        rows = check_portfolio_part(incoming.path, known.spec).rows
+        with incoming.syncing():  # on its way to the disk while it is checked
+            rows = check_portfolio_part(incoming.path, known.spec).rows
         digest, size = incoming.sha256, incoming.size
         try:
             with self.house.blobs.hold():
@@ -188,6 +190,7 @@ class ThirdParty:
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
+            point("portfolio.erasing")
             self._drop_file(digest)
 
     def _drop_file(self, digest: str) -> None:
@@ -218,6 +221,15 @@ class ThirdParty:
     def get_bundle(self, who: Party, fit: str) -> tuple[Path, str]:
         """Return file and digest of the bundle of a finished fit."""
         return self._write(who, "get_bundle", _fits.bundle_of, _id(fit))
+
+    def work(self) -> int:
+        """Do the fits that wait, in this process, and return how many: instead of a worker, in notebooks and tests."""
+        from ._worker import work_once
+
+        done = 0
+        while work_once(self.house):
+            done += 1
+        return done
 
     # --- log ---
 

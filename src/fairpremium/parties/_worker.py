@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -10,16 +11,21 @@ import threading
 import time
 from collections.abc import Callable
 
+from sqlalchemy.exc import DBAPIError
+
 from ._fits import Lease, LeaseLost, claim, give_back, renew
 from ._fitting import run_fit
 from ._house import House, Limits, open_house
 from ._housekeeping import clean
+from ._problems import Problem
 from ._settings import report_failure
 
 __all__ = ["work", "work_once"]
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
+_TROUBLED = 3.0  # seconds before the next look when the database or the disk does not let us work
+_FULL = 28  # how a child says that the disk is full
 
 
 def work_once(house: House) -> bool:
@@ -64,16 +70,22 @@ def work(
     cleaned = float("-inf")
     try:
         while not stop():
-            if time.monotonic() - cleaned > _CLEAN_EVERY:
-                clean(house)
-                cleaned = time.monotonic()
-            lease = house.store.write(lambda c: claim(c, house))
-            if lease is not None:
-                _supervise(house, lease, folder, database, limits, stop)
-            elif once:
-                return
-            else:
-                time.sleep(_IDLE)
+            try:
+                if time.monotonic() - cleaned > _CLEAN_EVERY:
+                    clean(house)
+                    cleaned = time.monotonic()
+                lease = house.store.write(lambda c: claim(c, house))
+                if lease is not None:
+                    _supervise(house, lease, folder, database, limits, stop)
+                elif once:
+                    return
+                else:
+                    time.sleep(_IDLE)
+            except (DBAPIError, Problem, OSError):  # a fit that we held is free when its lease is over
+                if once:
+                    raise
+                report_failure("a look for work")
+                _wait(stop, _TROUBLED)
     finally:
         house.store.close()
 
@@ -87,11 +99,13 @@ def _supervise(
     stop: Callable[[], bool],
 ) -> None:
     """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
+    context.set_forkserver_preload([__name__])
     child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
     child.start()
     every = house.limits.lease_seconds / 5
     next_beat = time.monotonic() + every
+    stopped = False
     try:
         while child.is_alive():
             child.join(min(_IDLE, every))
@@ -99,26 +113,43 @@ def _supervise(
                 continue
             next_beat = time.monotonic() + every
             if stop():
-                raise LeaseLost
+                stopped = True
+                break
             house.store.write(lambda c: renew(c, house, lease))
     except LeaseLost:
+        pass
+    finally:
         child.kill()
         child.join()
+    if child.exitcode == _FULL:  # no hurry: the fit is tried again when its lease is over
+        _wait(stop, _TROUBLED)
+        return
     # A child that ended well has written the end itself; this frees what one left behind that did not.
-    house.store.write(lambda c: give_back(c, house, lease))
+    house.store.write(lambda c: give_back(c, house, lease, tried=not stopped))
 
 
 def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
-    house = open_house(folder, database=database, limits=limits)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        run_fit(house, lease)
+        run_fit(open_house(folder, database=database, limits=limits), lease)
     except LeaseLost:
-        return
-    except Exception:  # its text may quote data
+        pass
+    except Exception as error:  # its text may quote data
         report_failure("a fit")
-        sys.exit(1)
+        sys.exit(_FULL if _is_full(error) else 1)
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, Problem):
+        return error.code == "storage-full"
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _wait(stop: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stop():
+        time.sleep(_IDLE)
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,494 @@
+"""The parties on the command line: real processes, a service that is killed, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fairpremium import DiscriminationFreePricer
+from fairpremium.cli._app import app
+from fairpremium.parties._keys import read_public_key
+from fairpremium.parties._third_party import ThirdParty
+from fairpremium.portfolios import zhang_liu_shi_2025
+
+COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
+OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
+ROWS = 2000
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch):
+    for name in OURS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def spawn(*words, **options):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen([*COMMAND, *map(str, words)], **{**pipes, **options})
+
+
+def run(*words, code=0):
+    """Run a command in a process of its own and return what it printed."""
+    with spawn(*words) as process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == code, (words, out, err)
+    assert "Traceback" not in err
+    return out if code != 2 else err
+
+
+def run_json(*words, code=0):
+    return json.loads(run(*words, "--json", code=code))
+
+
+def quick(*words, code=0):
+    """Run a command in this process, where a process of its own would show nothing more."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == code, (words, result.output)
+    return result.stdout if code != 2 else result.stderr
+
+
+def quick_json(*words, code=0):
+    return json.loads(quick(*words, "--json", code=code))
+
+
+@contextmanager
+def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
+    """A service process and its worker; checks that it ends in order and leaves no process behind."""
+    words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--json")
+    with spawn(*words, stdin=subprocess.PIPE) as process:
+        try:
+            yield json.loads(process.stdout.readline()), process
+        finally:
+            children = processes.below(process.pid)
+            if process.poll() is None:
+                process.send_signal(stop)
+            process.stdin.close()
+            process.stdin = None
+            err = process.communicate(timeout=60)[1]
+        if stop != signal.SIGKILL:
+            assert process.returncode == 0, err
+            assert err == ""
+        processes.wait_until_gone(children)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A folder with keys, data and a registered operator, collector, insurer and auditor."""
+    folder = tmp_path_factory.mktemp("parties")
+    portfolio = zhang_liu_shi_2025(n=ROWS, rng=3, age_band=True)
+    policy = [f"{i:05d}" for i in range(ROWS)]  # leading zeros
+    pd.DataFrame({"policy": policy, "sex": portfolio.sensitive}).to_csv(folder / "people.csv", index=False)
+    table = portfolio.X.assign(policy=policy, y=portfolio.y.round(2), town=np.where(np.arange(ROWS) % 3, "a", "b"))
+    table.to_csv(folder / "portfolio.csv", index=False)
+    names = {"ops": "operator", "app": "collector", "acme": "insurer", "aud": "auditor"}
+    quick("keys", "new", *(folder / f"{name}.key" for name in names))
+    quick("keys", "secret", folder / "motor.secret")
+    third_party = ThirdParty(folder / "third-party")
+    for name, role in names.items():
+        third_party.add_key(read_public_key(folder / f"{name}.key.pub").public_key, party=name, role=role)
+    third_party.close()
+    return folder
+
+
+class Parties:
+    """Commands of the parties against a service that runs."""
+
+    def __init__(self, folder, url, run=quick_json):
+        self.folder, self.url, self.run = folder, url, run
+
+    def __call__(self, who, *words, code=0):
+        return self.run(*words, "--key", self.folder / f"{who}.key", "--service", self.url, code=code)
+
+    def start(self, study, *words):
+        common = ("--groups", "F,M", "--keep", 0.8, "--collector", "app", "--insurer", "acme", "--open")
+        return self("ops", "study", "create", study, *common, *words)
+
+    def submit(self, study, *words, people="people.csv", reports="reports.csv", code=0):
+        return self(
+            "app", "collector", "submit", self.folder / people, "--study", study, "--policy", "policy", "--column",
+            "sex", "--secret", self.folder / "motor.secret", "--reports", reports, *words, code=code,
+        )  # fmt: skip
+
+    def upload_words(self, study, portfolio, table="portfolio.csv"):
+        return (
+            "insurer", "upload", self.folder / table, "--study", study, "--portfolio", portfolio, "--policy", "policy",
+            "--outcome", "y", "--secret", self.folder / "motor.secret", "--key", self.folder / "acme.key",
+        )  # fmt: skip
+
+    def upload(self, study, portfolio, *words, table="portfolio.csv"):
+        return self.run(*self.upload_words(study, portfolio, table), "--service", self.url, *words)
+
+
+@pytest.fixture(scope="module")
+def parties(house, processes):
+    with serving(processes, house / "third-party") as (ready, _):
+        assert ready["service"].startswith("http://127.0.0.1:")
+        yield Parties(house, ready["service"])
+
+
+def test_the_whole_story(parties, house):
+    """Every command in a process of its own."""
+    parties = Parties(house, parties.url, run_json)
+    assert parties.start("motor")["state"] == "open"
+    sent = parties.submit("motor", "--ledger", "ledger.sqlite", "--budget", 2)
+    assert (sent["reports"], sent["drawn"], sent["parts"]) == (ROWS, ROWS, 1)
+    assert sent["charged"] == sent["epsilon"] == pytest.approx(np.log(4))
+    again = parties.submit("motor", "--ledger", "ledger.sqlite", "--budget", 2)
+    assert (again["reports"], again["drawn"], again["charged"]) == (ROWS, 0, None)
+    assert parties("app", "study", "show", "motor")["accepted"] == ROWS
+
+    uploaded = parties.upload("motor", "p1", "--rows-per-part", 900)
+    assert (uploaded["state"], uploaded["rows"], uploaded["parts"]) == ("sealed", ROWS, 3)
+    assert parties.upload("motor", "p1", "--rows-per-part", 900) == uploaded
+    fit = ("insurer", "fit", "first", "--study", "motor", "--portfolio", "p1")
+    assert parties("acme", *fit, "--no-wait")["state"] in ("queued", "running", "succeeded")
+    done = parties("acme", *fit)
+    assert (done["state"], done["matched"]) == ("succeeded", ROWS)
+    assert [f["id"] for f in parties("acme", "insurer", "show")["fits"]] == ["first"]
+
+    trust = ("--trust", house / "third-party" / "service.key.pub")
+    fetched = parties(
+        "acme",
+        "insurer",
+        "fetch",
+        "first",
+        "-o",
+        "bundle.zip",
+        *trust,
+        "--report",
+        "report.html",
+        "--model",
+        "model.json",
+    )
+    assert fetched["matched"] == ROWS
+    assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    priced = run_json(
+        "insurer", "price", "bundle.zip", house / "portfolio.csv", "-o", "p.csv", *trust, "--policy", "policy"
+    )
+    assert priced["columns"] == ["policy", "premium", "low", "high"]
+    premiums = pd.read_csv("p.csv", dtype={"policy": str})
+    assert premiums["policy"].tolist() == [f"{i:05d}" for i in range(ROWS)]
+    X = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
+    np.testing.assert_allclose(premiums["premium"], DiscriminationFreePricer.load("model.json").predict(X), rtol=1e-12)
+
+    events = [entry["event"] for entry in parties("acme", "log", "show")["entries"]]
+    assert events[-1] == "bundle.fetched"
+    assert "reports.taken" not in events  # another party's
+    assert "reports.taken" in [entry["event"] for entry in parties("aud", "log", "show")["entries"]]
+    verdict = run_json("log", "verify", "--folder", house / "third-party", "--bundle", "bundle.zip")
+    assert verdict["intact"]
+    assert verdict["bundles"] == 1
+
+
+def test_people_who_join_are_added_and_nobody_is_drawn_twice(parties, house):
+    parties.start("growing")
+    people = pd.read_csv(house / "people.csv", dtype=str)
+    people[:500].to_csv(house / "some.csv", index=False)
+    parties.submit("growing", people="some.csv", reports="growing.csv")
+    first = pd.read_csv("growing.csv", dtype=str)
+    people[::-1].to_csv(house / "all.csv", index=False)  # in another order
+    more = parties.submit("growing", people="all.csv", reports="growing.csv")
+    assert (more["reports"], more["drawn"], more["parts"]) == (ROWS, ROWS - 500, 2)
+    pd.testing.assert_frame_equal(pd.read_csv("growing.csv", dtype=str)[:500], first)
+    assert parties("ops", "study", "show", "growing")["reports"] == ROWS
+    Path("growing.csv").write_text(Path("growing.csv").read_text().rpartition("\n0")[0] + "\n")
+    spoiled = quick(*_submit_words(house, "growing", "some.csv", "growing.csv"), "--service", parties.url, code=2)
+    assert "fewer reports than were sent" in spoiled
+
+
+def _submit_words(folder, study, people, reports):
+    return (
+        "collector", "submit", folder / people, "--study", study, "--policy", "policy", "--column", "sex", "--secret",
+        folder / "motor.secret", "--reports", reports, "--key", folder / "app.key",
+    )  # fmt: skip
+
+
+def test_the_true_attribute_needs_a_word(parties, house):
+    parties("ops", "study", "create", "truth", "--groups", "F,M", "--true", "--collector", "app", "--open")
+    said = quick(*_submit_words(house, "truth", "people.csv", "truth.csv"), "--service", parties.url, code=2)
+    assert "asks for the true attribute" in said
+    assert not Path("truth.csv").exists()
+    sent = parties.submit("truth", "--as-is", reports="truth.csv")
+    assert (sent["reports"], sent["epsilon"]) == (ROWS, None)
+    assert parties.submit("truth", "--as-is", reports="truth.csv")["drawn"] == 0
+
+
+def test_a_refused_fit_names_its_rule_and_ends_with_1(parties, house):
+    parties.start("refusing")
+    parties.submit("refusing", reports="refusing.csv")
+    table = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
+    table["spike"] = (table.index == 7).astype(float)
+    table.to_csv(house / "spiked.csv", index=False)
+    parties.upload("refusing", "spiked", table="spiked.csv")
+    words = ("insurer", "fit", "spiked", "--study", "refusing", "--portfolio", "spiked")
+    seen = parties("acme", *words, code=1)
+    assert (seen["state"], seen["refusal"]["rule"]) == ("refused", 2)
+    text = quick(*words, "--key", house / "acme.key", "--service", parties.url, code=1)
+    assert "rule 2: no row may have a large leverage" in text
+
+
+def test_a_service_that_is_killed_during_an_upload(house, processes):
+    """The upload fails in one line; run again it sends what is missing, and nothing is doubled."""
+    port = free_port()
+    table = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
+    with serving(processes, house / "third-party", port, stop=signal.SIGKILL) as (ready, process):
+        there = Parties(house, ready["service"])
+        there.start("killed")
+        words = (*there.upload_words("killed", "p9"), "--rows-per-part", 20, "--service", there.url)
+        with spawn(*words) as upload:
+            processes.wait_until(lambda: count_parts(house, "p9") >= 3)
+            process.kill()
+            out, err = upload.communicate(timeout=60)
+    assert upload.returncode == 2
+    assert out == ""
+    assert err.startswith("Error: The service at ")
+    assert err.count("\n") == 1
+    sent = count_parts(house, "p9")
+    assert 3 <= sent < ROWS // 20
+    with serving(processes, house / "third-party", port):
+        done = there.upload("killed", "p9", "--rows-per-part", 20)
+        events = there("aud", "log", "show")["entries"]
+    assert (done["state"], done["rows"], done["parts"]) == ("sealed", ROWS, ROWS // 20)
+    parts = [
+        entry["body"]["part"]
+        for entry in events
+        if entry["body"].get("portfolio") == "p9" and entry["event"] == "portfolio.part"
+    ]
+    assert parts == list(range(ROWS // 20))
+    assert len(table) == done["rows"]
+    assert quick_json("log", "verify", "--folder", house / "third-party")["intact"]
+
+
+def free_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def count_parts(house, portfolio):
+    import sqlite3
+
+    connection = sqlite3.connect(f"file:{house / 'third-party' / 'fairpremium.sqlite'}?mode=ro", uri=True, timeout=30)
+    try:
+        query = "SELECT count(*) FROM portfolio_parts WHERE portfolio = ?"
+        return connection.execute(query, (portfolio,)).fetchone()[0]
+    finally:
+        connection.close()
+
+
+def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path, processes):
+    """The parent cannot tell it to stop; its end of standard input closes."""
+    words = [*COMMAND, "serve", "--folder", str(tmp_path / "house"), "--port", "0", "--with-parent", "--json"]
+    code = f"import subprocess, time\nsubprocess.Popen({words!r}, stdin=subprocess.PIPE)\ntime.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert "service" in json.loads(parent.stdout.readline())
+        processes.wait_until(lambda: len(processes.below(parent.pid)) >= 2)  # the service and its worker
+        children = processes.below(parent.pid)
+        parent.kill()
+    processes.wait_until_gone(children)
+
+
+def test_ctrl_c_ends_the_service_in_order(tmp_path, processes):
+    with serving(processes, tmp_path / "house", stop=signal.SIGINT):
+        pass
+
+
+def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):
+    with serving(processes, house / "third-party", workers=0) as (ready, _):
+        there = Parties(house, ready["service"])
+        there.start("worker")
+        there.submit("worker", reports="worker.csv")
+        there.upload("worker", "pw")
+        words = ("insurer", "fit", "by-worker", "--study", "worker", "--portfolio", "pw")
+        assert there("acme", *words, "--no-wait")["state"] == "queued"
+        run("worker", "--folder", house / "third-party", "--once")
+        assert there("acme", "insurer", "show", "by-worker")["state"] == "succeeded"
+        assert there("acme", "insurer", "cancel", "by-worker")["state"] == "succeeded"
+        assert there("acme", "insurer", "erase", "pw") == {"erased": "pw"}
+
+
+def test_a_log_that_was_changed_is_found(house, tmp_path):
+    import shutil
+    import sqlite3
+
+    shutil.copytree(house / "third-party", tmp_path / "copy")
+    connection = sqlite3.connect(tmp_path / "copy" / "fairpremium.sqlite")
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("UPDATE log SET party = 'nobody' WHERE seq = 3")
+    connection.commit()
+    connection.close()
+    verdict = quick_json("log", "verify", "--folder", tmp_path / "copy", code=1)
+    assert (verdict["intact"], verdict["first_bad"]) == (False, 3)
+    assert "entry 3" in quick("log", "verify", "--folder", tmp_path / "copy", code=1)
+
+
+# --- keys ---
+
+
+def test_keys(call, call_json, refuse):
+    made = call_json("keys", "new", "a.key", "b.key")["keys"]
+    assert Path("a.key").stat().st_mode & 0o777 == 0o600
+    assert call_json("keys", "show", "a.key")["key_id"] == made[0]["key_id"]
+    assert call_json("keys", "show", "a.key.pub")["public_key"] == made[0]["public_key"]
+    assert "exists and is not overwritten" in refuse("keys", "new", "a.key")
+    secret = call_json("keys", "secret", "motor.secret")
+    assert call_json("keys", "show", "motor.secret")["fingerprint"] == secret["fingerprint"]
+    call("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")
+    call("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")  # again is welcome
+    assert "a party has one role" in refuse("keys", "add", "b.key.pub", "--party", "acme", "--role", "operator")
+    (listed,) = call_json("keys", "show")["keys"]
+    assert (listed["party"], listed["role"], listed["revoked"]) == ("acme", "insurer", None)
+    call("keys", "revoke", listed["key_id"])
+    assert call_json("keys", "show")["keys"][0]["revoked"] is not None
+    assert "another party or was revoked" in refuse("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")
+    assert "No key with this id" in refuse("keys", "revoke", "ed25519-0")
+    assert "-----" not in call("keys", "show", "a.key").stdout
+    Path("a.key").chmod(0o644)
+    assert "chmod 600 a.key" in refuse("keys", "show", "a.key")
+
+
+# --- mistakes: one line, exit code 2, nothing on stdout (`refuse` checks it) ---
+
+
+@pytest.fixture
+def mine():
+    """Files of a party whose service does not answer."""
+    quick("keys", "new", "me.key")
+    quick("keys", "secret", "s.secret")
+    pd.DataFrame({"policy": ["1", "2"], "sex": ["F", "M"], "x": [1.0, 2.0], "y": [1.0, 2.0]}).to_csv(
+        "t.csv", index=False
+    )
+    return {"nowhere": f"http://127.0.0.1:{free_port()}"}
+
+
+SUBMIT = "collector submit t.csv --study s --policy policy --column sex --secret s.secret --reports r.csv"
+UPLOAD = "insurer upload t.csv --study s --portfolio p --policy policy --outcome y --secret s.secret"
+FIT = "insurer fit f --study s --portfolio p"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("study show --key me.key", "did not answer"),
+        (SUBMIT + " --key me.key", "did not answer"),
+        (UPLOAD + " --key me.key", "did not answer"),
+        ("study show", "--key with the file of your party's key"),
+        ("study show --key none.key", "none.key: No such file"),
+        ("study show --key t.csv", "t.csv"),
+        ("study show --key me.key --service nonsense", "expected an address such as"),
+        ("study show a/b --key me.key", "the id of a study"),
+        ("study create s --key me.key", "Say in one way how reports are drawn"),
+        ("study create s --keep 0.8 --key me.key", "needs --groups"),
+        ("study create s --groups F,M --keep 0.8 --epsilon 1 --key me.key", "Got --keep and --epsilon"),
+        ("study create s --groups F,M --keep 0.8 --family nornal --key me.key", "families.0: Input should be"),
+        ("study create s --groups F,M --keep 0.8 --collector a --insurer a --key me.key", "collector and insurer"),
+        ("study create s --groups F,M --true --release-epsilon -1 --key me.key", "release.epsilon"),
+        ("study create s --spec t.csv --keep 0.8 --key me.key", "--spec or the options"),
+        ("study create s --spec t.csv --key me.key", "t.csv: "),
+        (SUBMIT.replace("s.secret", "t.csv") + " --key me.key", "t.csv"),
+        (SUBMIT.replace("r.csv", "t.csv") + " --key me.key", "overwrite an input"),
+        (SUBMIT + " --ledger l.sqlite --key me.key", "--ledger and --budget belong together"),
+        (UPLOAD.replace("--outcome y", "--outcome z") + " --key me.key", "no column 'z'"),
+        (UPLOAD.replace("t.csv", "none.csv") + " --key me.key", "no file none.csv"),
+        (FIT + " --family nornal --key me.key", "family: Input should be"),
+        (FIT + " --reference best --key me.key", "--reference expects"),
+        (FIT + " --pooling much --key me.key", "--pooling expects auto or a number"),
+        ("insurer fetch f -o b.tar --trust me.key.pub --key me.key", ".zip"),
+        ("insurer fetch f -o b.zip --trust t.csv --key me.key", "not a public key"),
+        ("insurer price t.csv t.csv -o p.csv --trust me.key.pub", "bundle"),
+        ("insurer price none.zip t.csv -o p.csv --trust me.key.pub", "no file none.zip"),
+        ("log verify", "There is no third party in third-party"),
+        ("log verify --folder t.csv", "t.csv is a file"),
+        ("worker", "There is no third party in third-party"),
+        ("serve --host 0.0.0.0", "without encryption"),
+        ("serve --certificate none.pem --certificate-key none.key", "no file none.pem"),
+        ("keys add t.csv --party a --role insurer", "not a public key"),
+        ("keys add me.key.pub --party A/B --role insurer", "expected 1 to 64"),
+        ("keys add me.key.pub --party a --role boss", "role"),
+        ("keys add me.key.pub --party a --role insurer --database mysql://x:secret@y/z", "postgresql://"),
+        ("insurer", ""),
+    ],
+    ids=lambda value: value if " " in value else None,
+)  # fmt: skip
+def test_a_mistake_is_one_line(mine, call, refuse, monkeypatch, line, expected):
+    monkeypatch.setenv("FAIRPREMIUM_SERVICE", mine["nowhere"])
+    monkeypatch.setattr("fairpremium.parties._client._TRIES", 1)
+    if not expected:
+        assert "upload" in call(*line.split()).stdout  # a group alone explains itself
+        return
+    said = refuse(*line.split())
+    assert expected in said
+    assert "secret@" not in said
+    assert not Path("third-party").exists() or "keys add" in line
+
+
+def test_a_key_that_nobody_registered(parties, house):
+    quick("keys", "new", "stranger.key")
+    said = quick("study", "show", "--key", "stranger.key", "--service", parties.url, code=2)
+    assert said == "Error: The signature does not fit the request, or its key is not registered.\n"
+
+
+def test_a_port_that_is_taken(parties, house):
+    port = parties.url.rpartition(":")[2]
+    assert f"Cannot listen on 127.0.0.1:{port}" in quick("serve", "--folder", "other", "--port", port, code=2)
+
+
+def test_a_bundle_that_another_key_signed(parties, house):
+    quick("keys", "new", "other.key")
+    with zipfile.ZipFile("b.zip", "w") as archive:
+        archive.writestr("manifest.json", "{}")
+    said = quick(
+        "insurer", "price", "b.zip", house / "portfolio.csv", "-o", "p.csv", "--trust", "other.key.pub", code=2
+    )
+    assert said.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("always")
+def test_an_address_without_encryption_is_warned_of(mine, monkeypatch):
+    monkeypatch.setattr("fairpremium.parties._client._TRIES", 1)
+    said = quick("study", "show", "--key", "me.key", "--service", "http://fair.invalid:1", code=2)
+    assert said.startswith("Warning: http://fair.invalid:1 is not encrypted")
+
+
+def test_without_the_extra_it_says_how_to_get_it(refuse, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "fairpremium.cli._service.find_spec", lambda name: None if name in ("fastapi", "httpx") else found(name)
+    )
+    for line in ("keys new a.key", "serve", "worker", "study show", "log verify", "demo", FIT):
+        said = refuse(*line.split())
+        assert 'needs fastapi, httpx. Install what the parties use with: pip install "fairpremium[service]"' in said
+    assert list(Path().iterdir()) == []
+
+
+def test_two_processes_do_not_draw_into_the_same_file(parties, house):
+    import fcntl
+
+    parties.start("alone")
+    with Path(".alone.csv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        said = quick(*_submit_words(house, "alone", "people.csv", "alone.csv"), "--service", parties.url, code=2)
+    assert "Another process is drawing" in said
+
+
+def test_a_study_that_is_closed_costs_no_epsilon(parties, house):
+    parties.start("closed")
+    parties("ops", "study", "close", "closed")
+    words = (*_submit_words(house, "closed", "people.csv", "closed.csv"), "--ledger", "l.sqlite", "--budget", 2)
+    assert "does not take reports now" in quick(*words, "--service", parties.url, code=2)
+    assert not Path("closed.csv").exists()
+    assert not Path("l.sqlite").exists()
