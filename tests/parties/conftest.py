@@ -40,21 +40,29 @@ def zygote():
     zygote.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def base(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def sqlite_base(tmp_path_factory):
     """A place in which something can be done of every kind; work on copies of it."""
     folder = tmp_path_factory.mktemp("base") / "house"
-    folder.mkdir(mode=0o700)
-    if request.param == "sqlite":
-        _PLACES.build(folder)
-        yield _PLACES.Place(folder)
-        return
-    postgres = request.getfixturevalue("postgres")
+    _PLACES.build(folder)
+    return _PLACES.Place(folder)
+
+
+@pytest.fixture(scope="module")
+def postgres_base(tmp_path_factory, postgres):
+    """The same with PostgreSQL."""
+    folder = tmp_path_factory.mktemp("base") / "house"
     with postgres.database() as name:
         place = _PLACES.Place(folder, postgres.url(name), postgres)
         _PLACES.build(folder, place.database)
         yield place
         postgres.execute(f"DROP DATABASE IF EXISTS {name}_copy WITH (FORCE)")
+
+
+@pytest.fixture(scope="module", params=["sqlite_base", "postgres_base"], ids=["sqlite", "postgresql"])
+def base(request):
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

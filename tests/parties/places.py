@@ -68,8 +68,7 @@ def build(folder, database=None):
     """A folder with a study, reports, a sealed and an open portfolio, a fit that waits and one that is over."""
     party = ThirdParty(folder, database=database)
     for name, role in ROLES.items():
-        if not (folder / f"{name}.key").exists():
-            write_key(folder / f"{name}.key", new_key())
+        write_key(folder / f"{name}.key", new_key())
         party.add_key(read_key(folder / f"{name}.key").public_key, party=name, role=role)
     party.put_study(OP, "motor", STUDY)
     party.open_study(OP, "motor")
@@ -103,8 +102,9 @@ def requests():
         "portfolio": SPEC,
     }
     body = {name: value.model_dump_json().encode().hex() for name, value in text.items()}
+    key = bytes(name_keys(501, 502)[0]).hex()
     return {
-        "report": ("app", ["PUT", f"/v1/studies/motor/reports/{bytes(name_keys(501, 502)[0]).hex()}", JSON, body["report"]]),
+        "report": ("app", ["PUT", f"/v1/studies/motor/reports/{key}", JSON, body["report"]]),
         "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", PARQUET, batch(490, 590).hex()]),
         "study": ("op", ["PUT", "/v1/studies/house", JSON, body["study"]]),
         "portfolio": ("acme", ["PUT", "/v1/portfolios/new", JSON, body["portfolio"]]),

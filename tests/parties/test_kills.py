@@ -252,8 +252,9 @@ class Clients:
             key = bytes(name_keys(100_000 + i, 100_001 + i)[0])
             value = "FM"[i % 2]
             body = Report(report=value, channel=CHANNEL.descriptor()).model_dump_json().encode()
-            path, headers = f"/v1/studies/other/reports/{key.hex()}", {"Content-Type": "application/json"}
-            self._insist(Collector, "app", lambda c, p=path, b=body: c.send("PUT", p, content=b, headers=headers))
+            path = f"/v1/studies/other/reports/{key.hex()}"
+            content = {"content": body, "headers": {"Content-Type": "application/json"}}
+            self._insist(Collector, "app", lambda client, p=path, c=content: client.send("PUT", p, **c))
             self.told.append((key, value))
 
     def _send(self):
