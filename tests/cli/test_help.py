@@ -29,7 +29,7 @@ def example(command):
 
 
 def test_the_commands_are_known():
-    assert list(COMMANDS) == ["privatize", "fit", "price", "audit", "plan", "demo"]
+    assert list(COMMANDS) == ["privatize", "fit", "price", "audit", "plan", "demo", "reproduce"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -23,6 +23,7 @@ from fairpremium.cli._log import log
 from fairpremium.cli._plan import plan
 from fairpremium.cli._price import price
 from fairpremium.cli._privatize import privatize
+from fairpremium.cli._reproduce import reproduce
 from fairpremium.cli._serve import serve, worker
 from fairpremium.cli._study import study
 from fairpremium.errors import FairPremiumError
@@ -106,7 +107,7 @@ def _main(
         print(context.get_help())
 
 
-for _command in (privatize, fit, price, audit, plan, demo, serve, worker):
+for _command in (privatize, fit, price, audit, plan, demo, reproduce, serve, worker):
     app.command(help=help_of(_command))(_command)
 for _name, _group in {"keys": keys, "study": study, "collector": collector, "insurer": insurer, "log": log}.items():
     app.add_typer(_group, name=_name)

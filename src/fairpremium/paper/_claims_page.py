@@ -23,19 +23,19 @@ def claims_page(claims: Sequence[dict[str, Any]], settings: Settings) -> str:
     lines = [
         "# Claims of the paper, measured",
         "",
-        "Every empirical statement of Zhang, Liu and Shi, *Discrimination-Free Insurance Pricing with Privatized Sensitive "
-        "Attributes*, its exact criterion, and what came out. Written by `fairpremium reproduce`.",
+        "Every empirical statement of Zhang, Liu and Shi, *Discrimination-Free Insurance Pricing with Privatized "
+        "Sensitive Attributes*, its exact criterion, and what came out. Written by `fairpremium reproduce`.",
         "",
-        f"**The rule.** {RULE} Verdicts are computed, none is written by hand. {settings.seeds} seeds; a seed of a real portfolio "
-        "is another split and other reports, so that the intervals speak about these data, not about others. "
-        "Rows from \"ours\" are not statements of the paper: they compare its estimator with `correction=\"auto\"` and with the "
-        "naive fit.",
+        f"**The rule.** {RULE} Verdicts are computed, none is written by hand. {settings.seeds} seeds; a seed of a "
+        "real portfolio is another split and other reports, so that the intervals speak about these data, not others. "
+        'Rows from "ours" are not statements of the paper: they compare its estimator with `correction="auto"` and '
+        "with the naive fit.",
         "",
     ]
     if settings.name != "full":
         lines += [
-            f"**A {settings.name} run**: small samples, short training and {settings.seeds} seeds. It shows that everything runs; its "
-            "verdicts are no evidence.",
+            f"**A {settings.name} run**: small samples, short training and {settings.seeds} seeds. It shows that "
+            "everything runs; its verdicts are no evidence.",
             "",
         ]
     lines += ["## Verdicts", ""]
@@ -44,7 +44,12 @@ def claims_page(claims: Sequence[dict[str, Any]], settings: Settings) -> str:
         if not found:
             lines += [f"### {title}", "", "Not measured in this run.", ""]
             continue
-        lines += [f"### {title}", "", "| claim | from | statement | verdict | cases |", "| --- | --- | --- | --- | --- |"]
+        lines += [
+            f"### {title}",
+            "",
+            "| claim | from | statement | verdict | cases |",
+            "| --- | --- | --- | --- | --- |",
+        ]
         lines += [_summary(claim) for claim in found]
         lines.append("")
     lines += ["## Numbers", "", "Mean over the seeds, standard error, 95 % interval of the mean, seeds in favour.", ""]
@@ -73,7 +78,8 @@ def _details(claim: dict[str, Any]) -> list[str]:
     if not claim["cases"]:
         return [
             *lines,
-            f"Criterion: {_escape(claim['criterion'])}. Measured: {_escape(claim['measured'])}. Right: {_escape(claim['right'])}.",
+            f"Criterion: {_escape(claim['criterion'])}. Measured: {_escape(claim['measured'])}. "
+            f"Right: {_escape(claim['right'])}.",
             "",
         ]
     lines += [f"Criterion: {_escape(claim['criterion'])}.", ""]

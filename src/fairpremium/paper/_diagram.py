@@ -29,7 +29,7 @@ _TEXTS = [  # x, y, size, weight, anchor, words
     (155, 446, 16, "normal", "middle", "learns X~ = T(X)"),
     (155, 469, 16, "normal", "middle", "from X and y alone"),
     (155, 530, 16, "normal", "middle", "quotes from x:"),
-    (155, 556, 20, "bold", "middle", "h*(x) = Σ f_k(x) P*(k)"),
+    (155, 556, 20, "bold", "middle", "h*(x) = Σ μ(x, k) P*(k)"),
     (155, 584, 15, "normal", "middle", "Definition 3.3"),
     (420, 112, 19, "bold", "middle", "reports S"),
     (420, 160, 15, "normal", "middle", "Definition 4.1"),
@@ -39,10 +39,10 @@ _TEXTS = [  # x, y, size, weight, anchor, words
     (420, 570, 15, "normal", "middle", "Definitions 3.1, 3.3"),
 ]
 _STEPS = [  # y, words, where
-    (100, "keep unknown? estimate it", "Lemma 4.4, Procedure 4.5"),
-    (225, "undo the noise on average", "Lemma 4.2: corrected risk"),
-    (350, "one price f_k for each group", "Algorithm MPTP-LDP"),
-    (475, "how far from the best prices?", "Theorems 4.3 and 4.6"),
+    (105, "keep unknown? estimate it", "Lemma 4.4, Procedure 4.5"),
+    (234, "undo the noise on average", "Lemma 4.2: corrected risk"),
+    (363, "one price μ(x, k) per group", "Algorithm MPTP-LDP"),
+    (492, "how far from the best prices?", "Theorems 4.3 and 4.6"),
 ]
 
 
@@ -59,7 +59,8 @@ def diagram_svg(table: pd.DataFrame) -> str:
         f'font-family="{FONT}" fill="{INK}">',
         f"<title>Insurer and third party</title><desc>{escape(words)}</desc>",
         '<rect width="920" height="660" fill="#ffffff"/>',
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+        'orient="auto">'
         f'<path d="M0 0 L10 5 L0 10 z" fill="{INK}"/></marker></defs>',
     ]
     for x, y, width, height, fill, stroke, title in _BOXES.values():
@@ -71,19 +72,18 @@ def diagram_svg(table: pd.DataFrame) -> str:
     parts += [_text(*text) for text in _TEXTS]
     for i, (y, what, where) in enumerate(_STEPS):
         parts.append(
-            f'<rect x="582" y="{y}" width="286" height="92" rx="10" fill="#ffffff" stroke="#0072b2" stroke-width="1.5"/>'
+            f'<rect x="582" y="{y}" width="286" height="92" rx="10" fill="#ffffff" stroke="#0072b2"/>'
             + _text(725, y + 40, 17, "bold", "middle", what)
             + _text(725, y + 68, 15, "normal", "middle", where)
         )
         if i:
-            parts.append(_arrow(725, y - 31, 725, y - 3))
+            parts.append(_arrow(725, y - 35, 725, y - 3))
     return "\n".join([*parts, "</svg>\n"])
 
 
 def _text(x: float, y: float, size: int, weight: str, anchor: str, words: str) -> str:
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}">{escape(words)}</text>'
-    )
+    style = f'font-size="{size}" font-weight="{weight}" text-anchor="{anchor}"'
+    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.paper._real import EXACT, FULL_SAMPLE, LEARNED, MPTP, NAIVE, OURS, PAPER, RAW
-from fairpremium.paper._style import COLOURS, FONT_SIZE, INK, colour_scale, finish, import_altair, spread_labels
+from fairpremium.paper._style import COLOURS, INK, colour_scale, finish, import_altair, label, spread_labels
 
-_WIDTH, _HEIGHT, _GAP = 215, 215, 17
+_WIDTH, _HEIGHT, _GAP = 230, 220, 18
 _DASHES = {"": [1, 0], EXACT: [1, 0], "-10 %": [7, 3], "+10 %": [2, 3], "n1 = 2": [7, 3], "n1 = 4": [1, 0]}
 _FEATURES = {RAW: "original columns X", LEARNED: "learned representation X~"}
 
@@ -40,7 +40,7 @@ def draw_curves(table: pd.DataFrame, *, look: Look) -> Any:
                    look.unit if i == 0 else None)
             for i, value in enumerate(panels)
         ]  # fmt: skip
-        rows.append(alt.hconcat(*charts, spacing=128))
+        rows.append(alt.hconcat(*charts, spacing=20))
     seeds = int(table["seeds"].max())
     subtitle = [
         f"Mean of {seeds} splits. Curves: linear prices by gradient descent; numbers: loss at the end.",
@@ -79,9 +79,7 @@ def _domain(data: pd.DataFrame, last: int) -> tuple[float, float]:
     return low - 0.08 * room, high + 0.35 * room
 
 
-def _panel(
-    alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int, title: str, unit: str | None
-) -> Any:
+def _panel(alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int, title: str, unit: str | None) -> Any:
     """Draw the lines of a panel and their names."""
     data = data.assign(line=_names(data))
     flat = data[data["method"] == OURS]
@@ -127,16 +125,12 @@ def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list
     """Write name and last loss of every line at its end, moved apart where they would touch."""
     low, high = domain
     pixels = [_HEIGHT * (high - v) / (high - low) for v in finals["loss"]]
-    places = spread_labels([max(p, 0) for p in pixels], _GAP, 4, _HEIGHT - 4)
+    places = spread_labels([max(p, 0) for p in pixels], _GAP, 9, _HEIGHT - 2)
     found = []
     for (_, row), pixel, place in zip(finals.iterrows(), pixels, places, strict=True):
         arrow = "↑ " if pixel < 0 else ""
-        text = alt.Chart(pd.DataFrame({"text": [f"{arrow}{row['line']} {_digits(row['loss'])}"]}))
-        found.append(
-            text.mark_text(align="left", baseline="middle", fontSize=FONT_SIZE, color=COLOURS[row["method"]]).encode(
-                x=alt.value(_WIDTH + 6), y=alt.value(place), text="text:N"
-            )
-        )
+        words = f"{arrow}{row['line']} {_digits(row['loss'])}"
+        found.append(label(alt, words, _WIDTH + 6, place, COLOURS[row["method"]]))
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
-from fairpremium.paper._style import COLOURS, FONT_SIZE, INK, colour_scale, finish, import_altair, spread_labels
+from fairpremium.paper._style import COLOURS, INK, colour_scale, finish, import_altair, label, spread_labels
 from fairpremium.paper._synthetic import FREE, UNAWARE, class_name
 
 _CLASSES = [("F", True), ("F", False), ("M", True), ("M", False)]
@@ -21,27 +21,32 @@ def draw_prices(table: pd.DataFrame, *, title: str) -> Any:
     """Draw best estimates: a row for each keep (as told), a column for each risk class."""
     alt = import_altair()
     told = table[table["method"] == PAPER][["keep", "assumed"]].drop_duplicates()
-    rows = []
+    rows: list[Any] = []
     for keep, assumed in told.itertuples(index=False):
         here = (table["keep"] == keep) & ((table["assumed"] == assumed) | (table["method"] == NAIVE))
         part = table[here | (table["method"] == MPTP)]
         name = f"keep {keep}" if keep == assumed else f"told {assumed}"
         panels = [
             _panel(alt, part[(part["group"] == group) & (part["smoker"] == smoker)],
-                   f"{class_name(group, smoker)}" if not rows else "", name if i == 0 else None)
+                   class_name(group, smoker) if not rows else "", name if i == 0 else None,
+                   last=len(rows) == len(told) - 1)
             for i, (group, smoker) in enumerate(_CLASSES)
         ]  # fmt: skip
         rows.append(alt.hconcat(*panels, spacing=22))
     subtitle = [
-        f"Broad grey: the truth. Lines: mean of {int(table['seeds'].max())} portfolios; bands: 80 % of them (paper, ours).",
+        f"Broad grey: the truth. Lines: mean of {int(table['seeds'].max())} portfolios; bands: 80 % of them.",
         "Numbers: root mean square error. All are nets with three hidden layers of five neurons.",
     ]
     return finish(alt.vconcat(*rows, spacing=18), title, subtitle)
 
 
-def _panel(alt: Any, data: pd.DataFrame, heading: str, row: str | None) -> Any:
-    x, y = _axes(alt, f"{row}: cost" if row else None, [150, 800])
-    truth = alt.Chart(data[data["method"] == MPTP]).mark_line(strokeWidth=7, color=_TRUTH).encode(x=x, y=_y(alt, y, "truth"))
+def _panel(alt: Any, data: pd.DataFrame, heading: str, row: str | None, *, last: bool) -> Any:
+    x, y = _axes(alt, f"{row}: cost" if row else None, [50, 800], last=last)
+    truth = (
+        alt.Chart(data[data["method"] == MPTP])
+        .mark_line(strokeWidth=7, color=_TRUTH)
+        .encode(x=x, y=_y(alt, y, "truth"))
+    )
     colour = alt.Color("method:N", scale=colour_scale(alt, _METHODS), legend=None)
     banded = alt.Chart(data[data["method"].isin([PAPER, OURS])])
     layers = [
@@ -61,11 +66,9 @@ def _errors(alt: Any, data: pd.DataFrame) -> list[Any]:
     found = []
     for i, method in enumerate(_METHODS):
         error = float(np.sqrt((data.loc[data["method"] == method, "error"] ** 2).mean()))
-        text = alt.Chart(pd.DataFrame({"text": [f"{method} {error:.0f}"]}))
+        y = _HEIGHT - 4 - 18 * (len(_METHODS) - 1 - i)
         found.append(
-            text.mark_text(align="right", baseline="bottom", fontSize=FONT_SIZE, color=COLOURS[method]).encode(
-                x=alt.value(_WIDTH - 2), y=alt.value(_HEIGHT - 4 - 18 * (len(_METHODS) - 1 - i)), text="text:N"
-            )
+            label(alt, f"{method} {error:.0f}", _WIDTH - 2, y, COLOURS[method], align="right", baseline="bottom")
         )
     return found
 
@@ -74,6 +77,7 @@ def draw_indirect(table: pd.DataFrame) -> Any:
     """Draw the unaware and the discrimination-free price of smokers and of non-smokers."""
     alt = import_altair()
     width, height = _BIG
+    seeds = int(table["seeds"].max())
     panels = []
     for smoker in (True, False):
         part = table[table["smoker"] == smoker]
@@ -83,9 +87,7 @@ def draw_indirect(table: pd.DataFrame) -> Any:
         colours = {**COLOURS, UNAWARE: "#cc79a7"}
         domain = [150, 650]
         x, y = _axes(alt, "price" if smoker else None, domain)
-        colour = alt.Color(
-            "kind:N", scale=alt.Scale(domain=kinds, range=[colours[k] for k in kinds]), legend=None
-        )
+        colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[colours[k] for k in kinds]), legend=None)
         layers = [
             alt.Chart(lines[lines["method"] == MPTP])
             .mark_line(strokeWidth=7, color=_TRUTH)
@@ -94,29 +96,25 @@ def draw_indirect(table: pd.DataFrame) -> Any:
         ]
         ends = lines[lines["age"] == lines["age"].max()].set_index("kind")["mean"]
         pixels = [height * (domain[1] - ends[k]) / (domain[1] - domain[0]) for k in kinds]
-        for kind, place in zip(kinds, spread_labels(pixels, 18, 4, height - 4), strict=True):
-            words = "unaware" if kind == UNAWARE else kind
-            text = alt.Chart(pd.DataFrame({"text": [f"{words} {ends[kind]:.0f}"]}))
-            layers.append(
-                text.mark_text(align="left", baseline="middle", fontSize=FONT_SIZE, color=colours[kind]).encode(
-                    x=alt.value(width + 6), y=alt.value(place), text="text:N"
-                )
-            )
+        for kind, place in zip(kinds, spread_labels(pixels, 18, 9, height - 2), strict=True):
+            layers.append(label(alt, f"{kind} {ends[kind]:.0f}", width + 6, place, colours[kind]))
         title = alt.Title(
             "smokers (80 % women)" if smoker else "non-smokers (30 % women)", anchor="start", fontSize=16,
             fontWeight="bold", color=INK,
         )  # fmt: skip
         panels.append(alt.layer(*layers).properties(width=width, height=height, title=title))
     subtitle = [
-        "Unaware (pink) charges smokers for being mostly women. The others are discrimination-free prices: with the true D, and",
-        f"from reports with keep 0.8. Broad grey: both true prices. Mean of {int(table['seeds'].max())} portfolios; numbers at age 80.",
+        "Unaware (pink) charges smokers for being mostly women. The others are discrimination-free prices: with",
+        f"the true D, and from reports with keep 0.8. Broad grey: both true prices. Mean of {seeds} portfolios.",
     ]
-    return finish(alt.hconcat(*panels, spacing=130), "Leaving the attribute out is not enough", subtitle)
+    return finish(alt.hconcat(*panels, spacing=24), "Leaving the attribute out is not enough", subtitle)
 
 
-def _axes(alt: Any, title: str | None, domain: list[int]) -> tuple[Any, dict[str, Any]]:
+def _axes(alt: Any, title: str | None, domain: list[int], *, last: bool = True) -> tuple[Any, dict[str, Any]]:
     x = alt.X(
-        "age:Q", scale=alt.Scale(domain=[18, 80], nice=False), axis=alt.Axis(title="age", values=[20, 40, 60, 80])
+        "age:Q",
+        scale=alt.Scale(domain=[18, 80], nice=False),
+        axis=alt.Axis(title="age" if last else None, values=[20, 40, 60, 80]),
     )
     y = {"scale": alt.Scale(domain=domain, nice=False), "axis": alt.Axis(title=title, tickCount=4, minExtent=40)}
     return x, y

@@ -100,14 +100,14 @@ def _transposed() -> Erratum:
     p, T = np.array([0.7, 0.2, 0.1]), _channel(3, 0.7)
     Pi = T * p / (T @ p)[:, None]  # Pi[j, k] = P(D = k given S = j)
     claimed = np.linalg.inv(T) * (T @ p) / p[:, None]
-    gap = float(np.abs(claimed @ Pi.T - np.eye(3)).max())
+    gap, right = (float(np.abs(claimed @ P - np.eye(3)).max()) for P in (Pi.T, Pi))
     return Erratum(
         "transposed",
         "proof of Theorem 4.3",
         "Pi_kj = P(D = k given S = j)",
         "Pi_jk = P(D = k given S = j), as in the proof of Lemma 4.2",
         "the inverse used there times Pi is the identity to 1e-9",
-        f"the largest entry of the difference is {gap:.2g}; with the transpose {np.abs(claimed @ Pi - np.eye(3)).max():.0e}",
+        f"the largest entry of the difference is {gap:.2g}; with the transpose {right:.0e}",
         gap < 1e-9,
     )
 
@@ -117,7 +117,8 @@ def _printed_c1() -> Erratum:
     printed = [(pi + K - 2) / (K * pi) - 1 for K, pi in cases]
     right = [inverse_constants(K, pi)[0] for K, pi in cases]
     text = "; ".join(
-        f"K = {K}, pi = {pi}: printed {a:.3f}, right {b:.3f}" for (K, pi), a, b in zip(cases, printed, right, strict=True)
+        f"K = {K}, pi = {pi}: printed {a:.3f}, right {b:.3f}"
+        for (K, pi), a, b in zip(cases, printed, right, strict=True)
     )
     return Erratum(
         "c1",
@@ -171,7 +172,7 @@ def _pole() -> Erratum:
         "Procedure 4.5",
         "average C1 over the parts, without a limit",
         "C1 >= 1 must be enforced, as the proof of Theorem 4.6 does",
-        "three perfect parts (keep 0.9) and one with largest probability 0.3, K = 3: the average is a valid C1, at least 1",
+        "three perfect parts (keep 0.9) and one with largest probability 0.3, K = 3: the average is at least 1",
         f"the fourth part has C1 = {bad:.1f}, the average is {mean:.2f}",
         mean >= 1,
     )

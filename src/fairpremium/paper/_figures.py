@@ -50,6 +50,11 @@ class Figure:
 # --- tables ---
 
 
+def _complete(runs: pd.DataFrame) -> pd.DataFrame:
+    """Keep the seeds on which every method was run, so that the lines of a picture are means over the same seeds."""
+    return runs[runs["seed"].isin(runs.loc[runs["method"] == OURS, "seed"])]
+
+
 def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: tuple[str, ...]) -> pd.DataFrame:
     """Return mean and spread over the seeds of every price of some fits, beside its truth.
 
@@ -59,7 +64,7 @@ def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: t
     cases : list of (keep, assumed, method)
     prices : tuple of str
     """
-    runs = tables["synthetic"]
+    runs = _complete(tables["synthetic"])
     runs = runs[runs["price"].isin(prices)]
     keys = ["price", "age", "smoker", "group"]
     truth = runs[(runs["method"] == TRUTH) & (runs["seed"] == runs["seed"].min())].set_index(keys)["value"]
@@ -99,7 +104,7 @@ def curve_table(tables: Tables, study: str, lines: list[tuple[str, float, str, s
     DataFrame
         Epoch 0 stands for a fit without epochs. Squared loss is in thousands squared.
     """
-    runs = tables[study]
+    runs = _complete(tables[study])
     losses = runs[runs["quantity"] == "loss"]
     unit = 1e6 if study == "health" else 1.0
     keys = ["features", "sample", "keep", "assumed", "method"]
@@ -148,16 +153,16 @@ def bound_table(tables: Tables) -> pd.DataFrame:
 
 def _real_figures(study: str) -> list[Figure]:
     title, unit = {
-        "health": ("Health data", "test loss, thousand dollars squared"),
+        "health": ("Health data", "test loss, (1,000 $)²"),
         "auto": ("Auto data", "test loss, cross-entropy"),
     }[study]
     where = {"health": "Section 6", "auto": "appendix"}[study]
     sizes = (FULL_SAMPLE, HALF_SAMPLE)
     kinds: list[tuple[str, str, str, tuple[float, ...], tuple[str, ...], tuple[str, ...]]] = [
-        ("by-keep", "keep known", "test loss by noise rate, known", KEEPS, (EXACT,), (FULL_SAMPLE,)),
-        ("by-size", "keep 0.9, known", "test loss by sample size, known", (0.9,), (EXACT,), sizes),
+        ("by-keep", "keep known", "by noise rate, known", KEEPS, (EXACT,), (FULL_SAMPLE,)),
+        ("by-size", "keep 0.9, known", "by sample size, known", (0.9,), (EXACT,), sizes),
         ("perturbed", "keep wrong by 10 %", "error of 10 % in the noise rate", KEEPS, (LOW, HIGH), (FULL_SAMPLE,)),
-        ("estimated", "keep estimated, n1 = 4", "test loss by noise rate, estimated", KEEPS, ("n1 = 4",), (FULL_SAMPLE,)),
+        ("estimated", "keep estimated, n1 = 4", "by noise rate, estimated", KEEPS, ("n1 = 4",), (FULL_SAMPLE,)),
         ("estimated-by-size", "keep 0.9, estimated, n1 = 4", "by sample size, estimated", (0.9,), ("n1 = 4",), sizes),
         ("splits", "keep estimated from 2 or 4 parts", "effect of n1", KEEPS, ("n1 = 2", "n1 = 4"), (FULL_SAMPLE,)),
     ]  # fmt: skip

@@ -21,11 +21,14 @@ class Synthetic:
         self.runs = runs
         self.errors = _synthetic.squared_errors(runs)
 
-    def error(self, method: str, keep: float = 0.0, assumed: float | None = None) -> Array:
-        """Return the root mean square error of mu(x, d) by seed."""
+    def error(self, method: str, keep: float = 0.0, assumed: float | None = None, *, like: str = "") -> Array:
+        """Return the root mean square error of mu(x, d) by seed; `like`: of the seeds that this method was run on."""
         rows = self._rows(self.errors, method, keep, assumed)
+        if like:
+            rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
         total = (rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4)
-        return np.sqrt(total.to_numpy())
+        error: Array = np.sqrt(total.to_numpy())
+        return error
 
     def class_errors(self, method: str) -> dict[str, Array]:
         """Return the root mean square error by risk class and seed, with the true attribute."""
@@ -48,7 +51,8 @@ class Synthetic:
     def estimated_keep(self, keep: float) -> Array:
         """Return the anchor estimates by seed."""
         rows = self.runs[(self.runs["price"] == _synthetic.ESTIMATED_KEEP) & (self.runs["keep"] == keep)]
-        return rows.sort_values("seed")["value"].to_numpy()
+        values: Array = rows.sort_values("seed")["value"].to_numpy()
+        return values
 
     @staticmethod
     def _rows(table: pd.DataFrame, method: str, keep: float, assumed: float | None) -> pd.DataFrame:
@@ -61,9 +65,9 @@ class Real:
 
     def __init__(self, runs: pd.DataFrame):
         self.runs = runs
-        self.losses = runs[runs["quantity"] == "loss"].set_index(
-            ["method", "features", "sample", "keep", "assumed"]
-        ).sort_index()
+        self.losses = (
+            runs[runs["quantity"] == "loss"].set_index(["method", "features", "sample", "keep", "assumed"]).sort_index()
+        )
         self.last = int(self.losses["epoch"].max())
 
     def curve(
@@ -74,10 +78,19 @@ class Real:
         return self.losses.loc[[key]].pivot(index="seed", columns="epoch", values="value")
 
     def loss(
-        self, features: str, method: str = PAPER, keep: float = 0.9, assumed: str = EXACT, sample: str = FULL_SAMPLE
+        self,
+        features: str,
+        method: str = PAPER,
+        keep: float = 0.9,
+        assumed: str = EXACT,
+        sample: str = FULL_SAMPLE,
+        *,
+        like: str = "",
     ) -> Array:
-        """Return the test loss after the last epoch by seed."""
+        """Return the test loss after the last epoch by seed; `like`: of the seeds that this method was run on."""
         table = self.curve(features, method, keep, assumed, sample)
+        if like:
+            table = table.loc[sorted(set(self.losses.loc[like, "seed"]))]
         column: Array = table[0 if method == OURS else self.last].to_numpy()
         return column
 
@@ -88,7 +101,8 @@ class Real:
         away = np.abs(table.to_numpy() - last) > CONVERGED * last
         epochs = table.columns.to_numpy()
         first = away.shape[1] - np.argmax(away[:, ::-1], axis=1)  # the one after the last that is away
-        return np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(np.float64)
+        found: Array = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(float)
+        return found
 
     def estimated_keep(self, keep: float, assumed: str = "n1 = 4", sample: str = FULL_SAMPLE) -> Array:
         """Return the anchor estimates by seed."""

@@ -102,8 +102,9 @@ def run_real(portfolio: Portfolio, settings: Settings, seed: int) -> pd.DataFram
         reports = {keep: split.reports(group, keep)[rows] for keep in KEEPS}
         for features, table in ((RAW, raw), (LEARNED, learned)):
             parts.append(_curves(table, cases, reports, settings.descent_epochs).assign(features=features))
-            parts.append(_ours(table, cases, reports, seed).assign(features=features))
-        parts[-4:] = [part.assign(sample=sample) for part in parts[-4:]]
+            parts[-1]["sample"] = sample
+            if seed < settings.ours_seeds:
+                parts.append(_ours(table, cases, reports, seed).assign(features=features, sample=sample))
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
 

@@ -119,7 +119,7 @@ def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) 
     drawing = figure.draw(table)
     svg = drawing if isinstance(drawing, str) else to_svg(drawing)
     (folder / f"{figure.id}.svg").write_text(svg, encoding="utf-8", newline="\n")
-    (folder / f"{figure.id}.png").write_bytes(to_png(drawing))
+    (folder / f"{figure.id}.png").write_bytes(to_png(svg))
 
 
 def _metadata(figures: list[Figure], settings: Settings, jobs: int, effort: Effort) -> dict[str, Any]:

@@ -1,16 +1,29 @@
-"""What the drawings of the reproduction share: the audit's style, the colours of the methods, labels that do not collide."""
+"""What the drawings of the reproduction share: the audit's style, colours of methods, labels that do not collide."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
 from fairpremium.audit._plots import GREY, INK, LIGHT, import_altair, import_vl_convert, in_house_style, to_svg
 from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
 
 __all__ = [
-    "COLOURS", "FONT_SIZE", "GREY", "INK", "LIGHT", "colour_scale", "finish", "import_altair", "spread_labels", "to_png", "to_svg",
-]  # fmt: skip
+    "COLOURS",
+    "GREY",
+    "INK",
+    "LIGHT",
+    "colour_scale",
+    "finish",
+    "import_altair",
+    "import_vl_convert",
+    "label",
+    "spread_labels",
+    "to_png",
+    "to_svg",
+]
 
 # Okabe and Ito, as in the audit: told apart by all common kinds of colour vision.
 COLOURS = {MPTP: INK, PAPER: "#0072b2", OURS: "#009e73", NAIVE: "#d55e00"}
@@ -33,6 +46,16 @@ def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
 def colour_scale(alt: Any, methods: Sequence[str]) -> Any:
     """Return the colours of some methods, in their order."""
     return alt.Scale(domain=list(methods), range=[COLOURS[m] for m in methods])
+
+
+def label(
+    alt: Any, words: str, x: float, y: float, colour: str, *, align: str = "left", baseline: str = "middle"
+) -> Any:
+    """Write words at a place of the panel, in pixels from its upper left corner."""
+    mark = alt.Chart(pd.DataFrame({"text": [words]})).mark_text(
+        align=align, baseline=baseline, fontSize=FONT_SIZE, color=colour
+    )
+    return mark.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -82,9 +105,6 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     return placed
 
 
-def to_png(drawing: Any, scale: float = 2.0) -> bytes:
-    """Return a chart, or SVG text, as PNG."""
-    converter = import_vl_convert()
-    if isinstance(drawing, str):
-        return bytes(converter.svg_to_png(drawing, scale=scale))
-    return bytes(converter.vegalite_to_png(drawing.to_dict(), scale=scale))
+def to_png(svg: str, scale: float = 1.5) -> bytes:
+    """Return SVG text as PNG."""
+    return bytes(import_vl_convert().svg_to_png(svg, scale=scale))

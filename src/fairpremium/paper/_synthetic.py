@@ -46,7 +46,7 @@ def run_synthetic(settings: Settings, seed: int) -> pd.DataFrame:
     other = np.where(portfolio.sensitive == portfolio.groups[0], portfolio.groups[1], portfolio.groups[0])
     reports = {keep: np.where(luck < keep, portfolio.sensitive, other) for keep in KEEPS}
     parts = [_truth(portfolio), _estimates(portfolio, reports, seed)]
-    for keep, assumed, method in fits():
+    for keep, assumed, method in fits(with_ours=seed < settings.ours_seeds):
         sensitive = portfolio.sensitive if method == MPTP else reports[keep]
         pricer = _pricer(portfolio, method, assumed, settings, seed)
         try:
@@ -68,14 +68,15 @@ def _estimates(portfolio: SimulatedPortfolio, reports: dict[float, Any], seed: i
     return pd.DataFrame(found, columns=COLUMNS)
 
 
-def fits() -> Iterator[tuple[float, float, str]]:
+def fits(*, with_ours: bool) -> Iterator[tuple[float, float, str]]:
     """Yield (keep, assumed keep, method) of every fit of a seed."""
     yield 0.0, 0.0, MPTP
     for keep in KEEPS:
         yield keep, keep, NAIVE
         for assumed in (keep, *PERTURBED.get(keep, ())):
             yield keep, assumed, PAPER
-            yield keep, assumed, OURS
+            if with_ours:
+                yield keep, assumed, OURS
 
 
 def _pricer(
@@ -94,9 +95,7 @@ def _pricer(
     if method in (PAPER, OURS):
         channel = RandomizedResponse(portfolio.groups, keep=assumed)
         how = {"correction": "inverse", "pooling": 0} if method == PAPER else {}
-    return DiscriminationFreePricer(
-        portfolio.family, model, channel=channel, intervals=False, random_state=seed, **how
-    )
+    return DiscriminationFreePricer(portfolio.family, model, channel=channel, intervals=False, random_state=seed, **how)
 
 
 def _prices(portfolio: SimulatedPortfolio, pricer: DiscriminationFreePricer | None) -> pd.DataFrame:
@@ -116,15 +115,9 @@ def _truth(portfolio: SimulatedPortfolio) -> pd.DataFrame:
     return long.assign(keep=0.0, assumed=0.0, method=TRUTH)
 
 
-def _long(
-    portfolio: SimulatedPortfolio, grid: pd.DataFrame, best: Array, unaware: Array, free: Array
-) -> pd.DataFrame:
-    parts = [
-        grid.assign(price=BEST, group=group, value=best[:, k]) for k, group in enumerate(portfolio.groups)
-    ]
-    parts += [
-        grid.assign(price=price, group="", value=value) for price, value in ((UNAWARE, unaware), (FREE, free))
-    ]
+def _long(portfolio: SimulatedPortfolio, grid: pd.DataFrame, best: Array, unaware: Array, free: Array) -> pd.DataFrame:
+    parts = [grid.assign(price=BEST, group=group, value=best[:, k]) for k, group in enumerate(portfolio.groups)]
+    parts += [grid.assign(price=price, group="", value=value) for price, value in ((UNAWARE, unaware), (FREE, free))]
     return pd.concat(parts, ignore_index=True)
 
 

@@ -1,14 +1,15 @@
 """Lemma 4.2 and Theorems 4.3 and 4.6 in simulation, in populations small enough to know everything about them.
 
-A population has five risk classes x, outcomes y of 0 and 1, and K groups; class 0 is an anchor of group 0. A price f_k is
-one of 21 constants on classes 0 and 1 and another on classes 2 to 4: the best prices, the fitted ones and the Rademacher
-complexity of the weighted losses then fall apart into small maxima that are computed exactly.
+A population has five risk classes x, outcomes y of 0 and 1, and K groups; class 0 is an anchor of group 0. A price f_k
+is one of 21 constants on classes 0 and 1 and another on classes 2 to 4: the best prices, the fitted ones and the
+Rademacher complexity of the weighted losses then fall apart into small maxima that are computed exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,7 @@ class Population:
     @property
     def K(self) -> int:  # noqa: N802
         """Number of groups."""
-        return self.joint.shape[2]
+        return int(self.joint.shape[2])
 
     @property
     def matrix(self) -> Array:
@@ -68,7 +69,8 @@ class Population:
     @property
     def observed(self) -> Array:
         """P(x, y, s)."""
-        return np.einsum("sd,xyd->xys", self.matrix, self.joint)
+        observed: Array = np.einsum("sd,xyd->xys", self.matrix, self.joint)
+        return observed
 
 
 def inverse_matrix(K: int, C1: float) -> Array:
@@ -135,8 +137,8 @@ def check_bounds(population: Population, n: int, runs: int, rng: np.random.Gener
     Returns
     -------
     dict
-        For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile and the mean
-        of the excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not
+        For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
+        excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not
         exceeded with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
     """
     K, keep = population.K, population.keep
@@ -150,7 +152,7 @@ def check_bounds(population: Population, n: int, runs: int, rng: np.random.Gener
     bias = float(abs(estimated.mean() - C1))
     known = excess_risk(population, counts, np.full(runs, C1))
     unknown = excess_risk(population, counts, estimated)
-    how = {"groups": K, "keep": keep, "loss_bound": 1.0, "delta": DELTA}
+    how: dict[str, Any] = {"groups": K, "keep": keep, "loss_bound": 1.0, "delta": DELTA}
     bound = excess_risk_bound(n, rademacher=rademacher(counts, n, (C1,), rng), **how).total
     enlarged = rademacher(counts, n, (1.0, C1 + eps), rng)
     wide = excess_risk_bound(n, rademacher=enlarged, c1_error=eps, **how).total
@@ -197,20 +199,18 @@ def estimate_c1(parts: npt.NDArray[np.int64], K: int) -> Array:
 def excess_risk(population: Population, counts: npt.NDArray[np.int64], C1: Array) -> Array:
     """Return R(f_hat) - R(f*) of every sample, with the C1 that it was told."""
     K = population.K
-    by_half = np.stack([counts[:, HALF == h].sum(axis=1) for h in (0, 1)], axis=1)  # (runs, half, y, s)
+    by_half = np.stack([counts[:, h == HALF].sum(axis=1) for h in (0, 1)], axis=1)  # (runs, half, y, s)
     inverse = np.stack([inverse_matrix(K, c) for c in C1])  # (runs, k, s)
     mass = np.einsum("rks,rhys->rkhy", inverse, by_half)
     chosen = (mass @ LOSS.T).argmin(axis=3)  # (runs, k, half)
-    true = np.stack([population.joint[HALF == h].sum(axis=0) for h in (0, 1)])  # (half, y, k)
+    true = np.stack([population.joint[h == HALF].sum(axis=0) for h in (0, 1)])  # (half, y, k)
     risk = np.einsum("hyk,py->khp", true, LOSS)
     k, h = np.indices(risk.shape[:2])
     excess: Array = (risk[k, h, chosen] - risk.min(axis=2)).sum(axis=(1, 2))
     return excess
 
 
-def rademacher(
-    counts: npt.NDArray[np.int64], n: int, ends: tuple[float, ...], rng: np.random.Generator
-) -> float:
+def rademacher(counts: npt.NDArray[np.int64], n: int, ends: tuple[float, ...], rng: np.random.Generator) -> float:
     """Return the Rademacher complexity of the weighted losses, with T^-1(c) for c between `ends`.
 
     The supremum over f falls apart into one over each constant of each group. For a fixed f the sum is linear in c, so
@@ -218,7 +218,7 @@ def rademacher(
     """
     K = counts.shape[-1]
     signed = 2.0 * rng.binomial(counts, 0.5) - counts  # the sum of the signs of the rows of a cell
-    by_half = np.stack([signed[:, HALF == h].sum(axis=1) for h in (0, 1)], axis=1)
+    by_half = np.stack([signed[:, h == HALF].sum(axis=1) for h in (0, 1)], axis=1)
     sups = []
     for c in ends:
         mass = np.einsum("ks,rhys->rkhy", inverse_matrix(K, c), by_half)
