@@ -80,7 +80,8 @@ def _render(result: dict[str, Any]) -> None:
         f"{len(result['figures'])} figures in {folder} ({result['tables_computed']} tables computed, "
         f"{result['tables_found']} found from an earlier run)."
     )
-    counts = ", ".join(f"{count} {'hold' if v == 'holds' else v}" for v, count in result["verdicts"].items())
+    words = {"holds": "hold", "depends": "depend", "does not hold": "do not hold"}
+    counts = ", ".join(f"{count} {words[verdict]}" for verdict, count in result["verdicts"].items())
     print(f"Of {len(result['claims'])} statements: {counts}. See {folder}/claims.md.")
     if result["quick"]:
         print("A quick run shows that everything works; its verdicts are no evidence. Run again with --full.")

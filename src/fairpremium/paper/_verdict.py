@@ -15,10 +15,10 @@ YES, NO, OPEN = "yes", "no", "open"
 HOLDS, FAILS, DEPENDS = "holds", "does not hold", "depends"
 RULE = (
     "A statement is a number that should be positive in one or more cases. In each case we take its mean over the "
-    "seeds and the 95 % t interval of that mean: *yes* if the interval lies above zero, *no* if it lies below, *open* "
-    "if it contains zero. Statements of equality have a margin instead: *yes* if the interval lies inside it, *no* if it "
-    "lies outside, *open* otherwise. The verdict is **holds** if every case is yes, **does not hold** if every case is "
-    "no, and **depends** otherwise."
+    "seeds and the 95 % t interval of that mean: *yes* if the interval lies above zero, *no* if it lies below, "
+    "*open* if it contains zero. Statements of equality have a margin instead: *yes* if the interval lies inside "
+    "it, *no* if it lies outside, *open* otherwise. The verdict is **holds** if every case is yes, **does not "
+    "hold** if every case is no, and **depends** otherwise."
 )
 
 
