@@ -77,6 +77,8 @@ def test_convergence_is_the_first_epoch_from_which_the_loss_stays_near_its_end()
     real = Real(runs)
     assert real.epochs_to_converge("X", 0.9).tolist() == [8, 16]
     assert real.epochs_to_converge("X~", 0.9).tolist() == [1, 2]
+    assert real.epochs_to_reach("X", 0.9).tolist() == [2, 16]
+    assert real.epochs_to_reach("X~", 0.9).tolist() == [1, 2]
     assert real.loss("X").tolist() == [1.0, 1.0]
 
 

@@ -101,7 +101,7 @@ def _refused(case: dict[str, Any]) -> str:
     return f" ({case['without_number']} without a number)" if case["without_number"] else ""
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """Write a number with three significant digits.
 
     Examples
@@ -109,9 +109,9 @@ def number(value: float) -> str:
     >>> number(1234.5), number(0.01234), number(-0.5), number(float("nan"))
     ('1,234', '0.0123', '-0.500', '-')
     """
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return "-"
-    if value == 0:
+    if abs(value) < 1e-9:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(digits, 6)}f}"

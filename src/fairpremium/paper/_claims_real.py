@@ -34,6 +34,11 @@ def _faster(m: Real) -> Cases:
         yield Case(f"keep {keep}", m.epochs_to_converge(RAW, keep) - m.epochs_to_converge(LEARNED, keep))
 
 
+def _sooner(m: Real) -> Cases:
+    for keep in KEEPS:
+        yield Case(f"keep {keep}", m.epochs_to_reach(RAW, keep) - m.epochs_to_reach(LEARNED, keep))
+
+
 def _robust(m: Real) -> Cases:
     def rise(features: str, keep: float) -> Any:
         return percent(m.loss(features, keep=keep), m.loss(features, MPTP))
@@ -164,9 +169,16 @@ REAL = [
     Row(
         "faster",
         "6.1",
-        "X~ converges faster than X.",
+        "X~ converges faster than X: each to its own last loss.",
         "epochs until the test loss stays within 5 % of its last value, X minus X~",
         _faster,
+    ),
+    Row(
+        "sooner",
+        "6.1",
+        "X~ reaches the test loss that X ends with sooner than X does (another reading of the same sentence).",
+        "epochs until the test loss is at most 5 % above the last one of X, X minus X~; never counts as the last epoch",
+        _sooner,
     ),
     Row(
         "robust",

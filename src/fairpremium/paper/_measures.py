@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.paper import _real, _synthetic
-from fairpremium.paper._real import EXACT, FULL_SAMPLE, MPTP, OURS, PAPER
+from fairpremium.paper._real import EXACT, FULL_SAMPLE, MPTP, OURS, PAPER, RAW
 
 Array = npt.NDArray[np.float64]
 
@@ -102,6 +102,18 @@ class Real:
         epochs = table.columns.to_numpy()
         first = away.shape[1] - np.argmax(away[:, ::-1], axis=1)  # the one after the last that is away
         found: Array = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(float)
+        return found
+
+    def epochs_to_reach(self, features: str, keep: float) -> Array:
+        """Return the first recorded epoch at which the test loss is near the last one of X or below it, by seed.
+
+        Where that never happens it is the last epoch.
+        """
+        table = self.curve(features, keep=keep)
+        there = table.to_numpy() <= (1 + CONVERGED) * self.loss(RAW, keep=keep)[:, None]
+        found: Array = np.where(there.any(axis=1), table.columns.to_numpy()[there.argmax(axis=1)], self.last).astype(
+            float
+        )
         return found
 
     def estimated_keep(self, keep: float, assumed: str = "n1 = 4", sample: str = FULL_SAMPLE) -> Array:

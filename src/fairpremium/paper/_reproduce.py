@@ -95,7 +95,7 @@ def reproduce(
     tables = {study: gather(tasks, study) for study in studies}
     for figure in chosen:
         write_figure(figure, tables, folder)
-    claims = judge_claims(tables)
+    claims = _plain(judge_claims(tables))
     _write_json(folder / "claims.json", {"seeds": settings.seeds, "settings": settings.name, "claims": claims})
     (folder / "claims.md").write_text(claims_page(claims, settings), encoding="utf-8", newline="\n")
     _write_json(folder / "metadata.json", _metadata(chosen, settings, jobs, effort))
@@ -112,11 +112,16 @@ def check_figures(names: Sequence[str] | None) -> list[Figure]:
     return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
+def read_table(path: Path) -> pd.DataFrame:
+    """Read the table behind a figure; an empty cell is empty text, a number that does not exist is nan."""
+    return pd.read_csv(path, keep_default_na=False, na_values=["nan"])
+
+
 def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Write the table behind a figure, and the figure drawn from it as SVG and PNG."""
-    table = figure.tabulate(tables)
-    table.to_csv(folder / f"{figure.id}.csv", index=False, float_format="%.6g", lineterminator="\n")
-    drawing = figure.draw(table)
+    path = folder / f"{figure.id}.csv"
+    figure.tabulate(tables).to_csv(path, index=False, float_format="%.6g", na_rep="nan", lineterminator="\n")
+    drawing = figure.draw(read_table(path))
     svg = drawing if isinstance(drawing, str) else to_svg(drawing)
     (folder / f"{figure.id}.svg").write_text(svg, encoding="utf-8", newline="\n")
     (folder / f"{figure.id}.png").write_bytes(to_png(svg))
