@@ -74,7 +74,7 @@ def _domain(data: pd.DataFrame, last: int) -> tuple[float, float]:
     """
     finals = _finals(data, last)["loss"].to_numpy()
     low = float(data["loss"].min())
-    high = min(float(finals.max()), low + 3.5 * float(np.quantile(finals, 0.8) - low))
+    high = min(float(finals.max()), low + 6.0 * float(np.quantile(finals, 0.8) - low))
     room = (high - low) or 0.1 * abs(high)
     return low - 0.08 * room, high + 0.35 * room
 
@@ -135,4 +135,6 @@ def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list
 
 
 def _digits(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
