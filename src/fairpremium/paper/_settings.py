@@ -51,6 +51,10 @@ class Settings:
     lemma_rows: int
     theorem_runs: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.ours_seeds <= self.seeds:
+            raise ValueError(f"Got ours_seeds={self.ours_seeds}, but expected 1 to seeds = {self.seeds}.")
+
     def fingerprint(self) -> str:
         """Return eight characters that change with the version and with every setting but the number of seeds."""
         body = {**asdict(self), "version": __version__, "seed": SEED}
