@@ -107,7 +107,9 @@ def test_metadata_say_how_it_was_made(done):
     assert metadata["settings"]["seeds"] == QUICK.seeds
     assert metadata["packages"]["numpy"]
     assert metadata["runtime"]["tables_computed"] == 4 * QUICK.seeds
-    assert set(metadata["runtime"]["cpu_seconds"]) == {"synthetic", "health", "auto", "theory"}
+    cost = metadata["runtime"]["cost"]
+    assert set(cost) == {"synthetic", "health", "auto", "theory"}
+    assert all(of["tables"] == QUICK.seeds and of["cpu_seconds"] > 0 for of in cost.values())
     assert set(metadata["figures"]) == set(FIGURES)
 
 

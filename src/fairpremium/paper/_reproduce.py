@@ -18,7 +18,7 @@ from fairpremium import __version__
 from fairpremium.paper._claims import CLAIMS, judge_claims
 from fairpremium.paper._claims_page import claims_page
 from fairpremium.paper._figures import FIGURES, Figure
-from fairpremium.paper._run import Effort, Report, gather, plan_tasks, run_tasks
+from fairpremium.paper._run import Effort, Report, gather, measure_cost, plan_tasks, run_tasks
 from fairpremium.paper._settings import CHOICES, FULL, SEED, Settings
 from fairpremium.paper._style import import_altair, import_vl_convert, to_png, to_svg
 
@@ -98,7 +98,7 @@ def reproduce(
     claims = _plain(judge_claims(tables))
     _write_json(folder / "claims.json", {"seeds": settings.seeds, "settings": settings.name, "claims": claims})
     (folder / "claims.md").write_text(claims_page(claims, settings), encoding="utf-8", newline="\n")
-    _write_json(folder / "metadata.json", _metadata(chosen, settings, jobs, effort))
+    _write_json(folder / "metadata.json", _metadata(chosen, settings, jobs, effort, measure_cost(tasks)))
     return Reproduction(folder, tuple(figure.id for figure in chosen), claims, effort)
 
 
@@ -127,7 +127,9 @@ def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) 
     (folder / f"{figure.id}.png").write_bytes(to_png(svg))
 
 
-def _metadata(figures: list[Figure], settings: Settings, jobs: int, effort: Effort) -> dict[str, Any]:
+def _metadata(
+    figures: list[Figure], settings: Settings, jobs: int, effort: Effort, cost: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -142,7 +144,7 @@ def _metadata(figures: list[Figure], settings: Settings, jobs: int, effort: Effo
             "tables_computed": effort.computed,
             "tables_found": effort.found,
             "wall_seconds": round(effort.wall_seconds, 1),
-            "cpu_seconds": {study: round(seconds, 1) for study, seconds in sorted(effort.cpu_seconds.items())},
+            "cost": cost,
         },
     }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from fairpremium.blocks._pool import start_processes
 from fairpremium.paper._settings import Settings
-from fairpremium.paper._studies import STUDIES, Data, run_task
+from fairpremium.paper._studies import STUDIES, Data, run_task, seconds_file
 
 Report = Callable[[str, int, int], None]  # what has just ended, how many have, of how many
 
@@ -33,7 +33,6 @@ class Effort:
     computed: int = 0
     found: int = 0
     wall_seconds: float = 0.0
-    cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
 def plan_tasks(studies: Sequence[str], settings: Settings, folder: Path) -> list[Task]:
@@ -66,13 +65,25 @@ def run_tasks(tasks: Sequence[Task], settings: Settings, *, jobs: int, data: Dat
         while waiting:
             for future in wait(waiting, return_when=FIRST_COMPLETED)[0]:
                 task = waiting.pop(future)
-                effort.cpu_seconds[task.study] = effort.cpu_seconds.get(task.study, 0.0) + future.result()
+                future.result()
                 done += 1
                 report(f"{task.study}, seed {task.seed}", done, len(todo))
     finally:
         pool.shutdown(cancel_futures=True)
     effort.wall_seconds = time.perf_counter() - start
     return effort
+
+
+def measure_cost(tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
+    """Return the processor time of the tables by study, whichever run computed them, and how many have a note of it."""
+    cost: dict[str, dict[str, float]] = {}
+    for task in tasks:
+        note = seconds_file(task.path)
+        if note.is_file():
+            of_study = cost.setdefault(task.study, {"tables": 0, "cpu_seconds": 0.0})
+            of_study["tables"] += 1
+            of_study["cpu_seconds"] = round(of_study["cpu_seconds"] + float(note.read_text(encoding="utf-8")), 1)
+    return cost
 
 
 def gather(tasks: Sequence[Task], study: str) -> pd.DataFrame:

@@ -63,13 +63,10 @@ STUDIES = {
 }
 
 
-def run_task(study: str, settings: Settings, seed: int, data: Data, path: Path) -> float:
-    """Compute one seed of a study and write its table; a file that exists is complete.
+def run_task(study: str, settings: Settings, seed: int, data: Data, path: Path) -> None:
+    """Compute one seed of a study and write its table, and beside it the seconds of processor time that it took.
 
-    Returns
-    -------
-    float
-        Seconds of processor time.
+    A table that exists is complete.
     """
     start = time.process_time()
     with warnings.catch_warnings():
@@ -78,5 +75,10 @@ def run_task(study: str, settings: Settings, seed: int, data: Data, path: Path) 
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.part")
     table.to_csv(draft, index=False, float_format="%.10g", lineterminator="\n")
+    seconds_file(path).write_text(f"{time.process_time() - start:.1f}\n", encoding="utf-8")
     draft.replace(path)
-    return time.process_time() - start
+
+
+def seconds_file(path: Path) -> Path:
+    """Return where the processor time of a table is noted."""
+    return path.with_suffix(".seconds")
