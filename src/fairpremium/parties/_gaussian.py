@@ -29,12 +29,13 @@ from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, get_family
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties._accounting import mu_of
-from fairpremium.parties._disclosure import Rules, check_counts, measure, refuse, round_count
+from fairpremium.parties._disclosure import check_counts, measure, refuse
 from fairpremium.parties._expected_reports import ExpectedReports, floored, release_expected_reports, weight_of
 from fairpremium.parties._noised_newton import Solver
 from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._release import FitSettings, Progress, Release, ReleaseSettings
 from fairpremium.parties._releaser import Releaser, digest_of
+from fairpremium.parties._rules import Rules, round_count
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance, noise_of
 from fairpremium.pricing._prices import LinearPrices

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._disclosure import Rules
 from ._problems import Problem
+from ._rules import Rules
 
 ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 

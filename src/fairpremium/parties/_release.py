@@ -27,9 +27,10 @@ from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta
-from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_missing
+from fairpremium.parties._disclosure import Verdict, check_counts, measure, refuse, round_missing
 from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._randomized import missing_share, randomize_reports, seen_channel
+from fairpremium.parties._rules import Rules
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
