@@ -171,7 +171,7 @@ def test_the_whole_story(parties, house):
         "model.json",
     )
     assert fetched["matched"] == ROWS
-    assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     priced = run_json(
         "insurer", "price", "bundle.zip", house / "portfolio.csv", "-o", "p.csv", *trust, "--policy", "policy"
     )
