@@ -62,9 +62,8 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     wanted = [name.strip() for name in args.attacks.split(";") if name.strip()] or list(ATTACKS)
-    results = [
-        r for r in (json.loads(args.json.read_text())["results"] if args.json.exists() else []) if r["attack"] not in wanted
-    ]
+    known = json.loads(args.json.read_text())["results"] if args.json.exists() else []
+    results = [r for r in known if r["attack"] not in wanted]
     for attack in wanted:
         for name, defence in DEFENCES.items():
             started = time.perf_counter()

@@ -1,11 +1,11 @@
-"""What the protection of the reports costs in accuracy: both mechanisms against none, the true attribute and no attribute.
+"""What the protection of the reports costs in accuracy: both mechanisms, none, the true attribute, no attribute.
 
     python benchmarks/release.py [--cases paper,motor,large] [--seeds N] [--json PATH]
 
-Root mean square error of the premium h*(x) on fresh rows, in per cent of the mean true premium; mean over seeds with its
-standard error. "noised sums" is the mechanism "gaussian" (linear model, inverse correction, delta 1e-6), "randomized" a
-second randomized response, with the inverse correction and with correction="auto". Results are added to those in the
-file, so that long cases can be run one after the other.
+Root mean square error of the premium h*(x) on fresh rows, in per cent of the mean true premium; mean over portfolios
+with its standard error. "noised sums" is the mechanism "gaussian" (linear model, inverse correction, delta 1e-6),
+"randomized" a second randomized response that also hides who reported, with the inverse correction and with
+correction="auto". Results are added to those in the file, so that long cases can be run one after the other.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_relea
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+OFF = {"noised sums": "off, inverse", "randomized, inverse": "off, inverse", "randomized, auto": "off, auto"}
 CASES: dict[str, tuple[str, Callable, dict, bool, int]] = {
     "paper": (
         "the paper's portfolio, 5,000 rows, K = 2, keep 0.8",
@@ -77,7 +78,9 @@ def errors(case: str, seed: int) -> dict[str, float]:
             keys=keys,
         )  # fmt: skip
         found = error(release.pricer.predict(fresh.X))
-        print(f"  {mechanism} {correction} {epsilon:g}: {found:.2f} ({time.perf_counter() - started:.0f} s)", flush=True)
+        print(
+            f"  {mechanism} {correction} {epsilon:g}: {found:.2f} ({time.perf_counter() - started:.0f} s)", flush=True
+        )
         return found
 
     exact = DiscriminationFreePricer(p.family, pooling=0, intervals=False)
@@ -125,7 +128,7 @@ def table(results: dict[str, dict]) -> str:
         lines += [f"True D {cell('true D')}, unaware {cell('unaware')}.", ""]
         lines += ["| | no protection | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " |"]
         lines += ["| --- " * (2 + len(EPSILONS)) + "|"]
-        for label, off in (("noised sums", "off, inverse"), ("randomized, inverse", "off, inverse"), ("randomized, auto", "off, auto")):
+        for label, off in OFF.items():
             cells = [cell(off), *(cell(f"{label}, {e:g}") for e in EPSILONS)]
             if any(cells):
                 lines.append(f"| {label} | " + " | ".join(cells) + " |")
@@ -150,7 +153,9 @@ def main() -> None:
             for entry in results.values():
                 entry["summary"] = summary(entry["runs"])
             args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps({"fairpremium": fairpremium.__version__, "cases": results}, indent=1) + "\n")
+            args.json.write_text(
+                json.dumps({"fairpremium": fairpremium.__version__, "cases": results}, indent=1) + "\n"
+            )
             args.json.with_suffix(".md").write_text(table(results))
 
 

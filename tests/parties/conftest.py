@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,51 @@ from fairpremium.parties._settings import Settings
 from fairpremium.parties._store import Store, sqlite_url
 from fairpremium.parties._third_party import ThirdParty
 
-_SPEC = importlib.util.spec_from_file_location("postgres", Path(__file__).with_name("postgres.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_POSTGRES = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_POSTGRES)
+
+def _load(name):
+    """Import a module that lies beside this file, for `import` in the tests as well."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_POSTGRES, _PROCESSES, _PLACES = map(_load, ("postgres", "processes", "places"))
 postgres, postgres_url = _POSTGRES.postgres, _POSTGRES.postgres_url
+
+
+@pytest.fixture(scope="session")
+def zygote():
+    """The process that starts others, for tests that kill them."""
+    zygote = _PROCESSES.Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="module")
+def sqlite_base(tmp_path_factory):
+    """A place in which something can be done of every kind; work on copies of it."""
+    folder = tmp_path_factory.mktemp("base") / "house"
+    _PLACES.build(folder)
+    return _PLACES.Place(folder)
+
+
+@pytest.fixture(scope="module")
+def postgres_base(tmp_path_factory, postgres):
+    """The same with PostgreSQL."""
+    folder = tmp_path_factory.mktemp("base") / "house"
+    with postgres.database() as name:
+        place = _PLACES.Place(folder, postgres.url(name), postgres)
+        _PLACES.build(folder, place.database)
+        yield place
+        postgres.execute(f"DROP DATABASE IF EXISTS {name}_copy WITH (FORCE)")
+
+
+@pytest.fixture(scope="module", params=["sqlite_base", "postgres_base"], ids=["sqlite", "postgresql"])
+def base(request):
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -69,7 +109,7 @@ class Parties:
 
 
 @pytest.fixture
-def parties(tmp_path):
-    parties = Parties(tmp_path / "third-party")
+def parties(tmp_path, database_url):
+    parties = Parties(tmp_path / "third-party", database_url)
     yield parties
     parties.close()

@@ -113,12 +113,29 @@ def test_a_refusal_comes_before_the_fit_and_from_the_new_reports(portfolio, repo
 def test_counts_of_missing_reports_are_rounded(portfolio, reports, keys):
     S = np.array(reports, dtype=object)
     S[:13] = None
-    settings = FitSettings(correction="inverse")
-    release = fit_release(settings, portfolio.X, portfolio.y, None, S, CHANNEL, randomized(), keys=keys)
+    settings = FitSettings(correction="inverse", intervals=False)
+    drawn = randomize_reports(keys, S, CHANNEL, 1.0, SECRET, hidden=False)
+    open_to_all = (settings, portfolio.X, portfolio.y, None, drawn.reports, CHANNEL, randomized())
+    release = fit_release(*open_to_all, second=drawn.second)
     assert release.pricer.n_missing_reports_ == 15
-    S[5:] = reports[5:]
+    assert release.reported == 2985
+    drawn.reports[2:] = reports[2:]
+    assert fit_release(*open_to_all, second=drawn.second).pricer.n_missing_reports_ == 0
+
+
+def test_who_reported_is_hidden_and_how_many_is_estimated(portfolio, reports, keys):
+    S = np.array(reports, dtype=object)
+    S[np.random.default_rng(5).random(len(S)) < 0.3] = None
+    settings = FitSettings(correction="inverse", intervals=False)
     release = fit_release(settings, portfolio.X, portfolio.y, None, S, CHANNEL, randomized(), keys=keys)
-    assert release.pricer.n_missing_reports_ == 0
+    assert "whether there is one" in release.statement
+    second = randomize_reports(keys, S, CHANNEL, 1.0, SECRET).second
+    error = np.sqrt(len(S) / 4) / (second.keep - second.matrix[0, 1])
+    truth = sum(r is not None for r in S)
+    assert abs(release.reported - truth) < 5 * error
+    assert release.reported + release.pricer.n_missing_reports_ == pytest.approx(len(S), abs=5)
+    changed = sum((a is None) != (b is None) for a, b in zip(S, release.reports_used, strict=True))
+    assert 0.15 * len(S) < changed < 0.5 * len(S)
 
 
 def test_an_unknown_channel_is_estimated_from_the_new_reports(portfolio, reports, keys):

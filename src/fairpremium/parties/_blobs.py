@@ -272,8 +272,8 @@ class Incoming:
             yield
         finally:
             thread.join()
-        if errors:
-            raise errors[0]
+            if errors:  # whatever the caller met then, this was the cause: the file is gone
+                raise errors[0]
 
     def keep(self) -> str:
         """Give the file its name for good, and return the digest."""
