@@ -177,9 +177,10 @@ def test_counts_of_reports_are_rounded_wherever_they_stand(story):
         found = members(bundle)
         assert json.loads(found["manifest.json"])["matched"] == 1020
         model = json.loads(found["model.json"])
-        assert _find(model, "missing_reports") <= {round_missing(ROWS, ROWS - total)}
+        for missing in _find(model, "missing_reports"):  # rounded, or estimated from what was released and rounded
+            assert missing == round_missing(ROWS, missing)
+            assert abs(missing - (ROWS - total)) < 200
         page = re.sub(rb"<(script|style|svg).*?</\1>", b"", found["report.html"], flags=re.S)
-        assert b"1,020" in page
         for name, content in (("page", page), ("manifest", found["manifest.json"])):
             assert not exact.search(re.sub(rb"[0-9a-f]{32,}", b"", content)), (fit, name, exact.search(content))
 
