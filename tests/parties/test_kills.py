@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
@@ -113,7 +114,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_wakes(base, wor
 
 def give_up(child):
     """Let an allocation of a process fail."""
-    size = int(open(f"/proc/{child}/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
+    size = int(Path(f"/proc/{child}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(child, resource.RLIMIT_AS, (size, size))
     os.kill(child, signal.SIGCONT)
 

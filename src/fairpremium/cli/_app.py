@@ -72,6 +72,7 @@ _HOMES = {
     "audit": "_audit",
     "plan": "_plan",
     "demo": "_demo",
+    "reproduce": "_reproduce",
     "serve": "_serve",
     "worker": "_serve",
     "keys": "_keys",

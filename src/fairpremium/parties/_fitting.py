@@ -37,7 +37,7 @@ from fairpremium.privacy._descriptor import canonical_json
 from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
-from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
+from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report
 from ._faults import point
 from ._fits import Lease, LeaseLost, finish, show_progress
 from ._house import House
@@ -49,6 +49,7 @@ from ._problems import Problem
 from ._randomized import randomize_reports, seen_channel
 from ._release import FitSettings, Release, ReleaseSettings, default_release, fit_release
 from ._reports import reports_of
+from ._rules import round_count
 from ._runs import sort_run, write_run
 from ._schema import fits, portfolios, releases
 from ._selftest import feature_ranges

@@ -27,9 +27,10 @@ from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta
-from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_missing
+from fairpremium.parties._disclosure import Verdict, check_counts, measure, refuse, round_missing
 from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._randomized import missing_share, randomize_reports, seen_channel
+from fairpremium.parties._rules import Rules
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -132,15 +133,18 @@ def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", 
 
     Notes
     -----
-    Noise on sums has an error of order 1 / n, a second randomized response one of order 1 / sqrt(n): for a linear
-    model the former is better at every size measured. It knows the inverse correction alone, so a fit that asks for
-    another correction or another model class is randomized.
+    What costs accuracy is less the mechanism than the correction that it allows. Randomized reports allow all of them,
+    and the efficient ones lose little (benchmarks/results/release.md): with correction="auto" they come first, up to
+    the size at which comparing corrections takes long and noise on sums, whose error falls like 1 / n, no longer
+    matters. Who asks for the inverse correction of a linear model gets noised sums.
     """
     linear = isinstance(model, LinearModel) or model == "linear"
-    return "gaussian" if linear and correction in ("auto", "inverse") and n >= _GAUSSIAN_FROM else "randomized"
+    least = {"inverse": _GAUSSIAN_FROM, "auto": _AUTO_UP_TO}.get(correction)
+    return "gaussian" if linear and least is not None and n >= least else "randomized"
 
 
-_GAUSSIAN_FROM = 2_000  # rows
+_GAUSSIAN_FROM = 2_000  # rows; with fewer the noise on sums leaves little
+_AUTO_UP_TO = 1_000_000
 
 
 def fit_release(
