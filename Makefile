@@ -15,6 +15,7 @@ EXTRAS_demo := cli,report,service
 EXTRAS_test := test
 EXTRAS_docs := docs
 EXTRAS_bench := bench
+EXTRAS_paper := cli,report,data,neural
 
 # What tests need from the system, as program=package of Debian, which keeps the programs of PostgreSQL out of PATH.
 PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql
@@ -29,7 +30,7 @@ export FAIRPREMIUM_NO_SKIPS ?= 1
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo system test study lint types format bench docs clean
+.PHONY: help demo system test study lint types format bench paper docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +78,10 @@ bench: $(VENV)/.installed-bench  ## run benchmarks/*.py; they write benchmarks/r
 		echo "== $$script"; $(PY) "$$script" || exit 1; \
 	done; \
 	[ -n "$$found" ] || { echo "There is no benchmark in benchmarks/ yet."; exit 1; }
+
+paper: export FAIRPREMIUM_DATA ?= $(wildcard ../shared/data)
+paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under an hour on two cores); writes docs/reproduction/
+	$(SINGLE_THREAD) $(VENV)/bin/fairpremium reproduce --full --out docs/reproduction --jobs $(WORKERS)
 
 docs: $(VENV)/.installed-docs $(VENV)/.installed-lint  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -38,8 +38,8 @@ def example(command):
 
 def test_the_commands_are_known():
     assert list(TOP) == [
-        "privatize", "fit", "price", "audit", "plan", "demo", "serve", "worker", "keys", "study", "collector",
-        "insurer", "log",
+        "privatize", "fit", "price", "audit", "plan", "demo", "reproduce", "serve", "worker", "keys", "study",
+        "collector", "insurer", "log",
     ]  # fmt: skip
     parties = [name for name in COMMANDS if " " in name]
     assert parties == [

@@ -419,6 +419,26 @@ def test_rates_are_those_of_a_party_and_of_an_address(tmp_path):
         check_problem(world.ask("acme", "GET", "/v1/studies"))
 
 
+def test_a_party_cannot_occupy_the_service_by_waiting(tmp_path):
+    import time
+
+    with wire.World(tmp_path / "house", limits=Limits(waits=3, wait_seconds=60.0)) as world:
+        wire.fill(world)
+        waits = world.app.state.service._waits
+        waits["acme"] = 3  # so many wait
+        begun = time.monotonic()
+        assert world.ask("acme", "GET", "/v1/fits/waiting?wait=60").status == 200
+        assert time.monotonic() - begun < 30
+        assert waits["acme"] == 3
+        waits["acme"] = 0
+        assert {a.status for a in world.send_together([_wait(world, 0.3) for _ in range(5)])} == {200}
+        assert not +waits  # whoever waited is counted out again
+
+
+def _wait(world, seconds):
+    return world.sign("acme", "GET", f"/v1/fits/waiting?wait={seconds}")
+
+
 def test_counts_of_requests_are_for_this_machine_only(world):
     """Others could see by them when somebody reports."""
     plain = wire.Wire("GET", b"/metrics", ((b"host", b"third.party"),))

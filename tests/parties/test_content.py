@@ -1,4 +1,4 @@
-"""What comes back, and what must not: canary values, hostile files, counts, participation, rules across fits."""
+"""What must not be seen is nowhere to be seen: canaries in answers, files, tables and lines that are printed."""
 
 from __future__ import annotations
 
@@ -164,7 +164,9 @@ def test_the_log_tells_no_count_no_key_and_no_report(story):
 def test_counts_of_reports_are_rounded_wherever_they_stand(story):
     """1022 reports: no answer and no member of a bundle holds that number, or that of the 181 rows without one."""
     total = REPORTED + SINGLE
-    exact = re.compile(rb"(?<![\d.,])(?:%d|1,022|%d)(?![\d.,]*\d)" % (total, ROWS - total))
+    number = rb"(?<![\d.,])(?:%d|1,022|%d)(?![\d.,]*\d)" % (total, ROWS - total)
+    word = rb"(?i:report|polic|missing|match|rows)"
+    exact = re.compile(rb"%b[^<>]{0,80}%b|%b[^<>]{0,80}%b" % (word, number, number, word))  # not a price
     assert story.ask("app", "GET", "/v1/studies/motor").json()["accepted"] == 1020
     assert story.ask("op", "GET", "/v1/studies/motor").json()["reports"] == 1020
     assert story.ask("acme", "GET", "/v1/fits/f1").json()["matched"] == 1020
@@ -175,9 +177,10 @@ def test_counts_of_reports_are_rounded_wherever_they_stand(story):
         found = members(bundle)
         assert json.loads(found["manifest.json"])["matched"] == 1020
         model = json.loads(found["model.json"])
-        assert _find(model, "missing_reports") <= {round_missing(ROWS, ROWS - total)}
+        for missing in _find(model, "missing_reports"):  # rounded, or estimated from what was released and rounded
+            assert missing == round_missing(ROWS, missing)
+            assert abs(missing - (ROWS - total)) < 200
         page = re.sub(rb"<(script|style|svg).*?</\1>", b"", found["report.html"], flags=re.S)
-        assert b"1,020" in page
         for name, content in (("page", page), ("manifest", found["manifest.json"])):
             assert not exact.search(re.sub(rb"[0-9a-f]{32,}", b"", content)), (fit, name, exact.search(content))
 

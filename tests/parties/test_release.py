@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium import AnchorNoise, DiscriminationFreePricer, RandomizedResponse
+from fairpremium import AnchorNoise, DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.parties._disclosure import RefusedError, Rules
 from fairpremium.parties._randomized import randomize_reports
 from fairpremium.parties._release import FitSettings, ReleaseSettings, default_release, fit_release
@@ -113,12 +113,55 @@ def test_a_refusal_comes_before_the_fit_and_from_the_new_reports(portfolio, repo
 def test_counts_of_missing_reports_are_rounded(portfolio, reports, keys):
     S = np.array(reports, dtype=object)
     S[:13] = None
-    settings = FitSettings(correction="inverse")
-    release = fit_release(settings, portfolio.X, portfolio.y, None, S, CHANNEL, randomized(), keys=keys)
+    settings = FitSettings(correction="inverse", intervals=False)
+    drawn = randomize_reports(keys, S, CHANNEL, 1.0, SECRET, hidden=False)
+    open_to_all = (settings, portfolio.X, portfolio.y, None, drawn.reports, CHANNEL, randomized())
+    release = fit_release(*open_to_all, second=drawn.second)
     assert release.pricer.n_missing_reports_ == 15
-    S[5:] = reports[5:]
+    assert release.reported == 2985
+    drawn.reports[2:] = reports[2:]
+    assert fit_release(*open_to_all, second=drawn.second).pricer.n_missing_reports_ == 0
+
+
+def test_who_reported_is_hidden_and_how_many_is_estimated(portfolio, reports, keys):
+    S = np.array(reports, dtype=object)
+    S[np.random.default_rng(5).random(len(S)) < 0.3] = None
+    settings = FitSettings(correction="inverse", intervals=False)
     release = fit_release(settings, portfolio.X, portfolio.y, None, S, CHANNEL, randomized(), keys=keys)
-    assert release.pricer.n_missing_reports_ == 0
+    assert "whether there is one" in release.statement
+    second = randomize_reports(keys, S, CHANNEL, 1.0, SECRET).second
+    error = np.sqrt(len(S) / 4) / (second.keep - second.matrix[0, 1])
+    truth = sum(r is not None for r in S)
+    assert abs(release.reported - truth) < 5 * error
+    assert release.reported + release.pricer.n_missing_reports_ == pytest.approx(len(S), abs=5)
+    changed = sum((a is None) != (b is None) for a, b in zip(S, release.reports_used, strict=True))
+    assert 0.15 * len(S) < changed < 0.5 * len(S)
+
+
+def test_premiums_stay_right_where_reporting_depends_on_the_features():
+    """Half of one class reports and nine in ten of the other: differences between groups are off by the documented order,
+    the premium is not.
+    """
+    gaps, premiums = [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        n = 15_000
+        smoker = (rng.random(n) < 0.4).astype(float)
+        D = rng.choice(["F", "M"], n)
+        y = 500 + 100 * (D == "F") + 50 * smoker + 40 * rng.normal(size=n)
+        S = np.array(CHANNEL.privatize(D, rng=seed), dtype=object)
+        S[rng.random(n) > np.where(smoker == 1, 0.9, 0.5)] = None
+        X = pd.DataFrame({"smoker": smoker, "x": rng.normal(size=n)})
+        settings = FitSettings(correction="inverse", pooling=0.0, reference="uniform", intervals=False)
+        release = fit_release(settings, X, y, None, S, CHANNEL, randomized(2.0), keys=range(n))
+        rows = pd.DataFrame({"smoker": [0.0, 1.0], "x": [0.0, 0.0]})
+        best = release.pricer.predict_best_estimate(rows).to_numpy()
+        gaps.append(best[:, 0] - best[:, 1])
+        premiums.append(release.pricer.predict(rows) - [550, 600])
+    error = np.std(premiums, axis=0, ddof=1) / np.sqrt(len(premiums))
+    assert (np.abs(np.mean(premiums, axis=0)) < 4.5 * error).all()
+    error = np.std(gaps, axis=0, ddof=1) / np.sqrt(len(gaps))
+    assert (np.abs(np.mean(gaps, axis=0) - [90, 110]) < 4.5 * error + 2).all()
 
 
 def test_an_unknown_channel_is_estimated_from_the_new_reports(portfolio, reports, keys):
@@ -223,7 +266,11 @@ def test_keys_and_groups_are_needed(portfolio, reports, keys):
 def test_the_default_mechanism():
     assert default_release("boosted", "auto", 10**6) == "randomized"
     assert default_release("linear", "posterior", 10**6) == "randomized"
-    assert default_release("linear", "inverse", 10**6) == "gaussian"
+    assert default_release("linear", "inverse", 5_000) == "gaussian"
+    assert default_release(LinearModel(ridge=1.0), "inverse", 5_000) == "gaussian"
+    assert default_release("linear", "inverse", 500) == "randomized"
+    assert default_release("linear", "auto", 5_000) == "randomized"
+    assert default_release("linear", "auto", 5_000_000) == "gaussian"
 
 
 def test_frames_of_other_kinds_work(portfolio, reports, keys):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sqlalchemy import select
 
 from fairpremium import Channel, RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, Problem, StudySpec, TrueAttribute
 from fairpremium.parties._collector import draw_reports
 from fairpremium.parties._keys import VerifyKey, new_key
+from fairpremium.parties._linkage import make_keys
+from fairpremium.parties._schema import releases
 from fairpremium.parties._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
 
@@ -184,7 +187,6 @@ def test_strangers_see_nothing(parties, table, tmp_path):
 
 def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, table, tmp_path):
     from fairpremium.parties import Feature, Portfolio, PortfolioSpec
-    from fairpremium.parties._linkage import make_keys
     from fairpremium.parties._messages import PartTaken
     from fairpremium.parties._parts import write_portfolio_part
 
@@ -204,3 +206,27 @@ def test_a_study_asks_for_one_attribute(parties):
     both = Channel.product(CHANNEL, RandomizedResponse(["a", "b"], keep=0.7))
     with pytest.raises(ValueError, match="one attribute"):
         declare(parties, attribute=KnownChannel(channel=both.descriptor()))
+
+
+def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table, tmp_path):
+    other = parties.add("web", "collector", new_key())
+    attribute = KnownChannel(channel=CHANNEL.descriptor())
+    spec = StudySpec(title="t", attribute=attribute, collectors=("web", "app"), insurers=("acme",))
+    parties.operator.put_study("motor", spec)
+    parties.operator.set_state("motor", "open")
+    reports = collect(parties, table, tmp_path / "reports.parquet")
+    flipped = reports.assign(report=reports["report"].map({"F": "M", "M": "F"}))
+    for policy, report in zip(flipped["policy"][:20], flipped["report"][:20], strict=True):
+        other.report("motor", parties.secret, policy, report, CHANNEL)  # neither a conflict nor a different answer
+    some = flipped[10:30].reset_index(drop=True)
+    other.submit(some, study="motor", secret=parties.secret, channel=CHANNEL)
+    upload(parties, table)
+    parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
+    assert work_once(parties.house)
+    assert parties.insurer.watch("f1").state == "succeeded"
+    released = parties.house.store.read(lambda c: c.execute(select(releases)).one())
+    run = parties.house.run(released.keys_sha256)
+    keys = np.frombuffer(make_keys(parties.secret, table["policy"]).buffers()[1], dtype="V16")
+    used = np.array(["F", "M"])[run.lookup(keys)]
+    expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
+    np.testing.assert_array_equal(used, expected)  # the collector that is listed first counts

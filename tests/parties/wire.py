@@ -20,8 +20,10 @@ from fairpremium.parties._app import create_app
 from fairpremium.parties._client import Client, Operator
 from fairpremium.parties._collector import Collector
 from fairpremium.parties._fits import claim, finish
+from fairpremium.parties._house import Party
 from fairpremium.parties._insurer import Insurer
 from fairpremium.parties._keys import new_key
+from fairpremium.parties._linkage import make_keys
 from fairpremium.parties._messages import Report
 from fairpremium.parties._parts import write_portfolio_part, write_report_part
 from fairpremium.parties._schema import metadata
@@ -32,6 +34,7 @@ from fairpremium.privacy import RandomizedResponse
 
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
+__all__ = ["Party", "World", "make_keys"]
 CLIENTS = {"operator": Operator, "collector": Collector, "insurer": Insurer, "auditor": Client}
 
 

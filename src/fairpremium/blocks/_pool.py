@@ -73,13 +73,17 @@ class WorkerPool:
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            workers = count_workers()
-            with _without_main(), _one_thread():
-                pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
-                for _ in range(workers):
-                    pool.submit(_nothing)  # starts a worker each
-            self._pool = pool
+            self._pool = start_processes(count_workers())
         return self._pool
+
+
+def start_processes(workers: int) -> ProcessPoolExecutor:
+    """Start worker processes with one thread each, which end with this process, however it ends."""
+    with _without_main(), _one_thread():
+        pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
+        for _ in range(workers):
+            pool.submit(_nothing)  # starts a worker each
+    return pool
 
 
 def _context() -> Any:

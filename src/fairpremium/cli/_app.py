@@ -5,26 +5,15 @@ from __future__ import annotations
 import sqlite3
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from fairpremium import __version__
-from fairpremium.cli._audit import audit
-from fairpremium.cli._collector import collector
-from fairpremium.cli._demo import demo
-from fairpremium.cli._fit import fit
 from fairpremium.cli._group import help_of
-from fairpremium.cli._insurer import insurer
-from fairpremium.cli._keys import keys
-from fairpremium.cli._log import log
-from fairpremium.cli._plan import plan
-from fairpremium.cli._price import price
-from fairpremium.cli._privatize import privatize
-from fairpremium.cli._serve import serve, worker
-from fairpremium.cli._study import study
 from fairpremium.errors import FairPremiumError
 
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
@@ -75,13 +64,42 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-app = typer.Typer(
-    name="fairpremium",
-    cls=_OneLineErrors,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+# Where each command is, in the order of the help; a group of commands is a Typer.
+_HOMES = {
+    "privatize": "_privatize",
+    "fit": "_fit",
+    "price": "_price",
+    "audit": "_audit",
+    "plan": "_plan",
+    "demo": "_demo",
+    "reproduce": "_reproduce",
+    "serve": "_serve",
+    "worker": "_serve",
+    "keys": "_keys",
+    "study": "_study",
+    "collector": "_collector",
+    "insurer": "_insurer",
+    "log": "_log",
+}
+
+
+def make_app(names: Iterable[str] = tuple(_HOMES)) -> typer.Typer:
+    """Return the application with some of its commands; others are not even imported."""
+    app = typer.Typer(
+        name="fairpremium",
+        cls=_OneLineErrors,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback(invoke_without_command=True)(_main)
+    for name in names:
+        command = getattr(import_module(f"fairpremium.cli.{_HOMES[name]}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, help=help_of(command))(command)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -90,7 +108,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _main(
     context: typer.Context,
     version: Annotated[
@@ -106,13 +123,16 @@ def _main(
         print(context.get_help())
 
 
-for _command in (privatize, fit, price, audit, plan, demo, serve, worker):
-    app.command(help=help_of(_command))(_command)
-for _name, _group in {"keys": keys, "study": study, "collector": collector, "insurer": insurer, "log": log}.items():
-    app.add_typer(_group, name=_name)
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = make_app()
+    return globals()["app"]
 
 
 def run() -> NoReturn:
-    """Run the application with the arguments of this process."""
+    """Run the application with the arguments of this process; one command is loaded where one is named."""
+    named = sys.argv[1:2]
+    app = make_app(named) if named and named[0] in _HOMES else make_app()
     typer.main.get_command(app).main(prog_name="fairpremium")
     raise AssertionError("unreachable: the group exits")

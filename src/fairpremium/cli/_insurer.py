@@ -12,7 +12,6 @@ from fairpremium.cli._files import check_output, read_table, require_columns
 from fairpremium.cli._group import make_group
 from fairpremium.cli._options import split_list, split_weights
 from fairpremium.cli._output import JsonOption, print_facts, progress, progress_bar, show
-from fairpremium.cli._price import price_table, render_prices
 from fairpremium.cli._service import (
     SERVICE,
     KeyFileOption,
@@ -297,6 +296,7 @@ def price(
     Example: fairpremium insurer price bundle.zip new.csv -o premiums.csv --trust service.key.pub
     """
     require_service()
+    from fairpremium.cli._price import price_table, render_prices
     from fairpremium.parties._bundle import load_bundle
 
     if not bundle.is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -24,6 +24,9 @@ from fairpremium.cli._service import (
     require_service,
     third_party,
 )
+
+if TYPE_CHECKING:
+    from fairpremium.parties._messages import Checkpoint
 
 _LONGEST = 60
 
@@ -63,20 +66,25 @@ def verify(
     Example: fairpremium log verify --folder third-party --bundle bundle.zip
     """
     require_service()
-    from fairpremium.parties._bundle import load_bundle
-    from fairpremium.parties._keys import VerifyKey
-    from fairpremium.parties._messages import Checkpoint
-
     with progress("Verifying"), third_party(folder, database) as service:
-        trusted = [VerifyKey(service.public_key)]
-        known = tuple(
-            Checkpoint.model_validate(load_bundle(path, keys=trusted).manifest["log"]) for path in bundle or ()
-        )
+        known = _checkpoints(bundle or [], service.public_key)
         found = service.verify_log(known)
     result = {**found._asdict(), "bundles": len(known), "folder": str(folder)}
     show(result, as_json, _render_verdict)
     if not found.intact:
         raise typer.Exit(1)
+
+
+def _checkpoints(bundles: list[Path], public_key: str) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints of bundles, which must be signed by the service."""
+    if not bundles:
+        return ()
+    from fairpremium.parties._bundle import load_bundle
+    from fairpremium.parties._keys import VerifyKey
+    from fairpremium.parties._messages import Checkpoint
+
+    trusted = [VerifyKey(public_key)]
+    return tuple(Checkpoint.model_validate(load_bundle(path, keys=trusted).manifest["log"]) for path in bundles)
 
 
 def _render(result: dict[str, Any]) -> None:

@@ -62,8 +62,8 @@ def serve(
     from sqlalchemy.exc import SQLAlchemyError
 
     from fairpremium.parties._keys import read_public_key
+    from fairpremium.parties._parent import stop_with_parent
     from fairpremium.parties._serve import serve as run
-    from fairpremium.parties._serve import stop_with_parent
     from fairpremium.parties._settings import Settings
 
     check_folder(folder, new=True)
@@ -115,7 +115,7 @@ def worker(
     require_service()
     from sqlalchemy.exc import SQLAlchemyError
 
-    from fairpremium.parties._serve import stop_with_parent
+    from fairpremium.parties._parent import stop_with_parent
     from fairpremium.parties._worker import work
 
     check_folder(folder)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import ipaddress
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -138,6 +139,7 @@ class _Service:
         self._fits: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._fits_at = float("-inf")
         self._looking = asyncio.Lock()
+        self._waits: Counter[str] = Counter()
         self._cleaned_at = time.monotonic()
 
     # --- every request ---
@@ -244,14 +246,20 @@ class _Service:
     # --- waiting ---
 
     async def wait_for(self, who: Party, fit: str, seconds: float) -> None:
-        """Return when a fit ended, moved on, or the time is over."""
-        deadline = time.monotonic() + seconds
-        first = (await self._look()).get((who.name, fit))
-        while time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK_EVERY)
-            now = (await self._look()).get((who.name, fit))
-            if now is None or now[0] in ENDED or now != first:
-                return
+        """Return when a fit ended, moved on, or the time is over; at once if the party waits too often already."""
+        if self._waits[who.name] >= self.house.limits.waits:
+            return
+        self._waits[who.name] += 1
+        try:
+            deadline = time.monotonic() + seconds
+            first = (await self._look()).get((who.name, fit))
+            while time.monotonic() < deadline:
+                await asyncio.sleep(_LOOK_EVERY)
+                now = (await self._look()).get((who.name, fit))
+                if now is None or now[0] in ENDED or now != first:
+                    return
+        finally:
+            self._waits[who.name] -= 1
 
     async def _look(self) -> dict[tuple[str, str], tuple[Any, ...]]:
         """Read the states of all fits, once for all that wait."""

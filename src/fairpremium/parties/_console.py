@@ -332,7 +332,10 @@ class _Console:
         study = _id(request, "study")
         if study is None:
             return None
-        return self._remembered(f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study)))
+        found: StudyView | None = self._remembered(
+            f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study))
+        )
+        return found
 
 
 class _Remembered:

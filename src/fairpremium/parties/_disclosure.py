@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from fairpremium.parties._public import (
     public_rows,
     read_rows,
 )
+from fairpremium.parties._rules import Rules, round_count
 from fairpremium.privacy import Channel
 
 Array = npt.NDArray[np.float64]
@@ -41,60 +42,6 @@ TITLES = {
     6: "a study allows so many distinct fits",
     9: "the privacy budget of the study is used up",
 }
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The limits of a study.
-
-    Parameters
-    ----------
-    n_min : int
-        Rows of a reported group among which no single one may stand out (rules 2 and 5).
-    rows, effective_rows : int
-        Least rows of each reported group, and least (sum w)^2 / sum w^2 among them (rule 1).
-    rows_per_parameter : int
-        Least rows of each reported group per coefficient (rule 3).
-    score_share : float
-        Largest part v of the squared score, in any direction, that one row may carry (rule 4). Whoever knows no other
-        report guesses that row's report from exact coefficients right with probability Phi(sqrt(v / (1 - v))) for two
-        groups of equal size, 0.79 at the default.
-    fits : int
-        Largest number of distinct fits (rule 6).
-    round_to, suppress_up_to : int
-        Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
-    """
-
-    # Where it is part of a message, it takes no field more and none of another type.
-    __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-
-    n_min: int = 10
-    rows: int = 100
-    effective_rows: int = 50
-    rows_per_parameter: int = 10
-    score_share: float = 0.4
-    fits: int = 20
-    round_to: int = 5
-    suppress_up_to: int = 7
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            whole = name != "score_share"
-            kind = int if whole else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
-                raise ValueError(f"Got {name}={value!r}, but expected a positive {'integer' if whole else 'number'}.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the limits as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned; an unknown limit is an error."""
-        unknown = sorted(set(data) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise ValueError(f"Got the limits {unknown}, but expected some of {sorted(cls.__dataclass_fields__)}.")
-        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -309,20 +256,6 @@ def cell_sizes(key_sets: Sequence[Any]) -> list[int]:
 def rarest_report(channel: Channel) -> float:
     """Compute the smallest entry of T: every report is at least so likely, whoever reports."""
     return float(channel.matrix.min())
-
-
-def round_count(count: float, rules: Rules | None = None) -> int | None:
-    """Apply rule 7: round a count to the nearest 5, and do not tell one of at most 7.
-
-    Examples
-    --------
-    >>> [round_count(n) for n in (0, 7, 8, 12, 13, 1001)]
-    [None, None, 10, 10, 15, 1000]
-    """
-    rules = Rules() if rules is None else rules
-    if count <= rules.suppress_up_to:
-        return None
-    return rules.round_to * math.floor(count / rules.round_to + 0.5)
 
 
 def round_missing(rows: int, missing: int, rules: Rules | None = None) -> int:

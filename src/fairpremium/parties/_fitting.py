@@ -37,7 +37,7 @@ from fairpremium.privacy._descriptor import canonical_json
 from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
-from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report, round_count
+from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report
 from ._faults import point
 from ._fits import Lease, LeaseLost, finish, show_progress
 from ._house import House
@@ -46,10 +46,11 @@ from ._messages import EstimatedChannel, FitSpec, PortfolioSpec, Refusal, StudyS
 from ._policy_keys import read_keys
 from ._portfolios import parts_of
 from ._problems import Problem
-from ._randomized import compose, randomize_reports
+from ._randomized import randomize_reports, seen_channel
 from ._release import FitSettings, Release, ReleaseSettings, default_release, fit_release
-from ._reports import all_reports
-from ._runs import match, sort_run, write_run
+from ._reports import reports_of
+from ._rules import round_count
+from ._runs import sort_run, write_run
 from ._schema import fits, portfolios, releases
 from ._selftest import feature_ranges
 from ._studies import channel_of, labels_of, lock_study, spec_of, study_row
@@ -244,14 +245,15 @@ def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
 
 
 def _join(house: House, job: _Job) -> _Joined:
-    """Find the report of each row by its key."""
+    """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
     with house.blobs.hold(), house.store.reading() as connection:  # what is open stays, should it be swept away
-        runs, singles = all_reports(connection, house, job.study_id)
-    codes, keys = [], []
-    for path in job.parts:
-        keys.append(read_keys(path, job.portfolio.key))
-        codes.append(match(keys[-1], runs, singles))
-    return _Joined(np.concatenate(codes).astype(np.int32), np.concatenate(keys))
+        look_ups = [reports_of(connection, house, job.study_id, name) for name in job.study.collectors]
+    keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
+    codes = np.full(len(keys), -1, dtype=np.int32)
+    for look_up in look_ups:
+        rest = np.flatnonzero(codes < 0)
+        codes[rest] = look_up(keys[rest])
+    return _Joined(codes, keys)
 
 
 def _randomized(job: _Job, keys: npt.NDArray[Any], codes: Codes) -> tuple[npt.NDArray[Any], Any]:
@@ -500,7 +502,7 @@ def _summarize(job: _Job, release: Release, joined: _Joined) -> dict[str, Any]:
     pricer = copy.copy(release.pricer)
     if release.mechanism == "gaussian":  # the audit sees reports after the second randomization
         known = channel_of(job.study.attribute)
-        pricer.channel_ = second if known is None else compose(second, known)
+        pricer.channel_ = seen_channel(second, known, reports, job.labels)
     return summarize_pricer(
         pricer,
         frame(table, job.features),

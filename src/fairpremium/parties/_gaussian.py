@@ -33,7 +33,7 @@ from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, Normal, get_family
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties._accounting import mu_of
-from fairpremium.parties._disclosure import Rules, check_counts, measure, refuse
+from fairpremium.parties._disclosure import check_counts, measure, refuse
 from fairpremium.parties._expected_reports import (
     ExpectedReports,
     centering,
@@ -44,6 +44,7 @@ from fairpremium.parties._expected_reports import (
 from fairpremium.parties._keyed_noise import FINENESS, KeyedStream, Noised, grid_for, noised_steps
 from fairpremium.parties._public import largest, public_rows, read_rows
 from fairpremium.parties._release import FitSettings, Progress, Release, ReleaseSettings
+from fairpremium.parties._rules import Rules, round_count
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance, noise_of
 from fairpremium.pricing._prices import LinearPrices
@@ -593,6 +594,7 @@ def _release(
         channel,
         None,
         {"mu": mu, "sums": releaser.released},
+        round_count(len(rows) - missing, rules) or 0,
     )
 
 

@@ -38,6 +38,7 @@ class Limits:
     signature_window: float = 300.0
     requests_per_second: float = 5000.0
     wait_seconds: float = 30.0
+    waits: int = 64  # requests of a party that wait for a fit at the same time
     lease_seconds: float = 30.0
     attempts: int = 5
     memory_rows: int = 500_000

@@ -6,17 +6,20 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 
-from ._bundle import Bundle, load_bundle
 from ._client import Client
 from ._keys import VerifyKey
 from ._linkage import LinkageSecret, make_keys
 from ._messages import Feature, Fit, FitSpec, InsurerStudy, PartTaken, Portfolio, PortfolioSpec
 from ._parts import write_portfolio_part
 from ._problems import Problem
+
+if TYPE_CHECKING:
+    from ._bundle import Bundle
 
 __all__ = ["Insurer"]
 
@@ -132,6 +135,8 @@ class Insurer(Client):
         with target.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise Problem("digest-mismatch")
+        from ._bundle import load_bundle  # with the models, which sending does not need
+
         return load_bundle(target, keys=list(trusted))
 
 

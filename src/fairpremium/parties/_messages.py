@@ -10,8 +10,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._disclosure import Rules
 from ._problems import Problem
+from ._rules import Rules
 
 ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -119,9 +119,17 @@ class ReleaseRules(Message):
     fit_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
     randomized_epsilon: Annotated[float, Field(gt=0, le=100)] = 2.0
 
+    def model_post_init(self, _: Any) -> None:
+        """Refuse a budget that the first fit would break."""
+        if self.randomized_epsilon > self.epsilon:
+            raise ValueError("the second randomization costs more than the budget")
+
 
 class StudySpec(Message):
-    """What the operator declares; it cannot change once the first report is in."""
+    """What the operator declares; it cannot change once the first report is in.
+
+    A policy that reported to several collectors counts with its report to the first of them, as they are listed here.
+    """
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     attribute: Attribute

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, select
 from fairpremium.privacy import Channel
 
 from ._budget import plan_of, releases_to
-from ._disclosure import round_count
 from ._house import House
 from ._messages import ENDED, EstimatedChannel, FitSpec, KnownChannel, Refusal, StudySpec
+from ._rules import round_count
 from ._schema import fits, keys, log, log_head, releases, studies
 from ._studies import count_fits, count_reports, spec_of
 

@@ -22,15 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium._labels import encode_labels
+from fairpremium.blocks import open_source
 from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta
-from fairpremium.parties._disclosure import Rules, Verdict, check_counts, measure, refuse, round_missing
+from fairpremium.parties._disclosure import Verdict, check_counts, measure, refuse, round_missing
 from fairpremium.parties._public import public_rows, read_rows
-from fairpremium.parties._randomized import compose, randomize_reports
+from fairpremium.parties._randomized import missing_share, randomize_reports, seen_channel
+from fairpremium.parties._rules import Rules
 from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._sources import SourcePortfolio, is_source
+from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 from fairpremium.privacy._randomized_response import check_epsilon
 
@@ -103,6 +105,8 @@ class Release:
         whose shares are in the pricer.
     noise : dict
         A summary of the noise, for the manifest.
+    reported : int
+        Number of rows with a report, as far as it may be told: estimated from what was released, and rounded.
     """
 
     pricer: DiscriminationFreePricer
@@ -114,6 +118,7 @@ class Release:
     channel_used: Channel | None
     reports_used: npt.NDArray[Any] | None
     noise: dict[str, Any]
+    reported: int
 
 
 def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", "randomized"]:
@@ -128,15 +133,18 @@ def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", 
 
     Notes
     -----
-    Noise on sums has an error of order 1 / n, a second randomized response one of order 1 / sqrt(n): for a linear
-    model the former is better at every size measured. It knows the inverse correction alone, so a fit that asks for
-    another correction or another model class is randomized.
+    What costs accuracy is less the mechanism than the correction that it allows. Randomized reports allow all of them,
+    and the efficient ones lose little (benchmarks/results/release.md): with correction="auto" they come first, up to
+    the size at which comparing corrections takes long and noise on sums, whose error falls like 1 / n, no longer
+    matters. Who asks for the inverse correction of a linear model gets noised sums.
     """
     linear = isinstance(model, LinearModel) or model == "linear"
-    return "gaussian" if linear and correction in ("auto", "inverse") and n >= _GAUSSIAN_FROM else "randomized"
+    least = {"inverse": _GAUSSIAN_FROM, "auto": _AUTO_UP_TO}.get(correction)
+    return "gaussian" if linear and least is not None and n >= least else "randomized"
 
 
-_GAUSSIAN_FROM = 2_000  # rows
+_GAUSSIAN_FROM = 2_000  # rows; with fewer the noise on sums leaves little
+_AUTO_UP_TO = 1_000_000
 
 
 def fit_release(
@@ -202,12 +210,12 @@ def fit_release(
         )
     used, effective, statement, noise = reports, channel, _NONE, {}
     epsilon = float("inf")
+    labels = _labels(channel, groups)
     if privacy.mechanism == "randomized":
-        used, effective, second = _randomize(X, reports, channel, privacy, keys, groups, second, tell)
+        used, effective, second = _randomize(X, reports, channel, privacy, keys, labels, second, tell)
         epsilon = second.epsilon
         noise = {"keep": second.keep, "epsilon": second.epsilon}
-        statement = _RANDOMIZED.format(epsilon)
-    labels = _labels(channel, groups)
+        statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
     tell("rules", 0.1)
     verdicts = _check(settings, X, y, sample_weight, used, labels, features, rules)
     refuse(verdicts)
@@ -223,7 +231,10 @@ def fit_release(
         random_state=0,
     )
     pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
-    pricer.n_missing_reports_ = round_missing(pricer.n_rows_, pricer.n_missing_reports_, rules)
+    missing = pricer.n_missing_reports_
+    if second is not None and len(second.groups) > len(labels):
+        missing = round(pricer.n_rows_ * missing_share(second, missing / pricer.n_rows_))
+    pricer.n_missing_reports_ = round_missing(pricer.n_rows_, missing, rules)
     tell("done", 1.0)
     return Release(
         pricer,
@@ -235,10 +246,16 @@ def fit_release(
         pricer.channel_,
         None if is_source(X) else used,
         noise,
+        pricer.n_rows_ - pricer.n_missing_reports_,
     )
 
 
 _NONE = "The prices are exact: whoever shaped the features or outcomes can read single reports from them."
+_HIDDEN = (
+    "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
+    "fit of the study: for any single report, its value and whether there is one, it is {:.4g}-differentially private, "
+    "however many fits there are and whatever their features, outcomes and settings."
+)
 _RANDOMIZED = (
     "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
     "fit of the study: for the value of any single report it is {:.4g}-differentially private, however many fits there "
@@ -252,15 +269,15 @@ def _randomize(
     channel: Any,
     privacy: ReleaseSettings,
     keys: Any,
-    groups: Sequence[Any] | None,
+    labels: tuple[Any, ...],
     second: RandomizedResponse | None,
     tell: Progress,
 ) -> tuple[Any, Any, RandomizedResponse]:
     """Return the reports to use, the channel from D to them, and the second channel."""
-    labels = _labels(channel, groups)
     known = channel if isinstance(channel, Channel) else None
     if second is not None:
-        if second.groups != labels or second.epsilon > privacy.epsilon * (1 + 1e-12):
+        drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
+        if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
             raise ValueError("Got second=... that is not a randomization of these reports with at most this epsilon.")
         used = reports
     else:
@@ -274,7 +291,16 @@ def _randomize(
         used, second = drawn.reports, drawn.second
     if isinstance(channel, NoiseEstimator):
         return used, channel, second  # it estimates the whole way from D to the reports that it sees
-    return used, second if known is None else compose(second, known), second
+    return used, seen_channel(second, known, _missing(used, X), labels), second
+
+
+def _missing(reports: Any, X: Any) -> Any:
+    """Return reports, or of a source the share of rows without one."""
+    if not is_source(X):
+        return reports
+    with open_source(X) as source:
+        counts = count_labels(source, reports)
+    return counts[None] / sum(counts.values())
 
 
 def _labels(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:

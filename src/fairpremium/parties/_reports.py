@@ -1,8 +1,12 @@
-"""Commands on reports: one report per key, the first one stays."""
+"""Commands on reports: one report per key and collector, the first one stays.
+
+What one collector sends is never compared with what another one sent: an answer that depended on it would tell the one
+what a policyholder reported to the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +25,7 @@ from ._schema import report_parts, report_runs, reports, studies
 from ._studies import find_study, labels_of, spec_of
 
 Keys = npt.NDArray[Any]
+Codes = npt.NDArray[np.int32]
 
 
 class Sent(NamedTuple):
@@ -85,7 +90,7 @@ def _take(
 ) -> None:
     """Take the reports of one collector to one study, given as places and codes."""
     wanted = list({sent[i].key for i, _ in fine})
-    known = _codes_of(connection, house, study, wanted)
+    known = _codes_of(connection, house, who, study, wanted)
     new: dict[bytes, int] = {}
     for i, code in fine:
         first = known.get(sent[i].key, new.get(sent[i].key))
@@ -93,22 +98,22 @@ def _take(
             new[sent[i].key] = code
         elif first != code:
             answers[i] = Problem("report-conflict")
-    if not new:
-        return
-    rows = [{"study": study, "key": key, "code": code, "collector": who.name} for key, code in new.items()]
-    connection.execute(upsert(connection, reports), rows)
-    taken = _codes_of(connection, house, study, list(new)) if connection.dialect.name == "postgresql" else new
-    for i, code in fine:  # another process may have been faster
-        if answers[i] is None and taken.get(sent[i].key, code) != code:
-            answers[i] = Problem("report-conflict")
+    if new:
+        rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
+        connection.execute(upsert(connection, reports), rows)
+        taken = _codes_of(connection, house, who, study, list(new)) if connection.dialect.name == "postgresql" else new
+        for i, code in fine:  # another process may have been faster
+            if answers[i] is None and taken.get(sent[i].key, code) != code:
+                answers[i] = Problem("report-conflict")
     append(connection, house.now(), who.name, "report.taken", study=study)
 
 
-def _codes_of(connection: Connection, house: House, study: str, keys: list[bytes]) -> dict[bytes, int]:
-    """Look up reports that are there already."""
-    single = select(reports.c.key, reports.c.code).where(reports.c.study == study, reports.c.key.in_(keys))
+def _codes_of(connection: Connection, house: House, who: Party, study: str, keys: list[bytes]) -> dict[bytes, int]:
+    """Look up reports of a collector that are there already."""
+    mine = (reports.c.study == study, reports.c.collector == who.name)
+    single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
-    runs = live_runs(connection, house, study)
+    runs = _runs(connection, house, study, who.name)
     if runs:
         codes = match(as_keys(keys), runs)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
@@ -119,7 +124,7 @@ def put_report_part(
     connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, keys: Keys, codes: Any
 ) -> ReportsTaken:
     """Take a batch of reports, all of them or none."""
-    spec = _open_study(connection, house, who, study, lock=True)
+    _open_study(connection, house, who, study, lock=True)
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
     before = connection.execute(select(report_parts).where(*place)).one_or_none()
     if before is not None:
@@ -128,17 +133,15 @@ def put_report_part(
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= house.limits.parts:
         raise Problem("quota", "parts of a study")
-    del spec
-    runs = live_runs(connection, house, study)
-    known = match(keys, runs, _singles(connection, study))
+    known = reports_of(connection, house, study, who.name)(keys)
     if np.any((known >= 0) & (known != codes)):
         raise Problem("report-conflict")
     fresh = known < 0
     if fresh.any():
         digest = write_run(house.blobs, sort_run(keys[fresh], codes[fresh]))
-        values = {"study": study, "sha256": digest, "rows": int(fresh.sum())}
+        values = {"study": study, "collector": who.name, "sha256": digest, "rows": int(fresh.sum())}
         connection.execute(insert(report_runs).values(**values))
-        _merge(connection, house, study)
+        _merge(connection, house, study, who.name)
     values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(keys)}
     connection.execute(insert(report_parts).values(**values, new_rows=int(fresh.sum())))
     append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
@@ -152,17 +155,16 @@ def check_descriptor(spec: StudySpec, descriptor: Any) -> None:
         raise Problem("wrong-channel")
 
 
-def live_runs(connection: Connection, house: House, study: str) -> list[Run]:
-    """Return the runs that hold the reports of a study."""
-    rows = connection.execute(
-        select(report_runs.c.sha256).where(report_runs.c.study == study).order_by(report_runs.c.sha256)
-    )
+def reports_of(connection: Connection, house: House, study: str, collector: str) -> Callable[[Keys], Codes]:
+    """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
+    runs, singles = _runs(connection, house, study, collector), _singles(connection, study, collector)
+    return lambda keys: match(keys, runs, singles)
+
+
+def _runs(connection: Connection, house: House, study: str, collector: str) -> list[Run]:
+    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
+    rows = connection.execute(select(report_runs.c.sha256).where(*mine).order_by(report_runs.c.sha256))
     return [house.run(row.sha256) for row in rows]
-
-
-def all_reports(connection: Connection, house: House, study: str) -> tuple[list[Run], Run]:
-    """Return all reports of a study: runs, and those that came one by one."""
-    return live_runs(connection, house, study), _singles(connection, study)
 
 
 def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> StudySpec:
@@ -177,21 +179,21 @@ def _open_study(connection: Connection, house: House, who: Party, study: str, *,
     return spec
 
 
-def _singles(connection: Connection, study: str) -> Run:
-    rows = connection.execute(
-        select(reports.c.key, reports.c.code).where(reports.c.study == study).order_by(reports.c.key)
-    ).all()
+def _singles(connection: Connection, study: str, collector: str) -> Run:
+    mine = (reports.c.study == study, reports.c.collector == collector)
+    rows = connection.execute(select(reports.c.key, reports.c.code).where(*mine).order_by(reports.c.key)).all()
     return sort_run(as_keys([bytes(row.key) for row in rows]), np.array([row.code for row in rows], dtype=np.uint16))
 
 
-def _merge(connection: Connection, house: House, study: str) -> None:
+def _merge(connection: Connection, house: House, study: str, collector: str) -> None:
     """Keep the number of runs small."""
-    rows = connection.execute(select(report_runs).where(report_runs.c.study == study)).all()
+    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
+    rows = connection.execute(select(report_runs).where(*mine)).all()
     chosen = plan_merge([(row.sha256, row.rows) for row in rows])
     if not chosen:
         return
     digest = merge_runs(house.blobs, [house.run(name) for name in chosen])
-    mine = (report_runs.c.study == study, report_runs.c.sha256.in_(chosen))
-    connection.execute(delete(report_runs).where(*mine))
+    connection.execute(delete(report_runs).where(*mine, report_runs.c.sha256.in_(chosen)))
     total = sum(row.rows for row in rows if row.sha256 in chosen)
-    connection.execute(insert(report_runs).values(study=study, sha256=digest, rows=total))
+    values = {"study": study, "collector": collector, "sha256": digest, "rows": total}
+    connection.execute(insert(report_runs).values(**values))

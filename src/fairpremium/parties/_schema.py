@@ -74,9 +74,9 @@ reports = Table(  # sent one by one
     "reports",
     metadata,
     Column("study", _name, primary_key=True),
+    Column("collector", _name, primary_key=True),
     Column("key", LargeBinary(16), primary_key=True),
     Column("code", Integer, nullable=False),
-    Column("collector", _name, nullable=False),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
@@ -96,6 +96,7 @@ report_runs = Table(  # where the reports of batches are
     "report_runs",
     metadata,
     Column("study", _name, primary_key=True),
+    Column("collector", _name, primary_key=True),
     Column("sha256", _digest, primary_key=True),
     Column("rows", Integer, nullable=False),
     ForeignKeyConstraint(["study"], ["studies.id"]),

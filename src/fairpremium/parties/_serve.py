@@ -15,7 +15,7 @@ from typing import Any
 from ._app import create_app
 from ._settings import Settings
 
-__all__ = ["serve", "stop_with_parent"]
+__all__ = ["serve"]
 
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
@@ -125,14 +125,3 @@ def start_worker(settings: Settings) -> subprocess.Popen[bytes]:
     if settings.database:  # an address may hold a password, which a command line would show
         environment["FAIRPREMIUM_DATABASE"] = settings.database
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
-
-
-def stop_with_parent() -> None:
-    """Ask this process to stop when standard input closes: the system closes it when the other end is gone."""
-
-    def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()

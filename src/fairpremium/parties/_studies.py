@@ -12,7 +12,6 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._disclosure import round_count
 from ._house import House, Party, as_json
 from ._log import append
 from ._messages import (
@@ -25,6 +24,7 @@ from ._messages import (
     TrueAttribute,
 )
 from ._problems import Problem
+from ._rules import round_count
 from ._schema import fits, participants, report_parts, reports, studies
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy

@@ -222,6 +222,15 @@ class ThirdParty:
         """Return file and digest of the bundle of a finished fit."""
         return self._write(who, "get_bundle", _fits.bundle_of, _id(fit))
 
+    def work(self) -> int:
+        """Do the fits that wait, in this process, and return how many: instead of a worker, in notebooks and tests."""
+        from ._worker import work_once
+
+        done = 0
+        while work_once(self.house):
+            done += 1
+        return done
+
     # --- log ---
 
     def get_log(self, who: Party, after: int = 0) -> LogPage:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 
 from ._fits import Lease, LeaseLost, claim, give_back, renew
-from ._fitting import run_fit
 from ._house import House, Limits, open_house
 from ._housekeeping import clean
 from ._problems import Problem
@@ -28,6 +27,12 @@ _TROUBLED = 3.0  # seconds before the next look when the database or the disk do
 _FULL = 28  # how a child says that the disk is full
 
 
+def _run(house: House, lease: Lease) -> None:
+    from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
+
+    run_fit(house, lease)
+
+
 def work_once(house: House) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
     lease = house.store.write(lambda c: claim(c, house))
@@ -38,7 +43,7 @@ def work_once(house: House) -> bool:
     beat = threading.Thread(target=_beat, args=(house, lease, stop, lost), daemon=True)
     beat.start()
     try:
-        run_fit(house, lease)
+        _run(house, lease)
     except LeaseLost:
         house.store.write(lambda c: give_back(c, house, lease))
     finally:
@@ -132,7 +137,7 @@ def _child(folder: str, database: str | None, limits: Limits | None, lease: Leas
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        run_fit(open_house(folder, database=database, limits=limits), lease)
+        _run(open_house(folder, database=database, limits=limits), lease)
     except LeaseLost:
         pass
     except Exception as error:  # its text may quote data

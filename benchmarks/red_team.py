@@ -1,0 +1,97 @@
+"""How much an insurer that shapes its data learns about single reports: every attack against every defence.
+
+    python benchmarks/red_team.py [--scale 1.0] [--attacks NAME,...] [--json PATH]
+
+Two groups of equal size, keep 0.8, 1,500 rows, epsilon 1 and delta 1e-6 for the reports. Figures are the rate of right
+guesses, with its standard error; a blind guess is right in half of the cases. The bound is what the stated guarantee
+allows at most from even odds, after as many distinct fits as the attack uses. See ``_attacks.py`` for each attack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+from _attacks import ATTACKS, DEFENCES, bound, run
+
+import fairpremium
+
+
+def table(results: list[dict]) -> str:
+    """Render the results as Markdown: a row per attack, a column per defence, bounds below the figures."""
+    found = {(r["attack"], r["defence"]): r for r in results}
+    lines = [
+        "# What an insurer can read",
+        "",
+        __doc__.split("\n\n")[2].replace("\n", " "),
+        "",
+        "| attack | " + " | ".join(DEFENCES) + " |",
+        "| --- " * (1 + len(DEFENCES)) + "|",
+    ]
+    for attack in ATTACKS:
+        cells = []
+        for defence in DEFENCES:
+            r = found.get((attack, defence))
+            if r is None:
+                cells.append("")
+                continue
+            text = f"{100 * r['rate']:.0f} ± {100 * r['error']:.0f} %"
+            text = f"**{text}**" if r["rate"] > 0.5 + 4 * r["error"] else text
+            if r["bound"] < 1:
+                text += f" (≤ {100 * r['bound']:.0f})"
+            if r["refused"] == r["worlds"]:
+                text = "refused"
+            cells.append(text)
+        lines.append(f"| {attack} | " + " | ".join(cells) + " |")
+    lines += ["", "Bold: certainly better than a blind guess. In brackets: the most that the guarantee allows.", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the full number of worlds")
+    parser.add_argument("--attacks", default="", help="names, separated by semicolons")
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "red_team.json")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    wanted = [name.strip() for name in args.attacks.split(";") if name.strip()] or list(ATTACKS)
+    known = json.loads(args.json.read_text())["results"] if args.json.exists() else []
+    results = [r for r in known if r["attack"] not in wanted]
+    for attack in wanted:
+        for name, defence in DEFENCES.items():
+            started = time.perf_counter()
+            worlds = max(2, round(args.scale * ATTACKS[attack][2]))
+            outcome = run(attack, defence, worlds)
+            results.append(
+                {
+                    "attack": attack,
+                    "defence": name,
+                    "rate": round(outcome.rate, 4),
+                    "error": round(outcome.error, 4),
+                    "guesses": outcome.guesses,
+                    "worlds": worlds,
+                    "refused": outcome.refused,
+                    "bound": round(bound(attack, defence), 4),
+                }
+            )
+            r = results[-1]
+            print(
+                f"{attack:45s} {name:22s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}  refused "
+                f"{r['refused']}/{worlds}  {time.perf_counter() - started:.0f} s",
+                flush=True,
+            )
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        document = {"fairpremium": fairpremium.__version__, "results": results}
+        args.json.write_text(json.dumps(document, indent=1) + "\n")
+        args.json.with_suffix(".md").write_text(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Bounds beside what they bound, and estimates of keep beside the truth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from fairpremium.paper._style import GREY, INK, finish, import_altair, label, spread_labels
+
+_WIDTH, _HEIGHT = 215, 215
+_THEOREMS = {"4.3": "#0072b2", "4.6": "#d55e00"}
+_PORTFOLIOS = {"synthetic": "Synthetic portfolio", "health": "Health data", "auto": "Auto data"}
+_PARTS = {"n1 = 2": ("#e69f00", "square"), "n1 = 4": ("#0072b2", "circle")}
+
+
+def draw_bounds(table: pd.DataFrame, *, keeps: tuple[float, ...]) -> Any:
+    """Draw both bounds and the excess risk that they bound, against the number of rows."""
+    alt = import_altair()
+    rows = []
+    for keep in keeps:
+        panels: list[Any] = []
+        for K in sorted(set(table["groups"])):
+            part = table[(table["groups"] == K) & (table["keep"] == keep) & (table["value"] > 0)]
+            panels.append(_bound_panel(alt, part, f"K = {K}, keep {keep}", first=not panels))
+        rows.append(alt.hconcat(*panels, spacing=20))
+    subtitle = [
+        "Solid: the bound with delta = 0.05. Dashed: the excess risk that 95 % of the samples stay below.",
+        "Theorem 4.3: keep known. Theorem 4.6: keep estimated at an anchor, n1 = 4. "
+        f"Mean of {table['seeds'].max()} populations.",
+    ]
+    return finish(alt.vconcat(*rows, spacing=26), "The bounds hold, and are loose", subtitle)
+
+
+def _bound_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) -> Any:
+    domain = (1e-5, 3.0)
+    x = alt.X(
+        "n:Q",
+        scale=alt.Scale(type="log", domain=[2000, 128_000], nice=False),
+        axis=alt.Axis(title="rows", values=[2000, 10_000, 100_000], format="~s"),
+    )
+    y = alt.Y(
+        "value:Q",
+        scale=alt.Scale(type="log", domain=list(domain), nice=False),
+        axis=alt.Axis(title="excess risk" if first else None, values=[1e-4, 1e-2, 1], format="~g", minExtent=44),
+    )
+    colour = alt.Color(
+        "theorem:N", scale=alt.Scale(domain=list(_THEOREMS), range=list(_THEOREMS.values())), legend=None
+    )
+    dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=["bound", "excess"], range=[[1, 0], [6, 3]]), legend=None)
+    data = data.assign(theorem=data["theorem"].astype(str))
+    drawn = alt.Chart(data).mark_line(strokeWidth=2.4, clip=True).encode(x=x, y=y, color=colour, strokeDash=dash)
+    heading = alt.Title(title, anchor="start", fontSize=16, fontWeight="bold", color=INK)
+    labels = _bound_labels(alt, data[data["n"] == data["n"].max()], domain)
+    return alt.layer(drawn, *labels).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+
+
+def _bound_labels(alt: Any, ends: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
+    """Name the lines at their ends."""
+    low, high = (math.log(v) for v in domain)
+    names = [f"{what} {theorem}" for theorem, what in zip(ends["theorem"], ends["what"], strict=True)]
+    pixels = [_HEIGHT * (high - math.log(v)) / (high - low) for v in ends["value"]]
+    places = spread_labels(pixels, 18, 9, _HEIGHT - 2)
+    return [
+        label(alt, name, _WIDTH + 6, place, _THEOREMS[theorem])
+        for name, place, theorem in zip(names, places, ends["theorem"], strict=True)
+    ]
+
+
+def draw_estimates(table: pd.DataFrame) -> Any:
+    """Draw the anchor estimates of keep against the true keep, in each portfolio."""
+    alt = import_altair()
+    panels: list[Any] = []
+    for portfolio, title in _PORTFOLIOS.items():
+        part = table[(table["portfolio"] == portfolio) & (table["sample"] == "full")]
+        part = part.assign(low=part["estimate"] - part["sd"], high=part["estimate"] + part["sd"])
+        panels.append(_estimate_panel(alt, part, title, first=not panels))
+    subtitle = [
+        "Anchor method (Procedure 4.5, average of keep). On the grey line the estimate would be right.",
+        f"Points: mean of {table['seeds'].max()} runs; bars: one standard deviation. n1: number of parts.",
+    ]
+    return finish(alt.hconcat(*panels, spacing=20), "What the anchor method says about keep", subtitle)
+
+
+def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) -> Any:
+    domain = [0.5, 1.0]
+    shift = {"n1 = 2": -0.008, "n1 = 4": 0.008}
+    data = data.assign(at=data["keep"] + data["parts"].map(shift))
+    x = alt.X(
+        "at:Q",
+        scale=alt.Scale(domain=[0.65, 0.95], nice=False),
+        axis=alt.Axis(title="true keep", values=[0.7, 0.8, 0.9]),
+    )
+    axis = alt.Axis(title="estimated keep" if first else None, tickCount=5, minExtent=44, format=".1f")
+    scale = alt.Scale(domain=domain, nice=False)
+    y = alt.Y("estimate:Q", scale=scale, axis=axis)
+    colours = alt.Scale(domain=list(_PARTS), range=[c for c, _ in _PARTS.values()])
+    shapes = alt.Scale(domain=list(_PARTS), range=[s for _, s in _PARTS.values()])
+    base = alt.Chart(data).encode(x=x, color=alt.Color("parts:N", scale=colours, legend=None))
+    diagonal = pd.DataFrame({"at": [0.65, 0.95], "estimate": [0.65, 0.95]})
+    layers = [
+        alt.Chart(diagonal).mark_line(color=GREY, strokeWidth=3, opacity=0.6).encode(x=x, y=y),
+        base.mark_rule(strokeWidth=2.5, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+        base.mark_point(filled=True, size=110, opacity=1).encode(
+            y=y, shape=alt.Shape("parts:N", scale=shapes, legend=None)
+        ),
+    ]
+    ends = data[data["keep"] == data["keep"].max()]
+    pixels = [_HEIGHT * (1 - (v - domain[0]) / (domain[1] - domain[0])) for v in ends["estimate"]]
+    for (_, row), place in zip(ends.iterrows(), spread_labels(pixels, 18, 9, _HEIGHT - 2), strict=True):
+        words = f"{row['parts']}: {row['estimate']:.2f}"
+        layers.append(label(alt, words, _WIDTH + 6, place, _PARTS[row["parts"]][0]))
+    heading = alt.Title(title, anchor="start", fontSize=16, fontWeight="bold", color=INK)
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading)

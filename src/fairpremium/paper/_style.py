@@ -1,0 +1,110 @@
+"""What the drawings of the reproduction share: the audit's style, colours of methods, labels that do not collide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from fairpremium.audit._plots import GREY, INK, LIGHT, import_altair, import_vl_convert, in_house_style, to_svg
+from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
+
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "INK",
+    "LIGHT",
+    "colour_scale",
+    "finish",
+    "import_altair",
+    "import_vl_convert",
+    "label",
+    "spread_labels",
+    "to_png",
+    "to_svg",
+]
+
+# Okabe and Ito, as in the audit: told apart by all common kinds of colour vision.
+COLOURS = {MPTP: INK, PAPER: "#0072b2", OURS: "#009e73", NAIVE: "#d55e00"}
+FONT_SIZE = 15
+
+
+def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
+    """Give a drawing its title and the house style, with letters that stay readable at half size."""
+    alt = import_altair()
+    heading = alt.Title(
+        title, subtitle=list(subtitle), anchor="start", fontSize=19, subtitleFontSize=FONT_SIZE, subtitleColor=INK,
+        color=INK, offset=14, subtitlePadding=6, subtitleLineHeight=20,
+    )  # fmt: skip
+    return in_house_style(chart.properties(title=heading)).configure_axis(
+        labelFontSize=FONT_SIZE, titleFontSize=FONT_SIZE, titleFontWeight="normal", labelColor=INK, titleColor=INK,
+        gridColor="#eeeeee", domain=False, ticks=False, labelPadding=6,
+    )  # fmt: skip
+
+
+def colour_scale(alt: Any, methods: Sequence[str]) -> Any:
+    """Return the colours of some methods, in their order."""
+    return alt.Scale(domain=list(methods), range=[COLOURS[m] for m in methods])
+
+
+def label(
+    alt: Any, words: str, x: float, y: float, colour: str, *, align: str = "left", baseline: str = "middle"
+) -> Any:
+    """Write words at a place of the panel, in pixels from its upper left corner."""
+    mark = alt.Chart(pd.DataFrame({"text": [words]})).mark_text(
+        align=align, baseline=baseline, fontSize=FONT_SIZE, color=colour
+    )
+    return mark.encode(x=alt.value(x), y=alt.value(y), text="text:N")
+
+
+def spread_labels(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move labels apart as little as needed, in pixels from the top.
+
+    Parameters
+    ----------
+    positions : sequence of float
+        Where the labels would like to be.
+    gap : float
+        Least distance between two of them.
+    low, high : float
+        Where they must stay, if there is room.
+
+    Returns
+    -------
+    list of float
+        In the order of `positions`.
+
+    Examples
+    --------
+    >>> spread_labels([50, 52, 10], gap=10, low=0, high=100)
+    [46.0, 56.0, 10.0]
+    >>> spread_labels([99, 99], gap=10, low=0, high=100)
+    [90.0, 100.0]
+    """
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    blocks: list[list[float]] = []  # (centre, size): labels that touch move as one
+    for i in order:
+        blocks.append([float(positions[i]), 1.0])
+        while True:
+            centre, size = blocks[-1]
+            half = (size - 1) * gap / 2
+            blocks[-1][0] = max(low + half, min(high - half, centre))
+            if len(blocks) == 1:
+                break
+            before, count = blocks[-2]
+            if blocks[-1][0] - half - (before + (count - 1) * gap / 2) >= gap:
+                break
+            merged = (before * count + blocks[-1][0] * size) / (count + size)
+            blocks[-2:] = [[merged, count + size]]
+    placed = [0.0] * len(positions)
+    ranks = iter(order)
+    for centre, size in blocks:
+        for j in range(int(size)):
+            placed[next(ranks)] = centre + (j - (size - 1) / 2) * gap
+    return placed
+
+
+def to_png(svg: str, scale: float = 1.5) -> bytes:
+    """Return SVG text as PNG."""
+    return bytes(import_vl_convert().svg_to_png(svg, scale=scale))

@@ -1,0 +1,224 @@
+"""The rules over the service: distinct fits, the budget across fits and in a race, overlap, and repeated fits."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import select
+
+from fairpremium.parties import FitSpec
+from fairpremium.parties._accounting import ReleasePlan
+from fairpremium.parties._disclosure import Rules
+from fairpremium.parties._fits import claim
+from fairpremium.parties._fitting import run_fit
+from fairpremium.parties._linkage import new_secret
+from fairpremium.parties._messages import ReleaseRules
+from fairpremium.parties._schema import releases
+from fairpremium.parties._worker import work_once
+
+_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
+wire = importlib.util.module_from_spec(_SPEC)
+sys.modules["wire"] = wire
+_SPEC.loader.exec_module(wire)
+
+ROWS, REPORTED = 1500, 1300
+# Two Gaussian fits with epsilon 1 are within this budget, a third one is not.
+RELEASE = ReleaseRules(epsilon=3.6, fit_epsilon=1.0, randomized_epsilon=2.0)
+
+
+@pytest.fixture
+def world(tmp_path):
+    with wire.World(tmp_path / "third-party") as world:
+        world.declare(release=RELEASE)
+        world.secret = new_secret()
+        rng = np.random.default_rng(5)
+        frame = pd.DataFrame({"age": rng.uniform(-1, 1, ROWS), "region": rng.choice(["a", "b"], ROWS)})
+        group = rng.choice(["F", "M"], ROWS)
+        frame["y"] = 3 + frame["age"] + (group == "F") + rng.normal(size=ROWS)
+        frame["policy"] = [f"P{i}" for i in range(ROWS)]
+        world.frame = frame
+        world.reports = pd.DataFrame({"policy": frame["policy"], "report": wire.CHANNEL.privatize(group)})
+        report(world, slice(0, REPORTED))
+        upload(world, "p1")
+        yield world
+
+
+def report(world, rows, first_part=0):
+    keys = wire.make_keys(world.secret, world.reports["policy"].iloc[rows])
+    body = wire.write_report_part(keys.to_pylist(), world.reports["report"].iloc[rows], wire.CHANNEL)
+    target = f"/v1/studies/motor/report-parts/{first_part}"
+    assert world.ask("app", "PUT", target, body, wire.PARQUET).status == 200
+
+
+def upload(world, name, rows=slice(None)):
+    roles = {"study": "motor", "secret": world.secret, "policy": "policy", "outcome": "y"}
+    return world.client("acme").upload(world.frame.iloc[rows], portfolio=name, **roles)
+
+
+def fit(world, name, portfolio="p1", **more):
+    world.fit("acme", name, portfolio, **{"release": "gaussian", **more})
+    assert work_once(world.house)
+    return see(world, name)
+
+
+def see(world, name):
+    return world.ask("acme", "GET", f"/v1/fits/{name}").json()
+
+
+def premiums(world, name):
+    body = world.ask("acme", "GET", f"/v1/fits/{name}/bundle").body
+    with zipfile.ZipFile(io.BytesIO(body)) as bundle:
+        return bundle.read("premiums.parquet"), bundle.read("model.json")
+
+
+def test_the_budget_allows_what_the_accountant_says(world):
+    plan = ReleasePlan(RELEASE.epsilon, RELEASE.delta).after("randomized", RELEASE.randomized_epsilon)
+    assert plan.fits_left(RELEASE.fit_epsilon) == 2
+
+
+def test_the_budget_holds_across_fits_and_a_repeat_is_free_and_the_same(world):
+    assert fit(world, "a")["state"] == "succeeded"
+    assert fit(world, "again")["state"] == "succeeded"  # the same fit under another name
+    assert premiums(world, "a") == premiums(world, "again")
+    assert fit(world, "b", level=0.9)["state"] == "succeeded"
+    assert premiums(world, "b")[0] != premiums(world, "a")[0]
+    refused = fit(world, "c", level=0.8)
+    assert refused["state"] == "refused"
+    assert refused["refusal"] == {
+        "rule": 9, "title": "the privacy budget of the study is used up", "limit": "epsilon 3.6 at delta 1e-06",
+    }  # fmt: skip
+    assert refused["matched"] is None
+    assert fit(world, "more", level=0.9)["state"] == "succeeded"  # what was paid stays paid
+    assert premiums(world, "more") == premiums(world, "b")
+    assert fit(world, "r", release="randomized")["state"] == "succeeded"  # paid once for the whole study
+    entries = world.ask("aud", "GET", "/v1/log").json()["entries"]
+    told = next(e for e in entries if e["event"] == "fit.refused")
+    assert told["body"]["refusal"] == refused["refusal"]
+    assert "spent" not in json.dumps(entries)
+
+
+def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
+    assert fit(world, "a")["state"] == "succeeded"
+    report(world, slice(REPORTED, ROWS), 1)  # enough for the overlap rule
+    assert fit(world, "b")["state"] == "succeeded"
+    assert premiums(world, "a") != premiums(world, "b")
+    assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
+    paid = world.house.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
+    assert len(paid) == 2
+
+
+def test_two_fits_that_race_for_the_rest_of_the_budget(world):
+    """Both see enough budget when they begin; one of them gets it."""
+    assert fit(world, "a")["state"] == "succeeded"
+    for name, level in (("b", 0.9), ("c", 0.8)):
+        world.fit("acme", name, "p1", release="gaussian", level=level)
+    leases = [world.house.store.write(lambda c: claim(c, world.house)) for _ in range(2)]
+    meet = threading.Barrier(2, timeout=120)
+    errors = []
+
+    def run(lease):
+        try:
+            meet.wait()
+            run_fit(world.house, lease)
+        except Exception as error:  # shown by the assertion below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(lease,)) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    states = sorted((see(world, name)["state"], (see(world, name)["refusal"] or {}).get("rule")) for name in "bc")
+    assert states == [("refused", 9), ("succeeded", None)]
+    assert world.third_party.verify_log().intact
+
+
+def test_a_fit_that_finishes_late_finds_the_budget_spent(world, monkeypatch):
+    """The check at the end counts, not only the one at the beginning."""
+    from fairpremium.parties import _fitting
+
+    assert fit(world, "a")["state"] == "succeeded"
+    world.fit("acme", "late", "p1", release="gaussian", level=0.7)
+    lease = world.house.store.write(lambda c: claim(c, world.house))
+    real = _fitting._manifest
+    done = []
+
+    def meanwhile(*args, **kwargs):
+        if not done:
+            done.append(True)
+            assert fit(world, "quick", level=0.9)["state"] == "succeeded"
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(_fitting, "_manifest", meanwhile)
+    run_fit(world.house, lease)
+    late = see(world, "late")
+    assert (late["state"], late["refusal"]["rule"], late["sha256"]) == ("refused", 9, None)
+    assert world.ask("acme", "GET", "/v1/fits/late/bundle").status == 409
+
+
+def test_overlap_across_the_portfolios_of_an_insurer(world):
+    """One row less, or one more, or many: rule 5 looks at all fits of the insurer."""
+    assert fit(world, "a", release="randomized")["state"] == "succeeded"
+    upload(world, "one-less", slice(1, None))
+    refused = fit(world, "b", "one-less", release="randomized")
+    assert refused["state"] == "refused"
+    assert refused["refusal"]["rule"] == 5
+    assert refused["refusal"]["limit"] == "no row or at least 50"
+    upload(world, "without-reports", slice(0, REPORTED + 7))  # the rows that differ have no report
+    assert fit(world, "c", "without-reports", release="randomized")["state"] == "succeeded"
+    upload(world, "many-less", slice(60, None))
+    assert fit(world, "d", "many-less", release="randomized")["state"] == "succeeded"
+    upload(world, "in-between", slice(30, None))  # far from neither
+    assert fit(world, "e", "in-between", release="randomized")["refusal"]["rule"] == 5
+    world.third_party.delete_portfolio(wire.Party("acme", "insurer"), "p1")  # erasing it does not help
+    upload(world, "one-less-again", slice(1, None))
+    assert fit(world, "f", "one-less-again", release="randomized")["refusal"]["rule"] == 5
+
+
+def test_overlap_is_per_insurer(world):
+    other = wire.study_spec(insurers=("acme", "other"))
+    assert world.ask("op", "PUT", "/v1/studies/motor", other.model_dump_json().encode()).code == "study-frozen"
+    world.declare("motor-2", ("app",), ("acme", "other"), release=RELEASE)
+    keys = wire.make_keys(world.secret, world.reports["policy"])
+    body = wire.write_report_part(keys.to_pylist(), world.reports["report"], wire.CHANNEL)
+    assert world.ask("app", "PUT", "/v1/studies/motor-2/report-parts/0", body, wire.PARQUET).status == 200
+    roles = {"study": "motor-2", "secret": world.secret, "policy": "policy", "outcome": "y"}
+    world.client("acme").upload(world.frame, portfolio="q", **roles)
+    world.client("other").upload(world.frame.iloc[1:], portfolio="q", **roles)
+    for who in ("acme", "other"):
+        world.fit(who, "x", "q", "motor-2", release="randomized")
+        assert work_once(world.house)
+        assert world.ask(who, "GET", "/v1/fits/x").json()["state"] == "succeeded"
+
+
+def test_twenty_distinct_fits_and_no_more(world):
+    assert Rules().fits == 20
+    seen = []
+    for i in range(20):
+        world.fit("acme", f"f{i}", "p1", level=0.51 + i / 100)
+        seen.append(world.ask("acme", "GET", "/v1/studies/motor").json()["fits_left"])
+    assert seen == list(range(19, -1, -1))
+    body = FitSpec(study="motor", portfolio="p1", level=0.99).model_dump_json().encode()
+    answer = world.ask("acme", "PUT", "/v1/fits/one-more", body)
+    assert (answer.status, answer.code) == (409, "quota")
+    world.fit("acme", "again", "p1", level=0.51)  # asked for before
+    for i in range(20):  # cancelling gives nothing back
+        world.ask("acme", "POST", f"/v1/fits/f{i}/cancel")
+    assert world.ask("acme", "PUT", "/v1/fits/one-more", body).code == "quota"
+
+
+def test_premiums_of_all_rows_come_back_whether_they_reported_or_not(world):
+    fit(world, "a")
+    table = pq.read_table(io.BytesIO(premiums(world, "a")[0]))
+    assert table.num_rows == ROWS
