@@ -86,8 +86,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, CPython "
                 f"{platform.python_version()}",
                 "rows": args.rows,
-                "reports": bulk(home, url, args.rows, "reports"),
-                "portfolio": bulk(home, url, args.rows, "portfolio"),
+                "reports": bulk(home, url, pid, args.rows, "reports"),
+                "portfolio": bulk(home, url, pid, args.rows, "portfolio"),
                 "load": load(home, url, args),
             }
         result["memory"] = memory
@@ -145,13 +145,12 @@ def serving(home: Path) -> Any:
 def watching(pid: int) -> Any:
     """Sample the resident memory of the web process and of its children, which check files."""
     peak = {"web_mib": 0, "children_mib": 0, "samples": 0}
-    stop, tasks = threading.Event(), Path(f"/proc/{pid}/task")
+    stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.1):
-            children = [child for task in tasks.iterdir() for child in read(task / "children").split()]
             peak["web_mib"] = max(peak["web_mib"], resident(pid))
-            peak["children_mib"] = max(peak["children_mib"], sum(resident(int(child)) for child in children))
+            peak["children_mib"] = max(peak["children_mib"], sum(map(resident, children(pid))))
             peak["samples"] += 1
 
     thread = threading.Thread(target=watch)
@@ -167,6 +166,21 @@ def resident(pid: int) -> int:
     """MiB of memory of a process, files that it has mapped included."""
     fields = read(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") >> 20 if fields else 0
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    lists = [read(task / "children") for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(child) for text in lists for child in text.split()]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time on a processor of a process and its children."""
+    ticks = 0
+    for one in (pid, *children(pid)):
+        fields = read(Path(f"/proc/{one}/stat")).rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:13])) if fields else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def read(path: Path) -> str:
@@ -192,7 +206,7 @@ def count(home: Path, args: argparse.Namespace, result: dict[str, Any]) -> bool:
 # --- in bulk ---------------------------------------------------------------------------------------------------------
 
 
-def bulk(home: Path, url: str, rows: int, what: str) -> dict[str, Any]:
+def bulk(home: Path, url: str, pid: int, rows: int, what: str) -> dict[str, Any]:
     """Send parts one after the other; before each, write the same bytes to the same disk."""
     names = [f"x{j}" for j in range(FEATURES)]
     spec = PortfolioSpec(study="bulk", features=tuple(Feature(name=name) for name in names), outcome="loss")
@@ -217,13 +231,14 @@ def bulk(home: Path, url: str, rows: int, what: str) -> dict[str, Any]:
             begin = time.perf_counter()
             write_plainly(home / "plain", body)
             seconds["disk"] += time.perf_counter() - begin
-            begin, busy = time.perf_counter(), time.process_time()
+            begin, busy, used = time.perf_counter(), time.process_time(), cpu_seconds(pid)
             if what == "reports":
                 client.put_parquet(f"/v1/studies/bulk/report-parts/{n}", body, ReportsTaken)
             else:
                 client.put_parquet(f"/v1/portfolios/p/parts/{n}", body, PartTaken)
             seconds["service"] += time.perf_counter() - begin
             seconds["client_cpu"] += time.process_time() - busy
+            seconds["service_cpu"] += cpu_seconds(pid) - used
             size += len(body)
             parts += 1
         if what == "portfolio":
@@ -377,14 +392,14 @@ def table(result: dict[str, Any]) -> str:
         "",
         f"Machine: {result['machine']}; clients and service share it. SQLite, one web process, loopback.",
         "",
-        f"| in bulk, {result['rows']:,} rows | MB | seconds | MB/s | disk, MB/s | share | client's CPU, s | load |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"| in bulk, {result['rows']:,} rows | MB | seconds | MB/s | disk, MB/s | share | service's CPU, s | client's CPU, s | load |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, title in (("reports", "reports in batches"), ("portfolio", f"portfolio with {FEATURES} features")):
         row = result[name]
         lines.append(
             f"| {title} | {row['megabytes']} | {row['seconds']['service']:.1f} | {row['service_mb_per_s']} | "
-            f"{row['disk_mb_per_s']} | {row['share_of_disk']:.0%} | {row['seconds']['client_cpu']:.1f} | "
+            f"{row['disk_mb_per_s']} | {row['share_of_disk']:.0%} | {row['seconds']['service_cpu']:.1f} | {row['seconds']['client_cpu']:.1f} | "
             f"{row['load_average']} |"
         )
     row, memory = result["load"], result["memory"]
