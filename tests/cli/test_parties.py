@@ -23,6 +23,7 @@ from fairpremium.portfolios import zhang_liu_shi_2025
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
+ROLES = {"ops": "operator", "app": "collector", "acme": "insurer", "aud": "auditor"}
 ROWS = 2000
 
 
@@ -90,14 +91,18 @@ def house(tmp_path_factory):
     pd.DataFrame({"policy": policy, "sex": portfolio.sensitive}).to_csv(folder / "people.csv", index=False)
     table = portfolio.X.assign(policy=policy, y=portfolio.y.round(2), town=np.where(np.arange(ROWS) % 3, "a", "b"))
     table.to_csv(folder / "portfolio.csv", index=False)
-    names = {"ops": "operator", "app": "collector", "acme": "insurer", "aud": "auditor"}
-    quick("keys", "new", *(folder / f"{name}.key" for name in names))
+    quick("keys", "new", *(folder / f"{name}.key" for name in ROLES))
     quick("keys", "secret", folder / "motor.secret")
-    third_party = ThirdParty(folder / "third-party")
-    for name, role in names.items():
-        third_party.add_key(read_public_key(folder / f"{name}.key.pub").public_key, party=name, role=role)
-    third_party.close()
+    register(folder, folder / "third-party")
     return folder
+
+
+def register(folder, third_party):
+    """Tell a third party the keys in a folder."""
+    house = ThirdParty(third_party)
+    for name, role in ROLES.items():
+        house.add_key(read_public_key(folder / f"{name}.key.pub").public_key, party=name, role=role)
+    house.close()
 
 
 class Parties:
@@ -171,7 +176,7 @@ def test_the_whole_story(parties, house):
         "model.json",
     )
     assert fetched["matched"] == ROWS
-    assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     priced = run_json(
         "insurer", "price", "bundle.zip", house / "portfolio.csv", "-o", "p.csv", *trust, "--policy", "policy"
     )
@@ -305,14 +310,15 @@ def test_ctrl_c_ends_the_service_in_order(tmp_path, processes):
 
 
 def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):
-    with serving(processes, house / "third-party", workers=0) as (ready, _):
+    register(house, "apart")
+    with serving(processes, "apart", workers=0) as (ready, _):
         there = Parties(house, ready["service"])
         there.start("worker")
         there.submit("worker", reports="worker.csv")
         there.upload("worker", "pw")
         words = ("insurer", "fit", "by-worker", "--study", "worker", "--portfolio", "pw")
         assert there("acme", *words, "--no-wait")["state"] == "queued"
-        run("worker", "--folder", house / "third-party", "--once")
+        run("worker", "--folder", "apart", "--once")
         assert there("acme", "insurer", "show", "by-worker")["state"] == "succeeded"
         assert there("acme", "insurer", "cancel", "by-worker")["state"] == "succeeded"
         assert there("acme", "insurer", "erase", "pw") == {"erased": "pw"}
@@ -492,3 +498,24 @@ def test_a_study_that_is_closed_costs_no_epsilon(parties, house):
     assert "does not take reports now" in quick(*words, "--service", parties.url, code=2)
     assert not Path("closed.csv").exists()
     assert not Path("l.sqlite").exists()
+
+
+def test_a_terminal_shows_how_far_a_fit_is(tmp_path):
+    """On a terminal there is a bar with phase and percentage, on stderr; elsewhere nothing."""
+    import os
+    import pty
+
+    code = (
+        "import time\nfrom fairpremium.cli._output import progress_bar\n"
+        "with progress_bar('Fitting') as tell:\n    tell(0.25, 'joining')\n    time.sleep(0.5)\nprint('done')"
+    )
+    master, slave = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=slave, check=True, timeout=120)
+    os.close(slave)
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert done.stdout == b"done\n"
+    assert "Fitting: joining" in shown
+    assert "25%" in shown
+    quiet = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=120)
+    assert (quiet.stdout, quiet.stderr) == (b"done\n", b"")

@@ -132,7 +132,9 @@ def state_of(pid: int) -> str:
 
 
 def _main() -> None:
-    from fairpremium.parties import _app, _serve, _worker  # noqa: F401 (imported for those that are forked)
+    import altair  # noqa: F401 (imported for those that are forked)
+
+    from fairpremium.parties import _app, _serve, _worker  # noqa: F401
 
     children: set[int] = set()
     codes: dict[int, int] = {}
@@ -263,14 +265,17 @@ class _Reader:
         pass
 
 
-def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str]) -> None:
-    """Do a waiting fit in this process."""
+def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str], most: int = 1) -> None:
+    """Do waiting fits in this process, and say how many there were."""
     from fairpremium.parties._third_party import ThirdParty
     from fairpremium.parties._worker import work_once
 
     party = ThirdParty(folder, database=database)
     os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
-    _say(output, work_once(party.house))
+    count = 0
+    while count < most and work_once(party.house):
+        count += 1
+    _say(output, count)
 
 
 def _report(

@@ -99,8 +99,9 @@ def list_keys(connection: Connection) -> list[Registered]:
 def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, created: float) -> None:
     """Remember a nonce; one that was used before is a replay."""
     expires = created + 2 * house.limits.signature_window
-    taken = connection.execute(upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires))
-    if not taken.rowcount:
+    row = upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires)
+    # Not every driver counts the rows of an insert; those that it returns are there.
+    if connection.execute(row.returning(nonces.c.nonce)).first() is None:
         raise Problem("replayed")
 
 

@@ -246,8 +246,12 @@ def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
 
 def _join(house: House, job: _Job) -> _Joined:
     """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
-    with house.blobs.hold(), house.store.reading() as connection:  # what is open stays, should it be swept away
-        look_ups = [reports_of(connection, house, job.study_id, name) for name in job.study.collectors]
+
+    def look(connection: Connection) -> list[Callable[[npt.NDArray[Any]], npt.NDArray[np.int32]]]:
+        return [reports_of(connection, house, job.study_id, name) for name in job.study.collectors]
+
+    with house.blobs.hold():  # what is open stays, should it be swept away
+        look_ups = house.store.read(look)
     keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
     codes = np.full(len(keys), -1, dtype=np.int32)
     for look_up in look_ups:

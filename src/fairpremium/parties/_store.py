@@ -102,8 +102,8 @@ class Store:
 
     def _leave_mark(self, connection: Connection, mark: str) -> bool:
         """Return whether a transaction is new. If a try before it is still being committed, this waits for its end."""
-        values = {"mark": mark, "at": self.clock()}
-        return bool(connection.execute(insert(commits).values(**values).on_conflict_do_nothing()).rowcount)
+        row = insert(commits).values(mark=mark, at=self.clock()).on_conflict_do_nothing()
+        return connection.execute(row.returning(commits.c.mark)).first() is not None
 
     def write_all(self, commands: list[Callable[[Connection], Any]]) -> list[Any]:
         """Run commands in one transaction; what one of them raises is its result, and undoes it alone."""

@@ -105,7 +105,7 @@ def _supervise(
 ) -> None:
     """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
     context = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
     child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
     child.start()
     every = house.limits.lease_seconds / 5
