@@ -21,8 +21,8 @@ from fairpremium import LinearModel, RandomizedResponse
 from fairpremium.errors import FairPremiumError
 from fairpremium.parties._accounting import mu_of
 from fairpremium.parties._disclosure import RefusedError, Rules, check_overlap, rarest_report
-from fairpremium.parties._gaussian import Releaser
 from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties._releaser import Releaser
 
 GROUPS = ("F", "M")
 CELL, CODED = 60, 12  # rows of a cell, and those of them whose reports are decoded together

@@ -498,3 +498,24 @@ def test_a_study_that_is_closed_costs_no_epsilon(parties, house):
     assert "does not take reports now" in quick(*words, "--service", parties.url, code=2)
     assert not Path("closed.csv").exists()
     assert not Path("l.sqlite").exists()
+
+
+def test_a_terminal_shows_how_far_a_fit_is(tmp_path):
+    """On a terminal there is a bar with phase and percentage, on stderr; elsewhere nothing."""
+    import os
+    import pty
+
+    code = (
+        "import time\nfrom fairpremium.cli._output import progress_bar\n"
+        "with progress_bar('Fitting') as tell:\n    tell(0.25, 'joining')\n    time.sleep(0.5)\nprint('done')"
+    )
+    master, slave = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=slave, check=True, timeout=120)
+    os.close(slave)
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert done.stdout == b"done\n"
+    assert "Fitting: joining" in shown
+    assert "25%" in shown
+    quiet = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=120)
+    assert (quiet.stdout, quiet.stderr) == (b"done\n", b"")

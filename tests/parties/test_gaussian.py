@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 import fairpremium.parties._gaussian as gaussian
+import fairpremium.parties._releaser as releaser
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.corrections import pad_missing
 from fairpremium.families import get_family
 from fairpremium.parties._accounting import mu_of
 from fairpremium.parties._disclosure import RefusedError, Rules
 from fairpremium.parties._expected_reports import _Length, _SumsByReport, learn_phi, release_expected_reports
-from fairpremium.parties._gaussian import Releaser, Solver, Step, _Gradient, _Moves
+from fairpremium.parties._noised_newton import Solver, Step, _Gradient, _Moves
 from fairpremium.parties._public import largest, public_rows, read_rows
 from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties._releaser import Releaser
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 from fairpremium.pricing._model_file import to_document
 
@@ -359,8 +361,8 @@ def test_a_killed_fit_goes_on_without_new_noise(portfolio, reports, monkeypatch)
     for count in range(len(whole) + 1):
         part = dict(itertools.islice(copy.deepcopy(whole).items(), count))
         drawn = []
-        original = gaussian.noised_steps
-        monkeypatch.setattr(gaussian, "noised_steps", lambda *a, f=original, d=drawn: d.append(1) or f(*a))
+        original = releaser.noised_steps
+        monkeypatch.setattr(releaser, "noised_steps", lambda *a, f=original, d=drawn: d.append(1) or f(*a))
         again = fit_release(settings(), *rows, privacy(), checkpoint=part)
         monkeypatch.undo()
         assert to_document(again.pricer) == expected

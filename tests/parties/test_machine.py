@@ -21,7 +21,7 @@ from fairpremium.parties._fits import LeaseLost, claim, finish, give_back, renew
 from fairpremium.parties._house import Limits
 from fairpremium.parties._messages import Refusal
 from fairpremium.parties._parts import write_report_part
-from fairpremium.parties._reports import all_reports
+from fairpremium.parties._reports import _runs, _singles
 from fairpremium.parties._schema import fits, log, portfolio_parts, portfolios, studies
 
 _SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
@@ -467,7 +467,7 @@ class Service(RuleBasedStateMachine):
         assert not erased & there
 
     def stored(self, connection, study):
-        runs, singles = all_reports(connection, self.world.house, study)
+        runs, singles = _runs(connection, self.world.house, study, "app"), _singles(connection, study, "app")
         found = [
             (bytes(key), "FM"[code]) for run in [*runs, singles] for key, code in zip(run.keys, run.codes, strict=True)
         ]

@@ -139,7 +139,7 @@ def test_who_reported_is_hidden_and_how_many_is_estimated(portfolio, reports, ke
 
 
 def test_premiums_stay_right_where_reporting_depends_on_the_features():
-    """Half of one class reports and nine in ten of the other: differences between groups are off by the documented order,
+    """Half of one class reports and nine in ten of the other: group differences are off by the documented order,
     the premium is not.
     """
     gaps, premiums = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,7 @@ def demo(
     _clear(out)
     portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
     _write_data(out, portfolio)
-    with progress("Playing the story"), Story(quiet=as_json, log=out / "serve.log") as story:
+    with _waiting(as_json), Story(quiet=as_json, log=out / "serve.log") as story:
         found = _play(story, out)
     bundle = _check_bundle(out)
     pricer = bundle.pricer
@@ -77,6 +78,11 @@ def demo(
         "files": {name: str(out / name) for name in _FILES},
     }
     show(result, as_json, _render)
+
+
+def _waiting(quiet: bool) -> AbstractContextManager[None]:
+    """Show that something happens where no commands are shown."""
+    return progress("Playing the story") if quiet else nullcontext()
 
 
 def _play(story: Story, out: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -56,15 +56,16 @@ class Story:
 
     def run(self, *commands: Words) -> list[dict[str, Any]]:
         """Run commands at the same time and return what each of them answered."""
-        running = []
+        running: list[tuple[Words, subprocess.Popen[str]]] = []
         try:
-            running = [(words, self._start(words)) for words in commands]
+            for words in commands:
+                running.append((words, self._start(words)))
             return [_answer(words, process) for words, process in running]
         finally:
             for _, process in running:
                 if process.poll() is None:
                     process.kill()
-                    process.wait()
+                    process.communicate()
 
     def serve(self, folder: Path) -> None:
         """Start the service and wait until it listens; later commands talk to it."""
@@ -113,14 +114,13 @@ def _answer(words: Words, process: subprocess.Popen[str]) -> dict[str, Any]:
     try:
         out, err = process.communicate(timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
-        process.kill()
         _fail(words, f"it took more than {_PATIENCE:g} seconds")
     if process.returncode:
         _fail(words, err or out)
     return dict(json.loads(out))
 
 
-def _fail(words: Words, why: str) -> None:
+def _fail(words: Words, why: str) -> NoReturn:
     """End the story with exit code 1: what went wrong is not the user's mistake."""
     print(f"Error: fairpremium {shlex.join(map(str, words[:2]))}: {' '.join(why.split())}", file=sys.stderr)
     raise typer.Exit(1)

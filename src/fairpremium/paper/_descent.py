@@ -15,7 +15,7 @@ def record_epochs(epochs: int) -> tuple[int, ...]:
     Examples
     --------
     >>> record_epochs(20)
-    (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 15, 17, 20)
+    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 18, 20)
     """
     points = np.geomspace(1, epochs, max(2, round(8 * np.log(epochs))))
     return tuple(int(e) for e in sorted(set(np.rint(points).astype(int))))

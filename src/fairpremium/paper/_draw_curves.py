@@ -93,7 +93,7 @@ def _panel(alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int,
     y = alt.Y(
         "loss:Q",
         scale=alt.Scale(domain=list(domain), nice=False, zero=False),
-        axis=alt.Axis(title=unit, tickCount=5, minExtent=44),
+        axis=alt.Axis(title=unit, tickCount=5, minExtent=54),
     )
     methods = [m for m in (MPTP, PAPER, OURS, NAIVE) if m in set(lines["method"])]
     dashes = list(dict.fromkeys(lines["assumed"]))
@@ -137,4 +137,4 @@ def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list
 def _digits(value: float) -> str:
     if value >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.4f}"

@@ -51,7 +51,7 @@ def _panel(alt: Any, data: pd.DataFrame, heading: str, row: str | None, *, last:
     banded = alt.Chart(data[data["method"].isin([PAPER, OURS])])
     layers = [
         truth,
-        banded.mark_area(opacity=0.18).encode(x=x, y=_y(alt, y, "low"), y2="high:Q", color=colour),
+        banded.mark_area(opacity=0.18, clip=True).encode(x=x, y=_y(alt, y, "low"), y2="high:Q", color=colour),
         alt.Chart(data).mark_line(strokeWidth=2, clip=True).encode(x=x, y=_y(alt, y, "mean"), color=colour),
         *_errors(alt, data),
     ]

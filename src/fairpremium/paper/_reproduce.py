@@ -20,7 +20,7 @@ from fairpremium.paper._claims_page import claims_page
 from fairpremium.paper._figures import FIGURES, Figure
 from fairpremium.paper._run import Effort, Report, gather, measure_cost, plan_tasks, run_tasks
 from fairpremium.paper._settings import CHOICES, FULL, SEED, Settings
-from fairpremium.paper._style import import_altair, import_vl_convert, to_png, to_svg
+from fairpremium.paper._style import import_altair, import_vl_convert, to_png, to_svg, with_stable_names
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "altair", "vl-convert-python")
 
@@ -122,7 +122,7 @@ def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) 
     path = folder / f"{figure.id}.csv"
     figure.tabulate(tables).to_csv(path, index=False, float_format="%.6g", na_rep="nan", lineterminator="\n")
     drawing = figure.draw(read_table(path))
-    svg = drawing if isinstance(drawing, str) else to_svg(drawing)
+    svg = drawing if isinstance(drawing, str) else with_stable_names(to_svg(drawing))
     (folder / f"{figure.id}.svg").write_text(svg, encoding="utf-8", newline="\n")
     (folder / f"{figure.id}.png").write_bytes(to_png(svg))
 

@@ -115,7 +115,7 @@ CHOICES = {
     "naive": "the same fit with the report taken for the truth",
     "auto data": "the 8,149 complete rows of 10,000 (the paper says 8,150); the postal code is a label, not a number",
     "convergence": "the first epoch from which on the test loss stays within 5 % of its value after the last epoch; it "
-    "depends on the step, which is the best constant one for each representation",
+    "depends on the step, which is 1/L for each representation",
     "bounded loss in the theorems": "squared loss of prices in [0, 1] for outcomes 0 and 1 (M = 1); f_k from 21 "
     "constants on each of two halves of five risk classes, so that the best f and the Rademacher complexity can be "
     "computed",

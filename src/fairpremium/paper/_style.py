@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "spread_labels",
     "to_png",
     "to_svg",
+    "with_stable_names",
 ]
 
 # Okabe and Ito, as in the audit: told apart by all common kinds of colour vision.
@@ -103,6 +105,18 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
         for j in range(int(size)):
             placed[next(ranks)] = centre + (j - (size - 1) / 2) * gap
     return placed
+
+
+def with_stable_names(svg: str) -> str:
+    """Number the clip paths of a drawing from one; the converter counts over all drawings of a process.
+
+    Examples
+    --------
+    >>> with_stable_names('<g clip-path="url(#clip45)"/><clipPath id="clip45"/><clipPath id="clip7"/>')
+    '<g clip-path="url(#clip1)"/><clipPath id="clip1"/><clipPath id="clip2"/>'
+    """
+    found = list(dict.fromkeys(re.findall(r"\bclip\d+\b", svg)))
+    return re.sub(r"\bclip\d+\b", lambda match: f"clip{found.index(match[0]) + 1}", svg)
 
 
 def to_png(svg: str, scale: float = 1.5) -> bytes:

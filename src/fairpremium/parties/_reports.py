@@ -105,7 +105,7 @@ def _take(
         for i, code in fine:  # another process may have been faster
             if answers[i] is None and taken.get(sent[i].key, code) != code:
                 answers[i] = Problem("report-conflict")
-    append(connection, house.now(), who.name, "report.taken", study=study)
+        append(connection, house.now(), who.name, "report.taken", study=study)
 
 
 def _codes_of(connection: Connection, house: House, who: Party, study: str, keys: list[bytes]) -> dict[bytes, int]:
