@@ -33,7 +33,7 @@ from fairpremium.parties import Feature, FitSpec, KnownChannel, PortfolioSpec, S
 from fairpremium.parties._collector import Collector
 from fairpremium.parties._house import Party
 from fairpremium.parties._insurer import Insurer
-from fairpremium.parties._keys import new_key, read_key, write_key
+from fairpremium.parties._keys import SigningKey, new_key, read_key, write_key
 from fairpremium.parties._messages import PartTaken, Portfolio, Report, ReportsTaken
 from fairpremium.parties._parts import write_portfolio_part, write_report_part
 from fairpremium.parties._signatures import sign_request
@@ -46,7 +46,8 @@ FEATURES = 20
 PART_ROWS, BATCH_ROWS = 500_000, 1_000_000
 WAIT = 10.0  # seconds that a poll asks to wait
 CONNECTIONS = 64
-ROLES = {"op": "operator", "app": "collector", "acme": "insurer"}
+INSURERS = tuple(f"insurer-{i}" for i in range(20))  # a party may wait some times at once, not 200 times
+ROLES = {"op": "operator", "app": "collector"} | dict.fromkeys(INSURERS, "insurer")
 
 
 def main() -> None:
@@ -82,13 +83,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         home = Path(name)
         prepare(home)
         with serving(home) as (url, pid), watching(pid) as memory:
+            ask_for_fits(home, url)
             result = {
                 "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, CPython "
                 f"{platform.python_version()}",
                 "rows": args.rows,
                 "reports": bulk(home, url, pid, args.rows, "reports"),
                 "portfolio": bulk(home, url, pid, args.rows, "portfolio"),
-                "load": load(home, url, args),
+                "load": load(home, url, pid, args),
             }
         result["memory"] = memory
         result["intact"] = count(home, args, result)
@@ -123,7 +125,7 @@ def prepare(home: Path) -> None:
     attribute = KnownChannel(channel=CHANNEL.descriptor())
     operator = Party("op", "operator")
     for study in ("bulk", "single"):
-        spec = StudySpec(title=study, attribute=attribute, collectors=("app",), insurers=("acme",))
+        spec = StudySpec(title=study, attribute=attribute, collectors=("app",), insurers=INSURERS)
         party.put_study(operator, study, spec)
         party.open_study(operator, study)
     party.close()
@@ -214,7 +216,7 @@ def bulk(home: Path, url: str, pid: int, rows: int, what: str) -> dict[str, Any]
     seconds: Counter[str] = Counter()
     size = parts = 0
     kind: Any = Collector if what == "reports" else Insurer
-    with kind(url, read_key(home / ("app.key" if what == "reports" else "acme.key"))) as client:
+    with kind(url, read_key(home / ("app.key" if what == "reports" else f"{INSURERS[0]}.key"))) as client:
         if what == "portfolio":
             client.put("/v1/portfolios/p", spec, Portfolio)
         step = BATCH_ROWS if what == "reports" else PART_ROWS
@@ -276,22 +278,29 @@ def write_plainly(path: Path, body: bytes) -> None:
 # --- one by one ------------------------------------------------------------------------------------------------------
 
 
-def load(home: Path, url: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Offer single reports at a fixed rate while others wait for a fit, from a process of their own."""
+def ask_for_fits(home: Path, url: str) -> None:
+    """Let each insurer ask for a fit, which waits for a worker."""
     spec = PortfolioSpec(study="single", features=(Feature(name="x"),), outcome="y")
-    with Insurer(url, read_key(home / "acme.key")) as insurer:
-        insurer.put("/v1/portfolios/q", spec, Portfolio)
-        frame = pa.table({"key": [os.urandom(16) for _ in range(10)], "x": np.arange(10.0), "y": np.arange(10.0)})
-        insurer.put_parquet("/v1/portfolios/q/parts/0", write_portfolio_part(frame, spec), PartTaken)
-        insurer.post("/v1/portfolios/q/seal", Portfolio)
-        insurer.fit("waits", FitSpec(study="single", portfolio="q"))
+    frame = pa.table({"key": [os.urandom(16) for _ in range(10)], "x": np.arange(10.0), "y": np.arange(10.0)})
+    for name in INSURERS:
+        with Insurer(url, read_key(home / f"{name}.key")) as insurer:
+            insurer.put("/v1/portfolios/q", spec, Portfolio)
+            insurer.put_parquet("/v1/portfolios/q/parts/0", write_portfolio_part(frame, spec), PartTaken)
+            insurer.post("/v1/portfolios/q/seal", Portfolio)
+            insurer.fit("waits", FitSpec(study="single", portfolio="q"))
+
+
+def load(home: Path, url: str, pid: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Offer single reports at a fixed rate while others wait for a fit, from a process of their own."""
     options = {
         "url": url, "home": str(home), "rate": args.rate, "seconds": args.seconds, "pollers": args.pollers,
     }  # fmt: skip
+    used = cpu_seconds(pid)
     done = subprocess.run(
         [sys.executable, __file__, "--load", json.dumps(options)], stdout=subprocess.PIPE, check=True, text=True
     )
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    result["service_cpu_s"] = round(cpu_seconds(pid) - used, 2)
     result["load_average"] = round(os.getloadavg()[0], 1)
     return result
 
@@ -309,7 +318,7 @@ def sign(method: str, url: str, path: str, body: bytes, key: Any) -> bytes:
 async def _load(url: str, home: str, rate: int, seconds: float, pollers: int) -> dict[str, Any]:
     """Send signed requests at their times, whether or not earlier ones were answered; count from those times."""
     host, port = url.partition("://")[2].split(":")
-    app, acme = read_key(Path(home) / "app.key"), read_key(Path(home) / "acme.key")
+    app, insurers = read_key(Path(home) / "app.key"), [read_key(Path(home) / f"{name}.key") for name in INSURERS]
     body = Report(report="F", channel=CHANNEL.descriptor()).model_dump_json().encode()
     total = int(rate * seconds)
     begin = time.process_time()
@@ -336,17 +345,19 @@ async def _load(url: str, home: str, rate: int, seconds: float, pollers: int) ->
             latencies.append(time.perf_counter() - due)
         writer.close()
 
-    async def poll(delay: float) -> None:
+    async def poll(delay: float, insurer: SigningKey) -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         await asyncio.sleep(delay)
         while not over.is_set():
-            request = sign("GET", url, f"/v1/fits/waits?wait={WAIT:g}", b"", acme)
+            request = sign("GET", url, f"/v1/fits/waits?wait={WAIT:g}", b"", insurer)
             asked = time.perf_counter()
             answers[f"poll {await ask(reader, writer, request)}"] += 1
             overdue.append(time.perf_counter() - asked - WAIT)
         writer.close()
 
-    waiting = [asyncio.create_task(poll(WAIT * i / max(pollers, 1) / 2)) for i in range(pollers)]
+    waiting = [
+        asyncio.create_task(poll(WAIT * i / max(pollers, 1) / 2, insurers[i % len(insurers)])) for i in range(pollers)
+    ]
     await asyncio.sleep(WAIT / 2 + 0.5)  # all of them wait now
     queue: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
     senders = [asyncio.create_task(report(queue)) for _ in range(min(CONNECTIONS, total))]
@@ -417,6 +428,7 @@ def table(result: dict[str, Any]) -> str:
         f"| clients that wait for a fit meanwhile | {row['pollers']} |",
         f"| p99 of how late their answers are, ms | {row['poll_overdue_p99_ms']} |",
         f"| errors | {row['errors']} |",
+        f"| CPU s of service and client | {row['service_cpu_s']}, {row['client_cpu_s']} |",
         f"| load average | {row['load_average']} |",
         "",
         f"Most memory of the web process: {memory['web_mib']} MiB; of the processes that check files: "

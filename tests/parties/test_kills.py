@@ -93,7 +93,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_wakes(base, wor
     wait_until(lambda: stopped_below(slow.pid))  # all is computed, nothing is published
     child = stopped_below(slow.pid)
     os.kill(slow.pid, signal.SIGSTOP)
-    worker(place)
+    other = worker(place)
     wait_until(lambda: row_of(place).state == "succeeded")
     before = row_of(place)
     assert before.attempt == 2
@@ -105,10 +105,13 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_wakes(base, wor
     assert row_of(place) == before
     assert content_of(place) == content
     assert events_of(place) == {"fit.requested": 1, "fit.started": 2, "fit.succeeded": 1}
-    assert slow.poll() is None  # and it goes on working
-    party = place.open()
+    other.kill(signal.SIGTERM)
+    assert other.wait() == 0
+    party = place.open()  # and the one that was stopped goes on working
     party.put_fit(ACME, "next", fit_spec(level=0.7))
     party.close()
+    wait_until(lambda: stopped_below(slow.pid))
+    os.kill(stopped_below(slow.pid), signal.SIGCONT)
     wait_until(lambda: row_of(place, "next").state == "succeeded")
 
 

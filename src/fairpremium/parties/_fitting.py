@@ -224,11 +224,11 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     def publish(connection: Connection) -> None:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
         check(connection)
+        matched = round_count(joined.matched, job.study.rules)
+        finish(connection, house, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
         connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
-        matched = round_count(joined.matched, job.study.rules)
-        finish(connection, house, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
 
     return publish
 
