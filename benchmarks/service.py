@@ -71,10 +71,10 @@ def main() -> None:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "service.json").write_text(json.dumps(result, indent=1) + "\n")
         (RESULTS / "service.md").write_text(table(result))
-    problems = judge(result)
+    problems = judge(result, is_quick=args.quick)
     for problem in problems:
         print(f"!! {problem}")
-    sys.exit(1 if problems and not args.quick else 0)
+    sys.exit(1 if problems else 0)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def judge(result: dict[str, Any]) -> list[str]:
-    """What is not as it should be."""
+def judge(result: dict[str, Any], *, is_quick: bool) -> list[str]:
+    """What is not as it should be; a quick run says nothing about speed."""
     found = [
         f"{name}: {result[name]['share_of_disk']:.0%} of what the disk takes, less than 30 %"
         for name in ("reports", "portfolio")
-        if result[name]["share_of_disk"] < 0.3
+        if result[name]["share_of_disk"] < 0.3 and not is_quick
     ]
     if result["load"]["errors"]:
         found.append(f"{result['load']['errors']} requests failed: {result['load']['answers']}")
