@@ -2,7 +2,7 @@
 
 One service process with its SQLite file, on loopback; its clients run on the same machine and are timed apart. Usage:
 
-    python benchmarks/service.py [--rows 5000000] [--rate 2000] [--seconds 30] [--pollers 200] [--quick]
+    python benchmarks/service.py [--rows 5000000] [--rates 500 2000] [--seconds 20] [--pollers 200] [--quick]
 
 Results go to benchmarks/results/service.json and service.md; with --quick, which takes seconds, only to the screen.
 """
@@ -53,8 +53,8 @@ ROLES = {"op": "operator", "app": "collector"} | dict.fromkeys(INSURERS, "insure
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of reports, and of the portfolio")
-    parser.add_argument("--rate", type=int, default=2000, help="single reports offered per second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long they are offered")
+    parser.add_argument("--rates", type=int, nargs="+", default=[500, 2000], help="single reports offered per second")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long they are offered, at each rate")
     parser.add_argument("--pollers", type=int, default=200, help="clients that wait for a fit meanwhile")
     parser.add_argument("--folder", type=Path, help="where to write; a temporary folder by default")
     parser.add_argument("--quick", action="store_true", help="a few seconds in all; nothing is written")
@@ -64,7 +64,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(_load(**json.loads(args.load)))))
         return
     if args.quick:
-        args.rows, args.rate, args.seconds, args.pollers = 20_000, 50, 2.0, 20
+        args.rows, args.rates, args.seconds, args.pollers = 20_000, [50], 2.0, 20
     result = measure(args)
     print(table(result))
     if not args.quick:
@@ -90,7 +90,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 "rows": args.rows,
                 "reports": bulk(home, url, pid, args.rows, "reports"),
                 "portfolio": bulk(home, url, pid, args.rows, "portfolio"),
-                "load": load(home, url, pid, args),
+                "load": [load(home, url, pid, args, rate) for rate in args.rates],
             }
         result["memory"] = memory
         result["intact"] = count(home, args, result)
@@ -104,8 +104,7 @@ def judge(result: dict[str, Any], *, is_quick: bool) -> list[str]:
         for name in ("reports", "portfolio")
         if result[name]["share_of_disk"] < 0.3 and not is_quick
     ]
-    if result["load"]["errors"]:
-        found.append(f"{result['load']['errors']} requests failed: {result['load']['answers']}")
+    found += [f"{row['errors']} requests failed: {row['answers']}" for row in result["load"] if row["errors"]]
     if result["memory"]["web_mib"] >= 1024:
         found.append(f"the web process took {result['memory']['web_mib']} MiB")
     if not result["intact"]:
@@ -202,7 +201,7 @@ def count(home: Path, args: argparse.Namespace, result: dict[str, Any]) -> bool:
     single = party.house.store.read(lambda c: count_reports(c, "single"))
     intact = party.verify_log().intact
     party.close()
-    return intact and bulk_rows == args.rows and single == result["load"]["taken"]
+    return intact and bulk_rows == args.rows and single == sum(row["taken"] for row in result["load"])
 
 
 # --- in bulk ---------------------------------------------------------------------------------------------------------
@@ -293,11 +292,9 @@ def ask_for_fits(home: Path, url: str) -> None:
             insurer.fit("waits", FitSpec(study="single", portfolio="q"))
 
 
-def load(home: Path, url: str, pid: int, args: argparse.Namespace) -> dict[str, Any]:
+def load(home: Path, url: str, pid: int, args: argparse.Namespace, rate: int) -> dict[str, Any]:
     """Offer single reports at a fixed rate while others wait for a fit, from a process of their own."""
-    options = {
-        "url": url, "home": str(home), "rate": args.rate, "seconds": args.seconds, "pollers": args.pollers,
-    }  # fmt: skip
+    options = {"url": url, "home": str(home), "rate": rate, "seconds": args.seconds, "pollers": args.pollers}
     used = cpu_seconds(pid)
     done = subprocess.run(
         [sys.executable, __file__, "--load", json.dumps(options)], stdout=subprocess.PIPE, check=True, text=True
@@ -417,22 +414,27 @@ def table(result: dict[str, Any]) -> str:
             f"{row['disk_mb_per_s']} | {row['share_of_disk']:.0%} | {seconds['service_cpu']:.1f}, "
             f"{seconds['client_cpu']:.1f} | {row['load_average']} |"
         )
-    row, memory = result["load"], result["memory"]
+    rows, memory = result["load"], result["memory"]
+    titles = {
+        "reports offered per second": "offered_per_s",
+        "taken per second, each on disk before its answer": "taken_per_s",
+        "p50, ms, from the moment a report was due": "p50_ms",
+        "p99, ms": "p99_ms",
+        "clients that wait for a fit meanwhile": "pollers",
+        "p99 of how late their answers are, ms": "poll_overdue_p99_ms",
+        "errors": "errors",
+        "CPU s of the service": "service_cpu_s",
+        "CPU s of the clients": "client_cpu_s",
+        "load average": "load_average",
+    }
     lines += [
         "",
         "The disk's figure is that of writing the same bytes to files and waiting for each to be there, in the same "
         "run, just before and just after. Two parts at a time are on their way to the service: so clients send them.",
         "",
-        "| one by one | |",
-        "| --- | ---: |",
-        f"| reports offered per second | {row['offered_per_s']} |",
-        f"| taken per second, each on disk before its answer | {row['taken_per_s']} |",
-        f"| p50 and p99, ms, from the moment a report was due | {row['p50_ms']} and {row['p99_ms']} |",
-        f"| clients that wait for a fit meanwhile | {row['pollers']} |",
-        f"| p99 of how late their answers are, ms | {row['poll_overdue_p99_ms']} |",
-        f"| errors | {row['errors']} |",
-        f"| CPU s of service and client | {row['service_cpu_s']}, {row['client_cpu_s']} |",
-        f"| load average | {row['load_average']} |",
+        "| one by one |" + " |" * len(rows),
+        "| --- |" + " ---: |" * len(rows),
+        *(f"| {title} | " + " | ".join(str(row[name]) for row in rows) + " |" for title, name in titles.items()),
         "",
         f"Most memory of the web process: {memory['web_mib']} MiB; of the processes that check files: "
         f"{memory['children_mib']} MiB.",
