@@ -66,7 +66,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
     undisturbed = base.copy(tmp_path / "undisturbed")
     ask(undisturbed, name)
     expected = undisturbed.look()
-    full = 0
+    full, step = 0, 4 if base.database else 1  # the points are the same ones
     while True:
         place = base.copy(tmp_path / f"full-{full}")
         code, said = ask(place, name, {"full": f"*:{full + 1}"})
@@ -83,7 +83,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
             assert ask(place, name)[1][0][0] // 100 == 2
         assert place.look() == expected
         shutil.rmtree(place.folder)
-        full += 1
+        full += step
     assert full >= 1
 
 
