@@ -19,8 +19,9 @@ from sqlalchemy import select
 from fairpremium.parties import FitSpec
 from fairpremium.parties._accounting import ReleasePlan
 from fairpremium.parties._disclosure import Rules
-from fairpremium.parties._fits import claim
+from fairpremium.parties._fits import LeaseLost, cancel_fit, claim, give_back
 from fairpremium.parties._fitting import run_fit
+from fairpremium.parties._house import Party
 from fairpremium.parties._linkage import new_secret
 from fairpremium.parties._messages import ReleaseRules
 from fairpremium.parties._schema import releases
@@ -144,8 +145,8 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
     assert world.third_party.verify_log().intact
 
 
-def test_a_fit_that_finishes_late_finds_the_budget_spent(world, monkeypatch):
-    """The check at the end counts, not only the one at the beginning."""
+def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
+    """What is left when a fit begins is not spent by another one that overtakes it."""
     from fairpremium.parties import _fitting
 
     assert fit(world, "a")["state"] == "succeeded"
@@ -157,14 +158,45 @@ def test_a_fit_that_finishes_late_finds_the_budget_spent(world, monkeypatch):
     def meanwhile(*args, **kwargs):
         if not done:
             done.append(True)
-            assert fit(world, "quick", level=0.9)["state"] == "succeeded"
+            quick = fit(world, "quick", level=0.9)
+            assert (quick["state"], quick["refusal"]["rule"]) == ("refused", 9)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(_fitting, "_manifest", meanwhile)
     run_fit(world.house, lease)
-    late = see(world, "late")
-    assert (late["state"], late["refusal"]["rule"], late["sha256"]) == ("refused", 9, None)
-    assert world.ask("acme", "GET", "/v1/fits/late/bundle").status == 409
+    assert see(world, "late")["state"] == "succeeded"
+    assert done
+
+
+def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_not(world, monkeypatch):
+    from fairpremium.parties import _fitting
+    from fairpremium.parties._disclosure import RefusedError, Verdict
+
+    def paid():
+        return {row.fit for row in world.house.store.read(lambda c: c.execute(select(releases)).all())}
+
+    def refuses(*args, **kwargs):
+        raise RefusedError([Verdict(1, False, "limit", "measured")])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_fitting, "fit_release", refuses)
+        assert fit(world, "a")["state"] == "refused"
+    assert paid() == {"a"}
+
+    def cancels(*args, **kwargs):
+        world.house.store.write(lambda c: cancel_fit(c, world.house, Party("acme", "insurer"), "b"))
+        raise LeaseLost
+
+    world.fit("acme", "b", "p1", release="gaussian", level=0.7)
+    lease = world.house.store.write(lambda c: claim(c, world.house))
+    with monkeypatch.context() as patched:
+        patched.setattr(_fitting, "fit_release", cancels)
+        with pytest.raises(LeaseLost):
+            run_fit(world.house, lease)
+    assert paid() == {"a", "b"}
+    world.house.store.write(lambda c: give_back(c, world.house, lease))
+    assert see(world, "b")["state"] == "cancelled"
+    assert paid() == {"a"}
 
 
 def test_overlap_across_the_portfolios_of_an_insurer(world):
@@ -175,8 +207,8 @@ def test_overlap_across_the_portfolios_of_an_insurer(world):
     assert refused["state"] == "refused"
     assert refused["refusal"]["rule"] == 5
     assert refused["refusal"]["limit"] == "no row or at least 50"
-    upload(world, "without-reports", slice(0, REPORTED + 7))  # the rows that differ have no report
-    assert fit(world, "c", "without-reports", release="randomized")["state"] == "succeeded"
+    upload(world, "without-reports", slice(0, ROWS - 7))  # the rows that differ have no report, which must not show
+    assert fit(world, "c", "without-reports", release="randomized")["refusal"]["rule"] == 5
     upload(world, "many-less", slice(60, None))
     assert fit(world, "d", "many-less", release="randomized")["state"] == "succeeded"
     upload(world, "in-between", slice(30, None))  # far from neither

@@ -11,14 +11,14 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from ._house import House, Party, as_json
 from ._log import append, iso
 from ._messages import ENDED, Fit, FitSpec, Refusal
 from ._portfolios import find_portfolio
 from ._problems import Problem
-from ._schema import fits
+from ._schema import fits, releases
 from ._studies import count_fits, find_study, lock_study, spec_of
 
 
@@ -163,8 +163,15 @@ def finish(connection: Connection, house: House, lease: Lease, state: str, **val
     _end(connection, house, row, state, **values)
 
 
+def take_back(connection: Connection, party: str, fit: str) -> None:
+    """Forget what a fit was to cost, because nothing of it was shown."""
+    connection.execute(delete(releases).where(releases.c.party == party, releases.c.fit == fit))
+
+
 def _end(connection: Connection, house: House, row: Any, state: str, **values: Any) -> None:
     now = house.now()
+    if state == "cancelled":
+        take_back(connection, row.party, row.id)
     done = {"state": state, "ended": now, "lease_until": None, "lease_token": None, "phase": state, "progress": 1.0}
     connection.execute(update(fits).where(_is(row)).values(**done, **values))
     body: dict[str, Any] = {"fit": row.id}

@@ -39,7 +39,7 @@ from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
 from ._disclosure import RefusedError, Verdict, check_overlap, rarest_report
 from ._faults import point
-from ._fits import Lease, LeaseLost, finish, show_progress
+from ._fits import Lease, LeaseLost, finish, show_progress, take_back
 from ._house import House
 from ._log import keep_checkpoint
 from ._messages import EstimatedChannel, FitSpec, PortfolioSpec, Refusal, StudySpec
@@ -47,7 +47,7 @@ from ._policy_keys import read_keys
 from ._portfolios import parts_of
 from ._problems import Problem
 from ._randomized import randomize_reports, seen_channel
-from ._release import FitSettings, Release, ReleaseSettings, default_release, fit_release
+from ._release import FitSettings, Release, ReleaseSettings, check_rows, default_release, fit_release
 from ._reports import reports_of
 from ._rules import round_count
 from ._runs import sort_run, write_run
@@ -183,17 +183,26 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     """Do the work of a fit; return the command that makes its result known."""
     tell("joining", 0.0)
     joined = _join(house, job)
-    there = joined.codes >= 0
-    keys_run = write_run(house.blobs, sort_run(joined.keys[there], joined.codes[there]))
+    # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
+    keys_run = write_run(house.blobs, sort_run(joined.keys, joined.codes + 1))
     identity = _identity(job, keys_run)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
+    if privacy.mechanism == "gaussian" and job.rows <= house.limits.memory_rows:
+        _check_rows(job)
 
-    def check(connection: Connection) -> None:
+    def reserve(connection: Connection) -> None:
+        """Pay before the reports are looked at: a refusal or a failure later on tells of them, too."""
+        show_progress(connection, job.lease, "checking", 0.2)  # the lease still holds
+        lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
         _check_overlap(connection, house, job, joined)
         _check_budget(connection, job, privacy, identity)
+        mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
+        cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
+        take_back(connection, job.lease.party, job.lease.fit)  # of a try that was killed
+        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
 
-    house.store.read(check)
+    house.store.write(reserve)
     steps = FileCheckpoint(house.blobs.folder / f".fit-{identity}.json")
     with _workspace(house, job.lease) as name:
         folder = Path(name)
@@ -222,15 +231,17 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
     console = json.dumps(_for_console(job, summary, release))
 
     def publish(connection: Connection) -> None:
-        lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
-        check(connection)
         matched = round_count(joined.matched, job.study.rules)
         finish(connection, house, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
-        mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
-        cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
-        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
 
     return publish
+
+
+def _check_rows(job: _Job) -> None:
+    """Refuse rows that no reports could make fit, before anything is paid: the reports play no part in it."""
+    table = pa.concat_tables(job.tables())
+    y, weight = _column(table, job.portfolio.outcome), _column(table, job.portfolio.weight)
+    check_rows(_settings(job), frame(table, job.features), y, weight, job.labels, job.study.rules)
 
 
 def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
@@ -444,13 +455,13 @@ def _earlier(connection: Connection, job: _Job) -> list[Any]:
 
 
 def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joined) -> None:
-    """Apply rule 5 to the keys with a report of this insurer's fits."""
+    """Apply rule 5 to the keys of this insurer's fits."""
     digests = sorted({row.keys_sha256 for row in _earlier(connection, job)})
     if not digests:
         return
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
-    sets = [house.run(digest).keys for digest in digests] + [joined.keys[joined.codes >= 0]]
+    sets = [house.run(digest).keys for digest in digests] + [joined.keys]
     verdict = check_overlap(sets, job.study.rules, rarest=rarest)
     if not verdict.passed:
         raise RefusedError([verdict])

@@ -68,6 +68,7 @@ _SMALL = {
 }
 _PIPE = 1 << 20
 _ROWS_PER_GROUP = 1 << 20
+_PATIENCE = 5  # times the processor time that a file may take, on a machine that has other things to do
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ class _Reader:
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None
         assert answers is not None
-        alarm = threading.Timer(limits.seconds, self._process.kill)
+        alarm = threading.Timer(_PATIENCE * limits.seconds, self._process.kill)
         alarm.start()
         try:
             questions.write(line)

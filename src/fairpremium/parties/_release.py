@@ -310,6 +310,26 @@ def _labels(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(labels)
 
 
+def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules) -> None:
+    """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
+
+    Parameters
+    ----------
+    settings, X, y, sample_weight
+        As for `fit_release`.
+    labels : sequence
+        The values of the reports.
+    rules : Rules
+
+    Raises
+    ------
+    RefusedError
+        A rule forbids the fit, whatever was reported.
+    """
+    even = np.resize(np.asarray(labels, dtype=object), len(y))
+    refuse(_check(settings, X, y, sample_weight, even, tuple(labels), None, rules))
+
+
 def _check(
     settings: FitSettings,
     X: Any,
