@@ -410,8 +410,8 @@ def table(result: dict[str, Any]) -> str:
         row, seconds = result[name], result[name]["seconds"]
         lines.append(
             f"| {title} | {row['megabytes']} | {seconds['service']:.1f} | {row['rows_per_s']:,} | "
-            f"{row['service_mb_per_s']} | {row['disk_mb_per_s']} | {row['share_of_disk']:.0%} | {seconds['service_cpu']:.1f}, "
-            f"{seconds['client_cpu']:.1f} | {row['load_average']} |"
+            f"{row['service_mb_per_s']} | {row['disk_mb_per_s']} | {row['share_of_disk']:.0%} | "
+            f"{seconds['service_cpu']:.1f}, {seconds['client_cpu']:.1f} | {row['load_average']} |"
         )
     rows, memory = result["load"], result["memory"]
     titles = {
