@@ -66,7 +66,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
     undisturbed = base.copy(tmp_path / "undisturbed")
     ask(undisturbed, name)
     expected = undisturbed.look()
-    full = 0
+    full, step = 0, 4 if base.database else 1  # the points are the same ones
     while True:
         place = base.copy(tmp_path / f"full-{full}")
         code, said = ask(place, name, {"full": f"*:{full + 1}"})
@@ -83,7 +83,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
             assert ask(place, name)[1][0][0] // 100 == 2
         assert place.look() == expected
         shutil.rmtree(place.folder)
-        full += 1
+        full += step
     assert full >= 1
 
 
@@ -241,14 +241,15 @@ class Cutting(httpx.BaseTransport):
 
     def __init__(self, inner):
         self.inner = inner
-        self.count = 0
+        self.seen = Counter()
 
     def handle_request(self, request):
-        self.count += 1
-        if self.count % 3 == 1:
+        what = (request.method, str(request.url))
+        self.seen[what] += 1
+        if self.seen[what] % 3 == 1:
             raise httpx.ConnectError("cut before")
         response = self.inner.handle_request(request)
-        if self.count % 3 == 2:
+        if self.seen[what] % 3 == 2:
             response.read()
             raise httpx.ReadError("cut after")
         return response
@@ -289,7 +290,7 @@ def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     assert parties.house.store.read(lambda c: count_reports(c, "motor")) == len(table)
     assert events["bundle.fetched"] == 2  # it was sent twice
     assert parties.third_party.verify_log().intact
-    assert cut.count > 50
+    assert sum(cut.seen.values()) > 50
 
 
 def test_a_client_gives_up_in_the_end(parties):

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import httpx
 import pytest
 from places import ACME, CHANNEL, REQUESTS, Place, batch, fit_spec, name_keys, plain, send
 from sqlalchemy import func, insert, select, update
 
 from fairpremium.parties import Problem
-from fairpremium.parties._access import use_nonce
 from fairpremium.parties._collector import Collector
 from fairpremium.parties._fits import claim
 from fairpremium.parties._keys import new_key, read_key
 from fairpremium.parties._log import append, verify_log
 from fairpremium.parties._messages import Report, ReportsTaken
-from fairpremium.parties._schema import fits, log, meta, nonces, reports
+from fairpremium.parties._schema import fits, log, meta, reports
+from fairpremium.parties._signatures import sign_request
 from fairpremium.parties._store import Store, Writer
 from fairpremium.parties._worker import work_once
 
@@ -280,18 +281,30 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
         assert web.wait() == 0
 
 
-def test_a_request_is_a_replay_at_the_other_web_process(base, zygote, tmp_path):
-    """Nonces are shared by all web processes."""
+def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zygote, tmp_path):
     place = base.copy(tmp_path / "house")
-    party = place.open()
-    party.house.store.write(lambda c: use_nonce(c, party.house, "k", "n" * 16, time.time()))
-    other = place.open()
-    with pytest.raises(Problem, match="received before"):
-        other.house.store.write(lambda c: use_nonce(c, other.house, "k", "n" * 16, time.time()))
-    with party.house.store.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(nonces)).scalar() == 1
-    party.close()
-    other.close()
+    webs = [zygote.start("web", tmp_path / f"url-{i}", **place.options) for i in range(2)]
+    authority = webs[0].said()
+    for name, (who, (method, path, kind, body)) in REQUESTS.items():
+        content = bytes.fromhex(body)
+        key = read_key(place.folder / f"{who}.key")
+        headers = sign_request(method, authority + path, {}, hashlib.sha256(content).digest(), key)
+        headers |= {"Host": authority.removeprefix("http://"), **({"Content-Type": kind} if kind else {})}
+        answers = []
+        for url in (webs[0].said(), webs[0].said(), webs[1].said()):
+            answers.append(httpx.request(method, url + path, headers=headers, content=content).status_code)
+        assert answers[0] // 100 == 2, name
+        assert answers[1:] == [401, 401], name
+    before = place.look()
+    webs[0].kill()
+    webs[0].wait()
+    again = zygote.start("web", tmp_path / "url-again", **place.options)
+    headers["Host"] = authority.removeprefix("http://")
+    assert httpx.request(method, again.said() + path, headers=headers, content=content).status_code == 401
+    assert place.look() == before
+    for web in (webs[1], again):
+        web.kill(signal.SIGTERM)
+        assert web.wait() == 0
 
 
 def test_a_log_that_grows_is_not_taken_for_a_broken_one(postgres_url):

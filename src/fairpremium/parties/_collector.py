@@ -83,10 +83,15 @@ class Collector(Client):
         """
         keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
         ends = _more_ends((), len(reports), rows_per_part) if ends is None else ends
-        for n, (start, end) in enumerate(pairwise([0, *ends])):
-            body = write_report_part(keys[start:end], reports[_REPORT].iloc[start:end], channel)
-            self.put_parquet(f"/v1/studies/{study}/report-parts/{n}", body, ReportsTaken)
-            tell(n + 1, len(ends))
+        parts = (
+            (
+                f"/v1/studies/{study}/report-parts/{n}",
+                write_report_part(keys[start:end], reports[_REPORT].iloc[start:end], channel),
+            )
+            for n, (start, end) in enumerate(pairwise([0, *ends]))
+        )
+        for done, _ in enumerate(self.put_parquets(parts, ReportsTaken), start=1):
+            tell(done, len(ends))
         return len(reports)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,16 +95,25 @@ class Insurer(Client):
         known = {part.n: part.sha256 for part in there.parts}
         if there.state != "open" and len(known) != total:
             raise Problem("conflict")
-        for n in range(total):
-            body = write_portfolio_part(table.slice(n * rows_per_part, rows_per_part), spec)
-            digest = hashlib.sha256(body).hexdigest()
-            if known.get(n, digest) != digest:
-                raise Problem("conflict")
-            if n not in known:
-                taken = self.put_parquet(f"/v1/portfolios/{portfolio}/parts/{n}", body, PartTaken)
-                if taken.sha256 != digest:
-                    raise Problem("digest-mismatch")
-            tell(n + 1, total)
+        digests: dict[int, str] = {}
+
+        def missing_parts() -> Iterator[tuple[str, bytes]]:
+            for n in range(total):
+                body = write_portfolio_part(table.slice(n * rows_per_part, rows_per_part), spec)
+                digests[n] = hashlib.sha256(body).hexdigest()
+                if known.get(n, digests[n]) != digests[n]:
+                    raise Problem("conflict")
+                if n not in known:
+                    yield f"/v1/portfolios/{portfolio}/parts/{n}", body
+
+        done = len(known)
+        for taken in self.put_parquets(missing_parts(), PartTaken):
+            if taken.sha256 != digests[taken.n]:
+                raise Problem("digest-mismatch")
+            done += 1
+            tell(done, total)
+        if total and done == len(known):
+            tell(done, total)
         return self.post(f"/v1/portfolios/{portfolio}/seal", Portfolio)
 
     def erase(self, portfolio: str) -> None:
