@@ -13,6 +13,7 @@ from fairpremium.parties._collector import draw_reports
 from fairpremium.parties._keys import VerifyKey, new_key
 from fairpremium.parties._linkage import make_keys
 from fairpremium.parties._schema import releases
+from fairpremium.parties._third_party import ThirdParty
 from fairpremium.parties._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
 
@@ -230,3 +231,23 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
     used = np.array([None, "F", "M"])[run.lookup(keys)]
     expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
     np.testing.assert_array_equal(used, expected)  # the collector that is listed first counts
+
+
+def test_a_part_is_found_from_another_working_directory(tmp_path, monkeypatch):
+    from fairpremium.parties._parts import check_report_part, write_report_part
+
+    keys = np.frombuffer(bytes(range(32)), dtype="V16")
+    for name in ("first", "second"):  # the process that reads parts starts in the first
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.parquet").write_bytes(write_report_part(keys, ["F", "M"], CHANNEL))
+        monkeypatch.chdir(folder)
+        found, _ = check_report_part(f"{name}.parquet", ("F", "M"), CHANNEL.descriptor())
+        assert len(found) == 2
+
+
+def test_a_folder_does_not_move_with_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    third_party = ThirdParty("third-party")
+    assert third_party.house.blobs.folder.is_absolute()
+    third_party.close()

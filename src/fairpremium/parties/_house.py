@@ -86,7 +86,7 @@ def open_house(
         Returns the time in seconds.
     limits : Limits or None
     """
-    home = Path(folder)
+    home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = keep_key(home / _KEY_FILE)
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)

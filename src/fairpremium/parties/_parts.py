@@ -174,7 +174,7 @@ class Checker:
 
     def ask(self, question: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> tuple[Keys, Any]:
         """Have a file read; return its keys and, for reports, their codes."""
-        line = json.dumps({**question, "path": os.fspath(path), "limits": asdict(limits)}).encode() + b"\n"
+        line = json.dumps({**question, "path": str(Path(path).absolute()), "limits": asdict(limits)}).encode() + b"\n"
         labels = question.get("labels")
         with self._free:
             for _ in range(2):  # what kills a reader twice is the file

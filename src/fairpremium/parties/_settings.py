@@ -17,6 +17,7 @@ from ._problems import Problem
 
 __all__ = ["Settings", "report_failure"]
 
+_SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
 
 
@@ -39,7 +40,7 @@ class Settings:
     hosts : tuple of str
         Names under which clients reach the service, with port where it is not the usual one; none allows all.
     console_password : str or None
-        For the console; without one the console answers on loopback only.
+        For the console, 8 letters or more; without one the console answers on loopback only.
     limits : Limits
     body_seconds : float
         How long a body may take to arrive.
@@ -47,17 +48,21 @@ class Settings:
     """
 
     folder: str | os.PathLike[str] | Path
-    database: str | None = None
+    database: str | None = field(default=None, repr=False)  # its address may hold a password
     host: str = "127.0.0.1"
     port: int = 8350
     certificate: str | None = None
     certificate_key: str | None = None
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
-    console_password: str | None = None
+    console_password: str | None = field(default=None, repr=False)
     limits: Limits = field(default_factory=Limits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        if self.console_password is not None and len(self.console_password) < _SHORTEST:
+            raise ValueError(f"Got a password for the console that is too short; expected {_SHORTEST} letters or more.")
 
     def check(self) -> None:
         """Refuse to listen to the world without encryption."""
