@@ -78,7 +78,7 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
         h = risk_class["discrimination_free"]
         width = (h["high"] - h["low"]) / 2
         assert abs(h["mean"] - h["truth"]) < 3 * width  # six standard errors
-    assert "(1, 1e-06)-differentially private" in again["noise"]
+    assert "2-differentially private" in again["noise"]
 
 
 def test_a_demo_without_a_place(refuse):
