@@ -130,7 +130,7 @@ def test_the_disk_is_full_while_the_file_is_checked(store, monkeypatch, verdict)
     incoming.write(CONTENT)
     with pytest.raises(Problem) as caught, incoming, incoming.syncing():
         check()
-    assert caught.value.code == "storage-full"  # a file that is not whole on disk proves nothing about its sender
+    assert caught.value.code == "storage-full"  # whatever a check says of a file that is gone
     assert list(store) == rubbish(store) == []
 
 

@@ -141,6 +141,7 @@ def undisturbed_fit(base, zygote, tmp_path_factory):
     return outcome(place)
 
 
+@pytest.mark.study
 @pytest.mark.parametrize("fault", ["kill", "full"])
 def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, undisturbed_fit, repetitions, fault):
     state, content, made, events = undisturbed_fit
@@ -162,7 +163,7 @@ def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, un
         shutil.rmtree(place.folder)
         broken += 1
         at += step
-    assert broken >= 40 // step
+    assert broken >= 30 // step
 
 
 @pytest.mark.parametrize("where", ["fitting", "before_publish", "after_publish"])

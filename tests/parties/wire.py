@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -103,6 +104,7 @@ class World(httpx.BaseTransport):
         self.settings = Settings(folder=folder, limits=self.house.limits, **settings)
         self.app = create_app(self.settings, self.third_party)
         self._runner = asyncio.Runner()
+        self._one_at_a_time = threading.Lock()
         self.keys: dict[str, Any] = {}
         self.roles: dict[str, str] = {}
         if keys is None:
@@ -160,7 +162,8 @@ class World(httpx.BaseTransport):
         return self.send(self.sign(name, method, target, body, kind))
 
     def send(self, wire: Wire) -> Answer:
-        return self._runner.run(self._call(wire))
+        with self._one_at_a_time:  # clients send parts from several threads
+            return self._runner.run(self._call(wire))
 
     def send_together(self, wires: list[Wire]) -> list[Answer]:
         """Send requests at the same time."""
