@@ -120,7 +120,8 @@ def tamper(parties, seq):
 
     def change(connection):
         on_postgres = connection.dialect.name == "postgresql"
-        connection.execute(text("ALTER TABLE log DISABLE TRIGGER USER" if on_postgres else "DROP TRIGGER log_no_UPDATE"))
+        unlock = "ALTER TABLE log DISABLE TRIGGER USER" if on_postgres else "DROP TRIGGER log_no_UPDATE"
+        connection.execute(text(unlock))
         connection.execute(text("UPDATE log SET party = 'nobody' WHERE seq = :seq"), {"seq": seq})
 
     parties.house.store.write(change)
