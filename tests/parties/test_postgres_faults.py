@@ -258,7 +258,7 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
             for j in range(60):
                 body = Report(report="FM"[i], channel=CHANNEL.descriptor()).model_dump_json().encode()
                 path = f"/v1/studies/motor/reports/{bytes(name_keys(50_000 + j, 50_001 + j)[0]).hex()}"
-                begin.wait(60)
+                begin.wait(600)
                 try:
                     collector.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
                     answers.append("taken")

@@ -360,7 +360,7 @@ def client() -> Iterator[object]:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2GiB"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="2GiB"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
