@@ -305,8 +305,8 @@ def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path, proces
 
 
 def test_ctrl_c_ends_the_service_in_order(tmp_path, processes):
-    with serving(processes, tmp_path / "house", stop=signal.SIGINT):
-        pass
+    with serving(processes, tmp_path / "house", stop=signal.SIGINT) as (ready, _):
+        assert "service" in ready  # and `serving` asserts how it ended
 
 
 def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):

@@ -249,16 +249,17 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
     """The same key at both at once with different values: one is taken, the other is told."""
     place = base.copy(tmp_path / "house")
     webs = [zygote.start("web", tmp_path / f"url-{i}", **place.options) for i in range(2)]
+    urls = [web.said() for web in webs]  # one thread talks to the zygote
     key = read_key(place.folder / "app.key")
     begin = threading.Barrier(2)
 
     def send_all(i):
         answers = []
-        with Collector(webs[i].said(), key) as collector:
+        with Collector(urls[i], key) as collector:
             for j in range(60):
                 body = Report(report="FM"[i], channel=CHANNEL.descriptor()).model_dump_json().encode()
                 path = f"/v1/studies/motor/reports/{bytes(name_keys(50_000 + j, 50_001 + j)[0]).hex()}"
-                begin.wait(600)
+                begin.wait(60)
                 try:
                     collector.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
                     answers.append("taken")
