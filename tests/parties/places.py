@@ -17,8 +17,9 @@ from fairpremium.parties._housekeeping import clean
 from fairpremium.parties._keys import new_key, read_key, write_key
 from fairpremium.parties._linkage import make_keys, new_secret
 from fairpremium.parties._messages import Report
-from fairpremium.parties._parts import write_portfolio_part, write_report_part
+from fairpremium.parties._parts import write_portfolio_part
 from fairpremium.parties._policy_keys import KEY
+from fairpremium.parties._report_parts import MEDIA_TYPE, write_report_part
 from fairpremium.parties._schema import metadata
 from fairpremium.parties._settings import Settings
 from fairpremium.parties._signed_auth import SignedAuth
@@ -57,7 +58,7 @@ STUDY = StudySpec(
 
 
 def batch(start, stop):
-    return write_report_part(name_keys(start, stop), REPORTS[start:stop], CHANNEL)
+    return write_report_part(name_keys(start, stop), REPORTS[start:stop], ["F", "M"], CHANNEL)
 
 
 def fit_spec(**changes):
@@ -105,7 +106,7 @@ def requests():
     key = bytes(name_keys(501, 502)[0]).hex()
     return {
         "report": ("app", ["PUT", f"/v1/studies/motor/reports/{key}", JSON, body["report"]]),
-        "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", PARQUET, batch(490, 590).hex()]),
+        "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", MEDIA_TYPE, batch(490, 590).hex()]),
         "study": ("op", ["PUT", "/v1/studies/house", JSON, body["study"]]),
         "portfolio": ("acme", ["PUT", "/v1/portfolios/new", JSON, body["portfolio"]]),
         "part": ("acme", ["PUT", "/v1/portfolios/open/parts/0", PARQUET, part.hex()]),

@@ -51,7 +51,7 @@ KNOWN = {
 }
 
 
-@schemathesis.serializer(wire.PARQUET)
+@schemathesis.serializer(wire.PARQUET, wire.BATCH)
 def _as_bytes(_, value):
     return value if isinstance(value, bytes) else str(value).encode()
 
@@ -212,7 +212,7 @@ def direct(recorder, monkeypatch):
         if method == "PUT":
             assert recorder.command(name, change=lambda sent: sent.but(content_length=None)) == 411
             assert recorder.command(name, change=lambda sent: sent.but(content_length="999999999")) == 413
-        if wire.ASKED[name][3] == wire.PARQUET:
+        if wire.ASKED[name][3] in (wire.PARQUET, wire.BATCH):
             assert recorder.command(name, change=lambda sent: sent.but(content_type="text/csv")) == 415
     conflicts(recorder)
     assert world.ask("op", "POST", "/v1/studies/motor/open").status == 200
@@ -272,7 +272,7 @@ def conflicts(recorder):
     parts = "/v1/studies/{study}/report-parts/{n}"
     for seed, status in ((1, 200), (2, 409)):
         body = wire.report_part(seed=seed)
-        assert send("app", "PUT", "/v1/studies/motor/report-parts/0", body, wire.PARQUET, of=parts) == status
+        assert send("app", "PUT", "/v1/studies/motor/report-parts/0", body, wire.BATCH, of=parts) == status
     portfolio = "/v1/portfolios/{portfolio}"
     spec = wire.portfolio_spec()
     other = spec.model_copy(update={"outcome": "z"}).model_dump_json().encode()

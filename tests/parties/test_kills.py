@@ -27,6 +27,7 @@ from fairpremium.parties._collector import Collector
 from fairpremium.parties._insurer import Insurer
 from fairpremium.parties._keys import read_key
 from fairpremium.parties._messages import Report, ReportsTaken
+from fairpremium.parties._report_parts import MEDIA_TYPE
 from fairpremium.parties._schema import fits, log, report_parts, reports
 from fairpremium.parties._signatures import sign_request
 
@@ -197,7 +198,7 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
     key = read_key(place.folder / "app.key")
     headers = sign_request("PUT", url + path, {}, hashlib.sha256(body).digest(), key)
     head = f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n"
-    head += "Content-Type: application/vnd.apache.parquet\r\n"
+    head += f"Content-Type: {MEDIA_TYPE}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
     files = place.folder / "files"
     for length in (0, 1, len(body) // 2, len(body) - 1):
@@ -208,7 +209,7 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
         wait_until(lambda: not list(files.glob(".incoming-*")))
     assert place.look() == before
     with Collector(url, key) as collector:
-        collector.put_parquet(path, body, ReportsTaken)
+        collector.put_file(path, body, MEDIA_TYPE, ReportsTaken)
     web.kill(signal.SIGTERM)
     assert web.wait() == 0
 
@@ -265,7 +266,7 @@ class Clients:
                 return
             body = batch(0, 50 + n % 500)
             path = f"/v1/studies/other/report-parts/{n}"
-            self._insist(Collector, "app", lambda c, p=path, b=body: c.put_parquet(p, b, ReportsTaken))
+            self._insist(Collector, "app", lambda c, p=path, b=body: c.put_file(p, b, MEDIA_TYPE, ReportsTaken))
             time.sleep(0.1)
 
     def _watch(self):

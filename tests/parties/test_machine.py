@@ -20,8 +20,8 @@ from fairpremium.parties._disclosure import Rules
 from fairpremium.parties._fits import LeaseLost, claim, finish, give_back, renew, show_progress
 from fairpremium.parties._house import Limits
 from fairpremium.parties._messages import Refusal
-from fairpremium.parties._parts import write_report_part
-from fairpremium.parties._reports import _runs, _singles
+from fairpremium.parties._report_parts import write_report_part
+from fairpremium.parties._reports import runs_of, singles_of
 from fairpremium.parties._schema import fits, log, portfolio_parts, portfolios, studies
 
 _SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
@@ -51,7 +51,7 @@ def batch(seed):
     """Reports of three people: one of two sides, with values of this seed."""
     keys = KEYS[3 * (seed % 2) : 3 * (seed % 2) + 3]
     values = [str(v) for v in np.random.default_rng(seed).choice(["F", "M"], size=3)]
-    return dict(zip(keys, values, strict=True)), write_report_part(keys, values, wire.CHANNEL)
+    return dict(zip(keys, values, strict=True)), write_report_part(keys, values, ["F", "M"], wire.CHANNEL)
 
 
 BATCHES = {seed: batch(seed) for seed in range(4)}
@@ -194,7 +194,7 @@ class Service(RuleBasedStateMachine):
           full=st.sampled_from([None, None, *FAILURES]))  # fmt: skip
     def report_part(self, study, n, seed, full):
         values, body = BATCHES[seed]
-        status = self.ask("app", "PUT", f"/v1/studies/{study}/report-parts/{n}", body, wire.PARQUET, full=full).status
+        status = self.ask("app", "PUT", f"/v1/studies/{study}/report-parts/{n}", body, wire.BATCH, full=full).status
         before = self.report_parts.get((study, n))
         if study in self.studies and self.studies[study]["state"] == "open" and before is not None:
             assert status == (200 if before == seed else 409)
@@ -467,7 +467,7 @@ class Service(RuleBasedStateMachine):
         assert not erased & there
 
     def stored(self, connection, study):
-        runs, singles = _runs(connection, self.world.house, study, "app"), _singles(connection, study, "app")
+        runs, singles = runs_of(connection, self.world.house, study, "app"), singles_of(connection, study, "app")
         found = [
             (bytes(key), "FM"[code]) for run in [*runs, singles] for key, code in zip(run.keys, run.codes, strict=True)
         ]

@@ -21,6 +21,7 @@ from fairpremium.parties._fits import claim
 from fairpremium.parties._keys import new_key, read_key
 from fairpremium.parties._log import append, verify_log
 from fairpremium.parties._messages import Report, ReportsTaken
+from fairpremium.parties._report_parts import MEDIA_TYPE
 from fairpremium.parties._schema import fits, log, meta, reports
 from fairpremium.parties._signatures import sign_request
 from fairpremium.parties._store import Store, Writer
@@ -184,7 +185,7 @@ def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote
     def send_batches(_):
         with Collector(url, key) as collector:
             for n in range(10, 20):
-                collector.put_parquet(f"/v1/studies/motor/report-parts/{n}", batch(0, 100 + n), ReportsTaken)
+                collector.put_file(f"/v1/studies/motor/report-parts/{n}", batch(0, 100 + n), MEDIA_TYPE, ReportsTaken)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -56,9 +56,9 @@ def world(tmp_path):
 
 def report(world, rows, first_part=0):
     keys = wire.make_keys(world.secret, world.reports["policy"].iloc[rows])
-    body = wire.write_report_part(keys.to_pylist(), world.reports["report"].iloc[rows], wire.CHANNEL)
+    body = wire.write_report_part(keys.to_pylist(), world.reports["report"].iloc[rows], ["F", "M"], wire.CHANNEL)
     target = f"/v1/studies/motor/report-parts/{first_part}"
-    assert world.ask("app", "PUT", target, body, wire.PARQUET).status == 200
+    assert world.ask("app", "PUT", target, body, wire.BATCH).status == 200
 
 
 def upload(world, name, rows=slice(None)):
@@ -223,8 +223,8 @@ def test_overlap_is_per_insurer(world):
     assert world.ask("op", "PUT", "/v1/studies/motor", other.model_dump_json().encode()).code == "study-frozen"
     world.declare("motor-2", ("app",), ("acme", "other"), release=RELEASE)
     keys = wire.make_keys(world.secret, world.reports["policy"])
-    body = wire.write_report_part(keys.to_pylist(), world.reports["report"], wire.CHANNEL)
-    assert world.ask("app", "PUT", "/v1/studies/motor-2/report-parts/0", body, wire.PARQUET).status == 200
+    body = wire.write_report_part(keys.to_pylist(), world.reports["report"], ["F", "M"], wire.CHANNEL)
+    assert world.ask("app", "PUT", "/v1/studies/motor-2/report-parts/0", body, wire.BATCH).status == 200
     roles = {"study": "motor-2", "secret": world.secret, "policy": "policy", "outcome": "y"}
     world.client("acme").upload(world.frame, portfolio="q", **roles)
     world.client("other").upload(world.frame.iloc[1:], portfolio="q", **roles)

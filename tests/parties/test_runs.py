@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium.parties import Problem, _runs
+from fairpremium.parties import Problem, _policy_keys, _runs
 from fairpremium.parties._blobs import BlobStore
 from fairpremium.parties._policy_keys import as_keys, from_words, has_repeats, is_sorted, sort_words, to_words
-from fairpremium.parties._runs import Run, conflicts, match, merge_runs, open_run, plan_merge, sort_run, write_run
+from fairpremium.parties._runs import (
+    Extent,
+    Run,
+    find_codes,
+    match,
+    merge_runs,
+    open_run,
+    plan_merge,
+    sort_run,
+    write_run,
+)
 
 ENDS = [bytes(8), b"\xff" * 8, b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, b"\x7f" + b"\xff" * 7, b"\x80" + b"\0" * 7]
 WORDS = st.sampled_from(ENDS) | st.binary(min_size=8, max_size=8)
@@ -55,8 +65,12 @@ def test_keys_sort_as_bytes_do(values):
     assert [bytes(key) for key in from_words(high, low).tolist()] == values
     assert sort_words(high, low).tolist() == sorted(range(len(values)), key=values.__getitem__)
     assert is_sorted(high, low) == (values == sorted(values))
-    assert has_repeats(high, low) == (len(set(values)) < len(values))
-    assert has_repeats(*to_words(as_keys(sorted(values)))) == (len(set(values)) < len(values))
+    assert is_sorted(high, low, distinct=True) == (values == sorted(set(values)))
+    assert has_repeats(keys) == (len(set(values)) < len(values))
+    assert has_repeats(as_keys(sorted(values))) == (len(set(values)) < len(values))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_policy_keys, "_AT_A_TIME", 2)
+        assert has_repeats(keys) == (len(set(values)) < len(values))
 
 
 def test_many_keys_whose_first_bits_agree():
@@ -91,16 +105,22 @@ def test_lookup_of_many(prefixes):
     assert run_of(reports).lookup(as_keys(ordered)).tolist() == [reports.get(key, -1) for key in ordered]
 
 
-@given(REPORTS, REPORTS, st.data())
-def test_conflicts_are_counted(reports, others, data):
-    again = data.draw(st.lists(st.sampled_from(sorted(reports)), unique=True)) if reports else []
-    batch = {**others, **{key: data.draw(CODES) for key in again}}
-    same = sum(reports.get(key) == code for key, code in batch.items())
-    other = sum(key in reports and reports[key] != code for key, code in batch.items())
-    keys, codes = as_keys(list(batch)), np.array(list(batch.values()), dtype=np.int64)
-    assert conflicts(run_of(reports), keys, codes) == (same, other)
+@given(REPORTS, REPORTS)
+def test_what_is_known_in_some_runs(reports, others):
+    """A batch that shares every other key with what is there."""
+    batch = run_of(others | dict(list(reports.items())[::2]))
     halves = [run_of(dict(list(reports.items())[i::2])) for i in range(2)]
-    assert conflicts(halves, keys, codes) == (same, other)
+    keys = [bytes(key) for key in batch.keys.tolist()]
+    assert find_codes(batch.high, batch.low, halves).tolist() == [reports.get(key, -1) for key in keys]
+
+
+def test_ranges_that_touch():
+    """Runs that share a first or a last key, or the first half of one, with what is looked for."""
+    keys = [bytes([a]) * 8 + bytes([b]) * 8 for a in range(5) for b in range(3)]
+    for start in range(len(keys)):
+        for stop in range(start + 1, len(keys) + 1):
+            run = run_of(dict.fromkeys(keys[start:stop], 7))
+            assert run.lookup(as_keys(keys)).tolist() == [7 if start <= i < stop else -1 for i in range(len(keys))]
 
 
 def test_runs_take_distinct_keys_with_small_codes():
@@ -142,7 +162,7 @@ def test_the_file_is_plain_arrays(store):
     assert list(content[64 + 1600 :]) == [reports[key] for key in keys]
 
 
-@pytest.mark.parametrize("damage", ["short", "long", "empty", "magic", "version", "width", "rows", "bit"])
+@pytest.mark.parametrize("damage", ["short", "long", "empty", "magic", "version", "width", "rows", "rest", "bit"])
 def test_a_damaged_run_is_not_opened(store, damage):
     path = store.path(write_run(store, run_of(many(100, 5))))
     content = bytearray(path.read_bytes())
@@ -153,7 +173,7 @@ def test_a_damaged_run_is_not_opened(store, damage):
     elif damage == "empty":
         content.clear()
     else:
-        content[{"magic": 0, "version": 8, "width": 12, "rows": 16, "bit": 1000}[damage]] ^= 1
+        content[{"magic": 0, "version": 8, "width": 12, "rows": 16, "rest": 63, "bit": 1000}[damage]] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="run"):
         open_run(path, verify=damage == "bit")
@@ -210,6 +230,15 @@ def test_merging_contradictions_is_refused_and_leaves_nothing(store):
     assert list(store.folder.iterdir()) == []
 
 
+def test_runs_of_another_meaning_are_not_merged(store):
+    keys = as_keys([bytes(16)])
+    runs = [sort_run(keys, [0], meaning) for meaning in (b"a" * 32, b"b" * 32)]
+    with pytest.raises(ValueError, match="meaning"):
+        merge_runs(store, runs)
+    digest = merge_runs(store, [runs[0], sort_run(as_keys([b"k" * 16]), [1], b"a" * 32)])
+    assert open_run(store.path(digest)).meaning == b"a" * 32
+
+
 def test_a_disk_that_is_full_while_merging(store, monkeypatch):
     monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "run.merging")
     with pytest.raises(Problem) as caught:
@@ -234,21 +263,29 @@ def test_the_join_is_that_of_dicts(reports, singles, others, rng):
 
 
 @pytest.mark.parametrize("sizes", [[1] * 3000, [250_000] * 200, [1, 1_000_000] * 100, None])
-def test_few_runs_at_any_time_and_few_writes_per_row(sizes):
+def test_few_runs_over_each_other_and_few_writes_per_row(sizes):
     sizes = sizes or [random.Random(0).randrange(1, 100_000) for _ in range(2000)]
-    alive: dict[str, int] = {}
+    alive: dict[str, Extent] = {}
     written = total = 0
     for number, rows in enumerate(sizes):
-        alive[f"new {number}"] = rows
+        alive[f"new {number}"] = Extent(rows, 0, 99)
         total += rows
         written += rows
-        while chosen := plan_merge(list(alive.items())):
+        while chosen := plan_merge(alive):
             assert len(chosen) == len(set(chosen)) >= 8
-            merged = sum(alive.pop(name) for name in chosen)
-            alive[f"merged {number} {len(alive)}"] = merged
+            merged = sum(alive.pop(name).rows for name in chosen)
+            alive[f"merged {number} {len(alive)}"] = Extent(merged, 0, 99)
             written += merged
         tiers = 2 + max(0, math.log(max(total, 4096) / 4096, 8))
         assert len(alive) <= 7 * tiers
-    assert sum(alive.values()) == total
+    assert sum(extent.rows for extent in alive.values()) == total
     small = sum(rows for rows in sizes if rows < 4096)
     assert written <= total * (1 + tiers) + small * 4096 / 8
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted), max_size=80))
+def test_runs_are_merged_when_eight_may_have_a_key_or_there_are_many(ranges):
+    runs = {str(i): Extent(1000, first, last) for i, (first, last) in enumerate(ranges)}
+    deepest = max((sum(first <= at <= last for first, last in ranges) for at in range(21)), default=0)
+    chosen = plan_merge(runs)
+    assert chosen == (tuple(runs) if deepest >= 8 or len(runs) > 64 else ())

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sqlalchemy import select
 
 from fairpremium import Channel, RandomizedResponse
-from fairpremium.parties import FitSpec, KnownChannel, Problem, StudySpec, TrueAttribute
+from fairpremium.parties import (
+    Feature,
+    FitSpec,
+    KnownChannel,
+    Portfolio,
+    PortfolioSpec,
+    Problem,
+    StudySpec,
+    TrueAttribute,
+)
 from fairpremium.parties._collector import draw_reports
 from fairpremium.parties._keys import VerifyKey, new_key
 from fairpremium.parties._linkage import make_keys
+from fairpremium.parties._messages import PartTaken
+from fairpremium.parties._parts import MEDIA_TYPE, check_portfolio_part, write_portfolio_part
 from fairpremium.parties._schema import releases
 from fairpremium.parties._third_party import ThirdParty
 from fairpremium.parties._worker import work_once
@@ -187,10 +199,6 @@ def test_strangers_see_nothing(parties, table, tmp_path):
 
 
 def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, table, tmp_path):
-    from fairpremium.parties import Feature, Portfolio, PortfolioSpec
-    from fairpremium.parties._messages import PartTaken
-    from fairpremium.parties._parts import write_portfolio_part
-
     declare(parties)
     spec = PortfolioSpec(study="motor", features=(Feature(name="age"),), outcome="y")
     parties.insurer.put("/v1/portfolios/p1", spec, Portfolio)
@@ -198,7 +206,9 @@ def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, tabl
         some = (
             table[["age", "y"]].iloc[rows].assign(key=make_keys(parties.secret, table["policy"].iloc[rows]).to_pylist())
         )
-        parties.insurer.put_parquet(f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), PartTaken)
+        parties.insurer.put_file(
+            f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), MEDIA_TYPE, PartTaken
+        )
     with pytest.raises(Problem, match="repeated"):
         parties.insurer.post("/v1/portfolios/p1/seal", Portfolio)
 
@@ -234,16 +244,14 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
 
 
 def test_a_part_is_found_from_another_working_directory(tmp_path, monkeypatch):
-    from fairpremium.parties._parts import check_report_part, write_report_part
-
-    keys = np.frombuffer(bytes(range(32)), dtype="V16")
+    spec = PortfolioSpec(study="s", features=(Feature(name="x"),), outcome="y")
+    rows = pa.table({"key": pa.array([bytes(16), b"k" * 16], pa.binary(16)), "x": [1.0, 2.0], "y": [0.0, 1.0]})
     for name in ("first", "second"):  # the process that reads parts starts in the first
         folder = tmp_path / name
         folder.mkdir()
-        (folder / f"{name}.parquet").write_bytes(write_report_part(keys, ["F", "M"], CHANNEL))
+        (folder / f"{name}.parquet").write_bytes(write_portfolio_part(rows, spec))
         monkeypatch.chdir(folder)
-        found, _ = check_report_part(f"{name}.parquet", ("F", "M"), CHANNEL.descriptor())
-        assert len(found) == 2
+        assert check_portfolio_part(f"{name}.parquet", spec) == 2
 
 
 def test_a_folder_does_not_move_with_the_working_directory(tmp_path, monkeypatch):

@@ -26,7 +26,8 @@ from fairpremium.parties._insurer import Insurer
 from fairpremium.parties._keys import new_key
 from fairpremium.parties._linkage import make_keys
 from fairpremium.parties._messages import Report
-from fairpremium.parties._parts import write_portfolio_part, write_report_part
+from fairpremium.parties._parts import write_portfolio_part
+from fairpremium.parties._report_parts import MEDIA_TYPE, write_report_part
 from fairpremium.parties._schema import metadata
 from fairpremium.parties._settings import Settings
 from fairpremium.parties._signatures import sign_request
@@ -34,6 +35,7 @@ from fairpremium.parties._third_party import ThirdParty
 from fairpremium.privacy import RandomizedResponse
 
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
+BATCH = MEDIA_TYPE  # of reports
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 __all__ = ["Party", "World", "make_keys"]
 CLIENTS = {"operator": Operator, "collector": Collector, "insurer": Insurer, "auditor": Client}
@@ -275,7 +277,7 @@ def portfolio_part(spec: PortfolioSpec, rows: int = 8, seed: int = 0) -> bytes:
 def report_part(rows: int = 8, seed: int = 0, channel: Any = CHANNEL) -> bytes:
     rng = np.random.default_rng(seed)
     keys = [policy_key(seed, i) for i in range(rows)]
-    return write_report_part(keys, rng.choice(["F", "M"], size=rows), channel)
+    return write_report_part(keys, rng.choice(["F", "M"], size=rows), ["F", "M"], channel)
 
 
 def report(value: Any = "F", channel: Any = CHANNEL) -> bytes:
@@ -309,7 +311,7 @@ ASKED = {
     "get_study": ("GET", "/v1/studies/{study}", bytes, None),
     "list_studies": ("GET", "/v1/studies", bytes, None),
     "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, report, JSON),
-    "put_report_part": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, PARQUET),
+    "put_report_part": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, BATCH),
     "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(portfolio_spec()), JSON),
     "get_portfolio": ("GET", "/v1/portfolios/{open}", bytes, None),
     "put_part": (

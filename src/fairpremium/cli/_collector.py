@@ -84,10 +84,10 @@ def submit(
                 kept, drawn = _keep_as_is(table, reports, _labels(seen))
             else:
                 kept, drawn = _keep(frame, reports, policy, column, channel, study, (ledger, budget))
-        ends = plan_parts(reports, study, len(kept))
+        steps = plan_parts(reports, study, len(kept))
         with progress_bar("Sending reports") as tell:
             collector.submit(
-                kept, study=study, secret=shared, channel=channel, ends=ends,
+                kept, study=study, secret=shared, channel=channel, steps=steps,
                 tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
             )  # fmt: skip
     result = {
@@ -95,7 +95,7 @@ def submit(
         "people": len(frame),
         "reports": len(kept),
         "drawn": drawn,
-        "parts": len(ends),
+        "parts": sum(parts for _, parts in steps),
         "channel": describe_channel(channel),
         "epsilon": None if channel is None else channel.epsilon,
         "charged": None if ledger is None or channel is None or not drawn else channel.epsilon,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio.to_thread
@@ -47,7 +49,9 @@ from ._messages import (
     ReportsTaken,
     StudySpec,
 )
+from ._parts import MEDIA_TYPE as PARQUET_TYPE
 from ._problems import PROBLEMS, Problem
+from ._report_parts import MEDIA_TYPE as REPORTS_TYPE
 from ._schema import fits
 from ._settings import Settings, report_failure
 from ._signatures import Verified, request_url, verify_request
@@ -60,15 +64,19 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 _PROBLEM_TYPE = "application/problem+json"
-_PARQUET_TYPE = "application/vnd.apache.parquet"
 _KEYS_FOR = 1.0  # seconds that the table of keys is remembered
 _LOOK_EVERY = 0.25  # seconds between two looks at the fits that somebody waits for
 _HOUSEKEEPING = 3600.0
+_TOGETHER = 1 << 20  # bytes of a file that are written at a time
 _LARGEST = 2**53  # number of an entry of the log
+
+_KEY_TEXT = "[0-9a-f]{32}"
+# What is asked for a thousand times a second does not take the long way to its route below, where it is documented.
+_SINGLE = re.compile(f"/v1/studies/(?P<study>{ID.pattern})/reports/(?P<key>{_KEY_TEXT})")
 
 Id = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
 Number = Annotated[int, Path(ge=0, le=999_999)]
-KeyText = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+KeyText = Annotated[str, Path(pattern=f"^{_KEY_TEXT}$")]
 
 # What may answer every request, every signed one, one that names a thing, one that brings a body.
 _ANY = ("not-found", "too-many")  # also under a name that is not this service's
@@ -136,6 +144,7 @@ class _Service:
         self.counts: dict[int, int] = {}
         self._keys: dict[str, tuple[Party, VerifyKey]] = {}
         self._keys_at = float("-inf")
+        self._refreshing = asyncio.Lock()
         self._fits: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._fits_at = float("-inf")
         self._looking = asyncio.Lock()
@@ -174,8 +183,10 @@ class _Service:
 
     async def _refresh_keys(self) -> None:
         if time.monotonic() - self._keys_at > _KEYS_FOR:
-            self._keys = await _in_thread(lambda: self.house.store.read(all_keys))
-            self._keys_at = time.monotonic()
+            async with self._refreshing:  # those who waited meanwhile find it done
+                if time.monotonic() - self._keys_at > _KEYS_FOR:
+                    self._keys = await _in_thread(lambda: self.house.store.read(all_keys))
+                    self._keys_at = time.monotonic()
 
     async def spend(self, asked: Asked) -> None:
         """Remember the nonce of a request, by itself."""
@@ -201,11 +212,14 @@ class _Service:
             self.writer.submit(lambda c: forget_old_nonces(c, house))
         return result
 
-    async def take_report(self, asked: Asked, sent: _reports.Sent) -> None:
+    async def put_report(self, request: Request, study: str, key: str) -> Response:
         """Take a report together with all others that wait for the next commit."""
+        asked = await self.ask(request, "put_report")
+        sent = _reports.Sent(asked.who, study, bytes.fromhex(key), await self._body(request, asked))
         problem = await asyncio.wrap_future(self.reports.put(asked.verified, sent))
         if problem is not None:
             raise problem
+        return Response(status_code=200, media_type="application/json", content=b"{}")
 
     async def read(self, asked: Asked, command: Callable[[], T]) -> T:
         """Remember the nonce and run a command that reads."""
@@ -215,7 +229,11 @@ class _Service:
     # --- bodies ---
 
     async def json(self, request: Request, asked: Asked, kind: type[M]) -> M:
-        """Read a message and check its digest."""
+        """Read a message."""
+        return kind.parse(await self._body(request, asked))
+
+    async def _body(self, request: Request, asked: Asked) -> bytes:
+        """Read a short body and check its digest."""
         limit = self.house.limits.json_bytes
         _check_length(request, limit)
         body = bytearray()
@@ -226,18 +244,18 @@ class _Service:
                     raise Problem("too-large")
         if hashlib.sha256(body).digest() != asked.verified.body_sha256:
             raise Problem("digest-mismatch")
-        return kind.parse(bytes(body))
+        return bytes(body)
 
-    async def part(self, request: Request, asked: Asked, take: Callable[..., T]) -> T:
-        """Receive a Parquet file, check its digest, and hand it to a command of the third party."""
+    async def part(self, request: Request, asked: Asked, kind: str, take: Callable[..., T]) -> T:
+        """Receive a file of a media type, check its digest, and hand it to a command of the third party."""
         limit = self.house.limits.part_bytes
         _check_length(request, limit)
-        if request.headers.get("content-type", "").partition(";")[0] != _PARQUET_TYPE:
+        if request.headers.get("content-type", "").partition(";")[0] != kind:
             raise Problem("unsupported-media")
         with self.house.blobs.receive(limit) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
-                async for chunk in request.stream():
-                    incoming.write(chunk)
+                async for pieces in _gathered(request.stream()):  # hashed and written while others are served
+                    await _in_thread(partial(incoming.write, *pieces))
             if bytes.fromhex(incoming.sha256) != asked.verified.body_sha256:
                 raise Problem("digest-mismatch")
             await self.spend(asked)
@@ -293,13 +311,17 @@ class _Guard:
             if message["type"] == "http.response.start":
                 started = True
                 counts[message["status"]] = counts.get(message["status"], 0) + 1
-                names = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *((n, v) for n, v in _HEADERS if n not in names)]
+                names = {name for name, _ in message["headers"]}
+                message["headers"] += [(name, value) for name, value in _HEADERS if name not in names]
             await send(message)
 
         try:
             self.service.check_caller(scope)
-            await self.app(scope, receive, send_guarded)
+            if scope["method"] == "PUT" and (place := _SINGLE.fullmatch(scope["path"])):
+                answer = await self.service.put_report(Request(scope, receive), place["study"], place["key"])
+                await answer(scope, receive, send_guarded)
+            else:
+                await self.app(scope, receive, send_guarded)
         except Problem as problem:
             await _answer(problem)(scope, receive, send_guarded)
         except Exception as error:
@@ -370,19 +392,16 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @route("PUT", "/v1/studies/{study}/reports/{key}", _SENT, openapi_extra=_body(Report))
     async def put_report(request: Request, study: Id, key: KeyText) -> Response:
-        asked = await service.ask(request, "put_report")
-        report = await service.json(request, asked, Report)
-        raw = bytes.fromhex(key)
-        await service.take_report(asked, _reports.Sent(asked.who, study, raw, report))
-        return Response(status_code=200, media_type="application/json", content=b"{}")
+        return await service.put_report(request, study, key)
 
     @route("PUT", "/v1/studies/{study}/report-parts/{n}", (*_SENT, "unsupported-media"),
-           openapi_extra=_PARQUET_BODY)  # fmt: skip
+           openapi_extra=_file(REPORTS_TYPE))  # fmt: skip
     async def put_report_part(request: Request, study: Id, n: Number) -> ReportsTaken:
         asked = await service.ask(request, "put_report_part")
         return await service.part(
-            request, asked, lambda incoming, write: party.take_report_part(asked.who, study, n, incoming, write)
-        )
+            request, asked, REPORTS_TYPE,
+            lambda incoming, write: party.take_report_part(asked.who, study, n, incoming, write),
+        )  # fmt: skip
 
     @route("PUT", "/v1/portfolios/{portfolio}", _SENT, openapi_extra=_body(PortfolioSpec))
     async def put_portfolio(request: Request, portfolio: Id) -> Portfolio:
@@ -397,12 +416,13 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @route("PUT", "/v1/portfolios/{portfolio}/parts/{n}",
            (*_SENT, "unsupported-media", "portfolio-deleted"),
-           openapi_extra=_PARQUET_BODY)  # fmt: skip
+           openapi_extra=_file(PARQUET_TYPE))  # fmt: skip
     async def put_part(request: Request, portfolio: Id, n: Number) -> PartTaken:
         asked = await service.ask(request, "put_part")
         return await service.part(
-            request, asked, lambda incoming, write: party.take_part(asked.who, portfolio, n, incoming, write)
-        )
+            request, asked, PARQUET_TYPE,
+            lambda incoming, write: party.take_part(asked.who, portfolio, n, incoming, write),
+        )  # fmt: skip
 
     @route("POST", "/v1/portfolios/{portfolio}/seal", (*_NAMED, "conflict", "portfolio-deleted"))
     async def seal_portfolio(request: Request, portfolio: Id) -> Portfolio:
@@ -490,6 +510,17 @@ def _count_states(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yield chunks some at a time: a thread for each of them would take longer than its work."""
+    pieces: list[bytes] = []
+    async for chunk in chunks:
+        pieces.append(chunk)
+        if sum(map(len, pieces)) >= _TOGETHER:
+            yield pieces
+            pieces = []
+    yield pieces
+
+
 async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
 
@@ -551,12 +582,11 @@ _PROBLEM_SCHEMA = {
         }
     },
 }
-_PARQUET_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {_PARQUET_TYPE: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+
+
+def _file(kind: str) -> dict[str, Any]:
+    content = {kind: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _body(kind: type[Message]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import Future
 
 from sqlalchemy import Connection
@@ -11,8 +12,10 @@ from ._access import use_nonces
 from ._house import House
 from ._problems import Problem
 from ._reports import Sent, put_reports
+from ._settings import report_failure
 from ._signatures import Verified
 from ._store import Writer
+from ._tidying import SINGLES, tidy
 
 __all__ = ["ReportQueue"]
 
@@ -33,6 +36,7 @@ class ReportQueue:
         self._writer = writer
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
+        self._taken: Counter[tuple[str, str]] = Counter()  # since the table was tidied, by study and collector
 
     def put(self, verified: Verified, sent: Sent) -> Future[Problem | None]:
         """Queue a report; the future has the answer once it is on disk."""
@@ -50,6 +54,19 @@ class ReportQueue:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         return [item for item in waiting if item[2].set_running_or_notify_cancel()]
+
+    def count(self, sent: list[Sent]) -> None:
+        """Remember that reports were taken; when there are many, make files of them."""
+        self._taken.update((item.study, item.who.name) for item in sent)
+        for place in [place for place, number in self._taken.items() if number >= SINGLES]:
+            del self._taken[place]
+            threading.Thread(target=self._tidy, args=place, name="tidy", daemon=True).start()
+
+    def _tidy(self, study: str, collector: str) -> None:
+        try:
+            tidy(self.house, study, collector, lambda command: self._writer.submit(command).result())
+        except Exception:  # nobody waits for it
+            report_failure("tidying")
 
 
 class _Batch:
@@ -79,3 +96,5 @@ class _Batch:
                 answer.set_exception(error)
             else:
                 answer.set_result(self._answers[i])
+        if error is None:
+            self._queue.count([sent for _, sent, _ in items])

@@ -214,17 +214,18 @@ class Incoming:
         """The digest of what was written so far."""
         return self._hash.hexdigest()
 
-    def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """Append a piece."""
-        view = memoryview(chunk).cast("B")
-        if self._limit is not None and self.size + len(view) > self._limit:
-            self.discard()
-            raise Problem("too-large")
-        with self._no_rubbish():
-            self._hash.update(view)
-            self.size += len(view)
-            while view:
-                view = view[os.write(self._file, view) :]
+    def write(self, *pieces: bytes | bytearray | memoryview) -> None:
+        """Append pieces."""
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            if self._limit is not None and self.size + len(view) > self._limit:
+                self.discard()
+                raise Problem("too-large")
+            with self._no_rubbish():
+                self._hash.update(view)
+                self.size += len(view)
+                while view:
+                    view = view[os.write(self._file, view) :]
 
     def take(self, path: Path) -> None:
         """Become the given file, which moves here."""

@@ -1,7 +1,7 @@
 """Read Parquet files from outside, in a process of its own: whatever a file does to the reader, it does it there.
 
-The process is fed lines of JSON and answers with a line of JSON and, for keys and codes, plain bytes. Its memory, its
-time and its right to write files are limited, and it imports no more than it needs.
+The process is fed lines of JSON and answers with lines of JSON. Its memory, its time and its right to write files are
+limited, and it imports no more than it needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -20,10 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._policy_keys import KEY, WIDTH, Keys, has_repeats, is_sorted, sort_words, to_words
+from ._policy_keys import WIDTH
 from ._problems import Problem
 
-ENVELOPE = b"fairpremium.channel"
 LARGEST_INTEGER = 2**53  # beyond, a float of 64 bits skips integers
 LARGEST_NUMBER = 1e100  # beyond, sums of squares overflow
 
@@ -67,8 +66,10 @@ class Limits:
 # --- portfolios ------------------------------------------------------------------------------------------------------
 
 
-def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> Keys:
-    """Check every value of a part of a portfolio and return its keys, sorted.
+def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> int:
+    """Check every value of a part of a portfolio and return how many rows it has.
+
+    Whether a key is repeated is asked of all parts together, when the portfolio is sealed.
 
     Parameters
     ----------
@@ -86,10 +87,12 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> Keys:
     for name in roles["categories"]:
         check_category_type(file.schema_arrow.field(name).type)
     levels: dict[str, set[str]] = {name: set() for name in roles["categories"]}
-    keys = _KeyColumn(file, roles["key"])
+    if file.schema_arrow.field(roles["key"]).type != pa.binary(WIDTH):
+        raise Problem("bad-keys")
     total_weight = 0.0
     for batch in _batches(file):
-        keys.add(batch.column(roles["key"]))
+        if batch.column(roles["key"]).null_count:
+            raise Problem("bad-keys")
         for name in numbers:
             values = check_numbers(batch.column(name))
             if name == weight:
@@ -100,7 +103,7 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> Keys:
             check_categories(batch.column(name), known, limits)
     if weight is not None and total_weight == 0:
         raise Problem("bad-values", "all weights are zero")
-    return keys.sorted()[0]
+    return int(file.metadata.num_rows)
 
 
 def check_number_type(kind: pa.DataType) -> None:
@@ -154,86 +157,6 @@ def _dictionary(column: pa.DictionaryArray, limits: Limits) -> list[str]:
         raise Problem("bad-values", "a category is empty or too long")
     column.validate(full=True)  # indices within the dictionary, strings in UTF-8
     return list(_without_nulls(column.dictionary).to_pylist())
-
-
-# --- reports ---------------------------------------------------------------------------------------------------------
-
-
-def check_reports(path: str, labels: list[Any], envelope: str | None, limits: Limits) -> tuple[Keys, npt.NDArray[Any]]:
-    """Check a batch of reports and return its keys, sorted, and the codes of the reports.
-
-    Parameters
-    ----------
-    path : str
-    labels : list of str, of int or of bool
-        The code of a report is its position here.
-    envelope : str or None
-        The canonical JSON of the description that the file must carry; None if it must carry none.
-    limits : Limits
-    """
-    are_text = all(isinstance(label, str) for label in labels)
-    file = _open(path, ["key", "report"], ["report"] if are_text else [], limits)
-    _check_envelope(file.schema_arrow.metadata or {}, envelope)
-    translate = _translator(file.schema_arrow.field("report").type, labels, limits)
-    keys = _KeyColumn(file, "key")
-    codes = np.empty(file.metadata.num_rows, dtype=np.uint8 if len(labels) <= 256 else np.uint16)
-    for batch in _batches(file):
-        start = keys.rows
-        keys.add(batch.column("key"))
-        found = translate(_without_nulls(batch.column("report")))
-        if found.min() < 0:
-            raise Problem("bad-values", "a report is not one of the study's")
-        codes[start : keys.rows] = found
-    ordered, order = keys.sorted()
-    return ordered, codes if order is None else codes[order]
-
-
-def _check_envelope(metadata: dict[bytes, bytes], expected: str | None) -> None:
-    """Insist on the same description as JSON values, whatever its spelling."""
-    text = metadata.get(ENVELOPE)
-    if (text is None) != (expected is None):
-        raise Problem("wrong-channel")
-    if text is None:
-        return
-    try:
-        given = json.dumps(json.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):
-        given = ""
-    if given != expected:
-        raise Problem("wrong-channel")
-
-
-def _translator(kind: pa.DataType, labels: list[Any], limits: Limits) -> Callable[[pa.Array], npt.NDArray[Any]]:
-    """Return the function from a column of reports to codes, -1 where a report is unknown."""
-    kinds = {type(label) for label in labels}
-    position = {label: code for code, label in enumerate(labels)}
-    if kinds == {str} and pa.types.is_dictionary(kind) and is_string(kind.value_type):
-
-        def translate(column: pa.Array) -> npt.NDArray[Any]:
-            table = np.array([position.get(level, -1) for level in _dictionary(column, limits)], dtype=np.int32)
-            return _look_up(table, column.indices.to_numpy(zero_copy_only=True))
-
-    elif kinds == {bool} and pa.types.is_boolean(kind):
-
-        def translate(column: pa.Array) -> npt.NDArray[Any]:
-            table = np.array([position.get(False, -1), position.get(True, -1)], dtype=np.int32)
-            return _look_up(table, column.to_numpy(zero_copy_only=False).view(np.uint8))
-
-    elif kinds == {int} and pa.types.is_integer(kind):
-        known, codes = np.array(sorted(labels)), np.argsort(labels)
-
-        def translate(column: pa.Array) -> npt.NDArray[Any]:
-            values = check_numbers(column).astype(np.int64)
-            place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-            return np.where(known[place] == values, codes[place], -1).astype(np.int32)
-
-    else:
-        raise Problem("bad-columns", "reports are of the type of the study's groups")
-    return translate
-
-
-def _look_up(table: npt.NDArray[np.int32], indices: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    return table.take(indices)
 
 
 # --- any file --------------------------------------------------------------------------------------------------------
@@ -304,34 +227,6 @@ def _without_nulls(column: pa.Array) -> pa.Array:
     return column
 
 
-class _KeyColumn:
-    """The keys of all batches."""
-
-    def __init__(self, file: pq.ParquetFile, name: str):
-        if file.schema_arrow.field(name).type != pa.binary(WIDTH):
-            raise Problem("bad-keys")
-        self._keys = np.empty(file.metadata.num_rows, dtype=KEY)
-        self.rows = 0
-
-    def add(self, column: pa.Array) -> None:
-        if column.null_count:
-            raise Problem("bad-keys")
-        part = np.frombuffer(column.buffers()[1], dtype=KEY, count=len(column), offset=column.offset * WIDTH)
-        self._keys[self.rows : self.rows + len(part)] = part
-        self.rows += len(part)
-
-    def sorted(self) -> tuple[Keys, npt.NDArray[np.int64] | None]:
-        """Return the keys in order, and the order; None if they were in order already."""
-        keys, words, order = self._keys, to_words(self._keys), None
-        if not is_sorted(*words):
-            order = sort_words(*words)
-            keys = keys.take(order)
-            words = to_words(keys)
-        if has_repeats(*words):
-            raise Problem("bad-keys")
-        return keys, order
-
-
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
@@ -346,24 +241,13 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         limits = Limits(**question.pop("limits"))
         _limit_process(limits)
         try:
-            facts, arrays = answer(question, limits)
+            facts: dict[str, Any] = {"rows": check_portfolio(question["path"], question["roles"], limits)}
         except Problem as problem:
-            facts, arrays = {"problem": problem.code, "detail": problem.detail}, []
+            facts = {"problem": problem.code, "detail": problem.detail}
         except Exception:  # whatever the engine says, it is about the file
-            facts, arrays = {"problem": "bad-parquet", "detail": "it cannot be read"}, []
+            facts = {"problem": "bad-parquet", "detail": "it cannot be read"}
         answers.write(json.dumps(facts).encode() + b"\n")
-        for array in arrays:
-            answers.write(array.view(np.uint8).data)
         answers.flush()
-
-
-def answer(question: dict[str, Any], limits: Limits) -> tuple[dict[str, Any], list[npt.NDArray[Any]]]:
-    """Check one file."""
-    if question["kind"] == "portfolio":
-        keys = check_portfolio(question["path"], question["roles"], limits)
-        return {"rows": len(keys)}, [keys]
-    keys, codes = check_reports(question["path"], question["labels"], question["envelope"], limits)
-    return {"rows": len(keys)}, [keys, codes]
 
 
 def _limit_process(limits: Limits) -> None:

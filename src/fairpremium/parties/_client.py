@@ -24,7 +24,7 @@ __all__ = ["AppTransport", "Client", "Operator", "ServiceUnreachable"]
 
 M = TypeVar("M", bound=Message)
 _TRIES = 6
-_AT_ONCE = 2  # files on their way
+_AT_ONCE = 3  # files on their way
 _PIECE = 1 << 18
 _AGAIN = {429, 502, 503, 504}
 
@@ -112,24 +112,24 @@ class Client:
         headers = {"Content-Type": "application/json"}
         return kind.model_validate_json(self.send("PUT", path, content=body, headers=headers).content)
 
-    def put_parquet(self, path: str, body: bytes, kind: type[M]) -> M:
-        """Send a Parquet file and read the answer."""
+    def put_file(self, path: str, body: bytes, media: str, kind: type[M]) -> M:
+        """Send a file of a media type and read the answer."""
         headers = {
-            "Content-Type": "application/vnd.apache.parquet",
+            "Content-Type": media,
             "Content-Length": str(len(body)),
             "Content-Digest": content_digest(hashlib.sha256(body).digest()),
         }
         return kind.model_validate_json(self.send("PUT", path, content=_Pieces(body), headers=headers).content)
 
-    def put_parquets(self, files: Iterable[tuple[str, bytes]], kind: type[M]) -> Iterator[M]:
-        """Send Parquet files to their addresses and yield the answers, in order.
+    def put_files(self, files: Iterable[tuple[str, bytes]], media: str, kind: type[M]) -> Iterator[M]:
+        """Send files to their addresses and yield the answers, in order.
 
-        Two are on their way at a time: the service checks one while the next one arrives.
+        Some are on their way at a time: the service checks one while the next one arrives.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             sent: deque[Future[M]] = deque()
             for path, body in files:
-                sent.append(pool.submit(self.put_parquet, path, body, kind))
+                sent.append(pool.submit(self.put_file, path, body, media, kind))
                 if len(sent) == _AT_ONCE:
                     yield sent.popleft().result()
             while sent:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import pandas as pd
 
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
 
+from ._attributes import labels_of
 from ._client import Client
 from ._linkage import LinkageSecret, make_key, make_keys
 from ._messages import CollectorStudy, KnownChannel, Report, ReportsTaken
-from ._parts import write_report_part
 from ._policy_keys import KEY
+from ._report_parts import MEDIA_TYPE, write_report_parts
 
 __all__ = ["Collector", "draw_reports", "plan_parts", "read_drawn"]
 
@@ -56,7 +57,7 @@ class Collector(Client):
         secret: LinkageSecret,
         channel: Channel | None,
         rows_per_part: int = _ROWS_PER_PART,
-        ends: Sequence[int] | None = None,
+        steps: Sequence[tuple[int, int]] | None = None,
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> int:
         """Send reports that were drawn already (`draw_reports`). Called again, it sends the same again.
@@ -71,8 +72,9 @@ class Collector(Client):
         channel : Channel or None
             That drew the reports.
         rows_per_part : int
-        ends : sequence of int, optional
-            Where each part ends, as `plan_parts` remembers it for a table that grows, instead of `rows_per_part`.
+        steps : sequence of (int, int), optional
+            Up to which row the reports go that are sent together, and in how many parts, as `plan_parts` remembers it
+            for a table that grows; instead of `rows_per_part`.
         tell : callable
             Gets the number of parts that were sent, and that of all.
 
@@ -82,16 +84,20 @@ class Collector(Client):
             Number of reports.
         """
         keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
-        ends = _more_ends((), len(reports), rows_per_part) if ends is None else ends
-        parts = (
-            (
-                f"/v1/studies/{study}/report-parts/{n}",
-                write_report_part(keys[start:end], reports[_REPORT].iloc[start:end], channel),
-            )
-            for n, (start, end) in enumerate(pairwise([0, *ends]))
-        )
-        for done, _ in enumerate(self.put_parquets(parts, ReportsTaken), start=1):
-            tell(done, len(ends))
+        labels = labels_of(self.study(study).attribute) if channel is None else channel.reports
+        steps = _more_steps([], len(reports), rows_per_part) if steps is None else steps
+
+        def bodies() -> Iterator[bytes]:
+            start = 0
+            for end, parts in steps:
+                rows = slice(start, end)
+                yield from write_report_parts(keys[rows], reports[_REPORT].iloc[rows], labels, channel, parts=parts)
+                start = end
+
+        files = ((f"/v1/studies/{study}/report-parts/{n}", body) for n, body in enumerate(bodies()))
+        total = sum(parts for _, parts in steps)
+        for done, _ in enumerate(self.put_files(files, MEDIA_TYPE, ReportsTaken), start=1):
+            tell(done, total)
         return len(reports)
 
 
@@ -161,8 +167,8 @@ def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
     return known[[_POLICY, _REPORT]]
 
 
-def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[int]:
-    """Return where the parts of a table of reports end, and remember it beside the table.
+def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
+    """Return in which parts a table of reports is sent, and remember it beside the table.
 
     A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
     since become parts of their own.
@@ -174,24 +180,31 @@ def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[int]
     study : str
     rows : int
         Rows of the table now.
+
+    Returns
+    -------
+    steps : list of (int, int)
+        For each time that the table had grown: its rows then, and in how many parts the new ones are sent.
     """
     target = Path(f"{os.fspath(path)}.parts.json")
     plans = json.loads(target.read_bytes()) if target.exists() else {}
-    before = plans.get(study, [])
-    if before and before[-1] > rows:
+    before = [(end, parts) for end, parts in plans.get(study, [])]
+    if before and before[-1][0] > rows:
         raise ValueError(f"{path} has fewer reports than were sent from it. Restore it: reports are not drawn twice.")
-    plans[study] = _more_ends(before, rows)
-    if plans[study] != before:
+    steps = _more_steps(before, rows)
+    if steps != before:
+        plans[study] = steps
         draft = target.with_name(f".{target.name}.draft")
         draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
         _settle(draft, target)
-    return list(plans[study])
+    return steps
 
 
-def _more_ends(before: Sequence[int], rows: int, rows_per_part: int = _ROWS_PER_PART) -> list[int]:
-    start = before[-1] if before else 0
-    ends = [*before, *range(start + rows_per_part, rows, rows_per_part)]
-    return ends if rows == (ends[-1] if ends else 0) else [*ends, rows]
+def _more_steps(
+    before: Sequence[tuple[int, int]], rows: int, rows_per_part: int = _ROWS_PER_PART
+) -> list[tuple[int, int]]:
+    more = rows - (before[-1][0] if before else 0)
+    return [*before, (rows, math.ceil(more / rows_per_part))] if more else list(before)
 
 
 def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None:

@@ -34,6 +34,7 @@ from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
+from ._attributes import channel_of, labels_of
 from ._budget import plan_of, releases_to
 from ._bundle import write_bundle
 from ._checkpoint import FileCheckpoint
@@ -53,7 +54,7 @@ from ._rules import round_count
 from ._runs import sort_run, write_run
 from ._schema import fits, portfolios, releases
 from ._selftest import feature_ranges
-from ._studies import channel_of, labels_of, lock_study, spec_of, study_row
+from ._studies import lock_study, spec_of, study_row
 
 __all__ = ["run_fit"]
 

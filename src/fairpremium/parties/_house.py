@@ -62,7 +62,7 @@ class House:
         return _open_run(str(self.blobs.path(digest)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _open_run(path: str) -> Run:
     return open_run(Path(path))
 

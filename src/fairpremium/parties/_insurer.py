@@ -15,7 +15,7 @@ from ._client import Client
 from ._keys import VerifyKey
 from ._linkage import LinkageSecret, make_keys
 from ._messages import Feature, Fit, FitSpec, InsurerStudy, PartTaken, Portfolio, PortfolioSpec
-from ._parts import write_portfolio_part
+from ._parts import MEDIA_TYPE, write_portfolio_part
 from ._problems import Problem
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Insurer(Client):
                     yield f"/v1/portfolios/{portfolio}/parts/{n}", body
 
         done = len(known)
-        for taken in self.put_parquets(missing_parts(), PartTaken):
+        for taken in self.put_files(missing_parts(), MEDIA_TYPE, PartTaken):
             if taken.sha256 != digests[taken.n]:
                 raise Problem("digest-mismatch")
             done += 1

@@ -1,10 +1,9 @@
-"""Parts of portfolios and batches of reports as Parquet: written by the parties, checked by the one that learns."""
+"""Parts of portfolios as Parquet: written by insurers, checked by the one that learns."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import io
 import itertools
 import json
@@ -13,42 +12,35 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fairpremium.privacy import Channel, attach_descriptor
-
-from .._labels import encode_labels, infer_labels
 from ._checker import (
-    ENVELOPE,
     Limits,
     check_categories,
     check_category_type,
     check_number_type,
     check_numbers,
-    is_string,
 )
 from ._messages import PortfolioSpec
-from ._policy_keys import KEY, WIDTH, Keys, as_keys, sort_words, to_words
+from ._policy_keys import WIDTH, Keys, as_keys
 from ._problems import Problem
 
 __all__ = [
+    "MEDIA_TYPE",
     "Checker",
     "Limits",
-    "PartFacts",
     "check_portfolio_part",
-    "check_report_part",
     "write_portfolio_part",
     "write_portfolio_parts",
-    "write_report_part",
 ]
 
+MEDIA_TYPE = "application/vnd.apache.parquet"
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The packages are entered by the back door: their front doors load models and solvers that a reader does not need.
 _START = """
@@ -66,24 +58,8 @@ _SMALL = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_PIPE = 1 << 20
 _ROWS_PER_GROUP = 1 << 20
 _PATIENCE = 5  # times the processor time that a file may take, on a machine that has other things to do
-
-
-@dataclass(frozen=True)
-class PartFacts:
-    """What is known of a part whose every value was checked.
-
-    Attributes
-    ----------
-    rows : int
-    keys : ndarray of dtype V16
-        The keys, sorted; none is repeated.
-    """
-
-    rows: int
-    keys: Keys
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -91,7 +67,7 @@ class PartFacts:
 
 def check_portfolio_part(
     path: str | os.PathLike[str], spec: PortfolioSpec, limits: Limits | None = None, *, checker: Checker | None = None
-) -> PartFacts:
+) -> int:
     """Check every value of a part of a portfolio that came from outside; all that can be wrong is a `Problem`.
 
     Parameters
@@ -102,6 +78,10 @@ def check_portfolio_part(
     limits : Limits, optional
     checker : Checker, optional
         Whose processes read the file; those of this process by default.
+
+    Returns
+    -------
+    rows : int
     """
     features = (*spec.features, *spec.x_star)
     roles = {
@@ -111,50 +91,7 @@ def check_portfolio_part(
         "outcome": spec.outcome,
         "weight": spec.weight,
     }
-    keys, _ = (checker or _shared_checker()).ask({"kind": "portfolio", "roles": roles}, path, limits or Limits())
-    return PartFacts(rows=len(keys), keys=keys)
-
-
-def check_report_part(
-    path: str | os.PathLike[str],
-    labels: Sequence[Any],
-    descriptor: Mapping[str, Any] | None,
-    limits: Limits | None = None,
-    *,
-    checker: Checker | None = None,
-) -> tuple[Keys, npt.NDArray[np.unsignedinteger[Any]]]:
-    """Check a batch of reports that came from outside; all that can be wrong is a `Problem`.
-
-    Parameters
-    ----------
-    path : str or Path
-        A Parquet file with the columns ``key`` and ``report`` that nobody changes meanwhile.
-    labels : sequence of str, of int or of bool
-        The reports that the study knows.
-    descriptor : dict or None
-        The description of the study's channel, which the file must carry; None if it must carry none.
-    limits : Limits, optional
-    checker : Checker, optional
-
-    Returns
-    -------
-    keys : ndarray of dtype V16
-        Sorted; none is repeated.
-    codes : ndarray of uint8, or of uint16 for more than 256 labels
-        Positions in ``labels``, in the order of the keys.
-    """
-    question = {"kind": "reports", "labels": list(labels), "envelope": _envelope(descriptor)}
-    keys, codes = (checker or _shared_checker()).ask(question, path, limits or Limits())
-    return keys, codes
-
-
-def _envelope(descriptor: Mapping[str, Any] | None) -> str | None:
-    if descriptor is None:
-        return None
-    import pyarrow as pa
-
-    described = attach_descriptor(pa.schema([]).empty_table(), Channel.from_descriptor(dict(descriptor)))
-    return json.dumps(json.loads(described.schema.metadata[ENVELOPE]), sort_keys=True)
+    return (checker or _shared_checker()).ask(roles, path, limits or Limits())
 
 
 class Checker:
@@ -172,15 +109,15 @@ class Checker:
         self._idle: list[_Reader] = []
         self._lock = threading.Lock()
 
-    def ask(self, question: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> tuple[Keys, Any]:
-        """Have a file read; return its keys and, for reports, their codes."""
-        line = json.dumps({**question, "path": str(Path(path).absolute()), "limits": asdict(limits)}).encode() + b"\n"
-        labels = question.get("labels")
+    def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
+        """Have a file read whose columns have roles; return how many rows it has."""
+        question = {"roles": roles, "path": str(Path(path).absolute()), "limits": asdict(limits)}
+        line = json.dumps(question).encode() + b"\n"
         with self._free:
             for _ in range(2):  # what kills a reader twice is the file
                 reader = self._take()
                 try:
-                    result = reader.ask(line, limits, labels)
+                    result = reader.ask(line, limits)
                 except _ReaderDiedError as death:
                     reader.close()
                     if death.took_too_long:
@@ -242,12 +179,11 @@ class _Reader:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **_SMALL},
         )
-        fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[arg-type]
         if self._process.stdout.readline() != b"ready\n":  # type: ignore[union-attr]
             self.close()
             raise Problem("unavailable")
 
-    def ask(self, line: bytes, limits: Limits, labels: list[Any] | None) -> tuple[Keys, Any]:
+    def ask(self, line: bytes, limits: Limits) -> int:
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None
         assert answers is not None
@@ -264,13 +200,7 @@ class _Reader:
             rows = facts["rows"]
             if type(rows) is not int or not 0 < rows <= limits.rows:
                 raise _ReaderDiedError
-            keys = _read_array(answers, np.empty(rows, dtype=KEY))
-            if labels is None:
-                return keys, None
-            codes = _read_array(answers, np.empty(rows, dtype=np.uint8 if len(labels) <= 256 else np.uint16))
-            if codes.max() >= len(labels):
-                raise _ReaderDiedError
-            return keys, codes
+            return rows
         except (OSError, ValueError, KeyError):
             raise _ReaderDiedError from None
         except _ReaderDiedError as death:
@@ -285,12 +215,6 @@ class _Reader:
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
-
-
-def _read_array(answers: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if answers.readinto(array.view(np.uint8).data) != array.nbytes:
-        raise _ReaderDiedError
-    return array
 
 
 _checkers: dict[int, Checker] = {}  # by process, for a fork must not share the pipes
@@ -345,40 +269,6 @@ def write_portfolio_parts(frame: Any, spec: PortfolioSpec, part_bytes: int = 32 
     for start, stop in itertools.pairwise(cuts):
         if stop > start:
             yield _write(table.slice(start, stop - start), _categories(spec))
-
-
-def write_report_part(keys: Any, reports: Any, channel: Channel | None = None) -> bytes:
-    """Write a batch of reports: Parquet with the columns ``key`` and ``report``, the same bytes for the same rows.
-
-    The rows are sorted by key: the order in which people reported stays at home, and the receiver need not sort.
-
-    Parameters
-    ----------
-    keys : sequence of bytes of length 16, or array of dtype V16
-    reports : sequence of shape (n,)
-    channel : Channel, optional
-        The channel that drew the reports; its description goes with them.
-
-    Returns
-    -------
-    part : bytes
-    """
-    import pyarrow as pa
-
-    labels = infer_labels(reports, "reports") if channel is None else channel.reports
-    codes = encode_labels(reports, labels, name="reports")
-    if any(isinstance(label, tuple) for label in labels):
-        raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
-    rows = as_keys(keys)
-    if len(rows) != len(codes):
-        raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
-    order = sort_words(*to_words(rows))
-    rows, codes = rows[order], codes[order]
-    column = pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), pa.array(labels))
-    if not is_string(column.type.value_type):
-        column = column.dictionary_decode()
-    table = _table({"key": _key_array(rows), "report": column})
-    return _write(table if channel is None else attach_descriptor(table, channel), ["report"])
 
 
 def _portfolio_table(frame: Any, spec: PortfolioSpec) -> Any:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 WIDTH = 16
 KEY = np.dtype(f"V{WIDTH}")
+_AT_A_TIME = 20  # bits: a million keys are sorted at a time, or the work would take several times their memory
 
 Keys = npt.NDArray[np.void]
 Words = npt.NDArray[np.uint64]
@@ -73,21 +74,29 @@ def sort_words(high: Words, low: Words) -> npt.NDArray[np.int64]:
     return order
 
 
-def has_repeats(high: Words, low: Words) -> bool:
-    """Return whether a key, given as words, is repeated; fastest when they are sorted."""
-    if not is_sorted(high, low):
-        order = sort_words(high, low)
-        high, low = high[order], low[order]
-    same = np.flatnonzero(high[1:] == high[:-1])
-    return bool(np.any(low[same] == low[same + 1]))
-
-
-def is_sorted(high: Words, low: Words) -> bool:
-    """Return whether keys, given as words, are in order."""
-    if not np.all(high[1:] >= high[:-1]):
+def has_repeats(keys: Keys) -> bool:
+    """Return whether a key is repeated; fastest when they are sorted."""
+    high, low = to_words(keys)
+    if is_sorted(high, low, distinct=True):
         return False
-    same = np.flatnonzero(high[1:] == high[:-1])
-    return bool(np.all(low[same] <= low[same + 1]))
+    bits = max(0, len(keys).bit_length() - _AT_A_TIME)  # keys that begin alike are compared, some at a time
+    first = high >> np.uint64(64 - bits) if bits else np.zeros(len(keys), dtype=np.uint64)
+    for part in range(1 << bits):
+        rows = np.flatnonzero(first == part)
+        order = rows[sort_words(high[rows], low[rows])]
+        if not is_sorted(high[order], low[order], distinct=True):
+            return True
+    return False
+
+
+def is_sorted(high: Words, low: Words, *, distinct: bool = False) -> bool:
+    """Return whether keys, given as words, are in order, and perhaps whether none is repeated."""
+    is_later = high[1:] > high[:-1]
+    if np.all(is_later):
+        return True
+    rest = np.flatnonzero(~is_later)
+    compare = np.less if distinct else np.less_equal
+    return bool(np.all((high[rest] == high[rest + 1]) & compare(low[rest], low[rest + 1])))
 
 
 def read_keys(path: str | os.PathLike[str], column: str) -> Keys:

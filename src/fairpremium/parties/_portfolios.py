@@ -13,7 +13,7 @@ from fairpremium.privacy._descriptor import canonical_json
 from ._house import House, Party, as_json
 from ._log import append
 from ._messages import ENDED, PartTaken, Portfolio, PortfolioSpec
-from ._policy_keys import has_repeats, read_keys, to_words
+from ._policy_keys import has_repeats, read_keys
 from ._problems import Problem
 from ._schema import fits, portfolio_parts, portfolios
 from ._studies import find_study
@@ -81,7 +81,7 @@ def check_before_sealing(connection: Connection, house: House, who: Party, portf
             raise Problem("portfolio-empty")
         key = PortfolioSpec.model_validate_json(row.spec).key
         keys = np.concatenate([read_keys(house.blobs.path(part.sha256), key) for part in parts])
-        if has_repeats(*to_words(keys)):
+        if has_repeats(keys):
             raise Problem("bad-keys")
     return _digest(row, parts)
 

@@ -42,6 +42,7 @@ PROBLEMS = {
     "too-many": Kind(429, "Too many requests. Wait a moment and try again."),
     "length-required": Kind(411, "The request needs a Content-Length."),
     "unsupported-media": Kind(415, "The body's Content-Type is not the documented one."),
+    "bad-batch": Kind(422, "The body is not a batch of reports in the documented form: {}."),
     "bad-parquet": Kind(422, "The body is not a readable Parquet file: {}."),
     "bad-columns": Kind(422, "The columns are not those that were declared: {}."),
     "bad-values": Kind(422, "A column holds values that are not allowed: {}."),

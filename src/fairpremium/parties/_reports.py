@@ -1,5 +1,7 @@
 """Commands on reports: one report per key and collector, the first one stays.
 
+Batches are files (`_runs`). Reports that come one by one wait in a table until there are some, and become a file then.
+
 What one collector sends is never compared with what another one sent: an answer that depended on it would tell the one
 what a policyholder reported to the other.
 """
@@ -7,39 +9,44 @@ what a policyholder reported to the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from fairpremium.privacy._descriptor import canonical_json
 
+from ._attributes import descriptor_of, labels_of
 from ._house import House, Party
 from ._log import append, upsert
-from ._messages import KnownChannel, Report, ReportsTaken, StudySpec
+from ._messages import Report, ReportsTaken, StudySpec
 from ._policy_keys import as_keys
 from ._problems import Problem
-from ._runs import Run, match, merge_runs, plan_merge, sort_run, write_run
+from ._report_parts import meaning
+from ._runs import Run, code_width, find_codes, match, sort_run
 from ._schema import report_parts, report_runs, reports, studies
-from ._studies import find_study, labels_of, spec_of
+from ._studies import find_study, spec_of, study_row
+
+_SHORT = 4096  # bytes of a report whose meaning is remembered
 
 Keys = npt.NDArray[Any]
 Codes = npt.NDArray[np.int32]
 
 
 class Sent(NamedTuple):
-    """A report on its own, and who sent it."""
+    """A report on its own, as JSON, and who sent it."""
 
     who: Party
     study: str
     key: bytes
-    report: Report
+    body: bytes
 
 
 def put_report(connection: Connection, house: House, who: Party, study: str, key: bytes, report: Report) -> None:
     """Take one report. The same again is welcome, another value is not."""
-    problem = put_reports(connection, house, [Sent(who, study, key, report)])[0]
+    problem = put_reports(connection, house, [Sent(who, study, key, report.model_dump_json().encode())])[0]
     if problem is not None:
         raise problem
 
@@ -52,12 +59,12 @@ def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> l
         together.setdefault((item.who, item.study), []).append(i)
     for (who, study), places in together.items():
         try:
-            spec = _open_study(connection, house, who, study)
+            text = _open_study(connection, house, who, study).spec
         except Problem as problem:
             for i in places:
                 answers[i] = problem
             continue
-        codes = [_code(spec, sent[i].report) for i in places]
+        codes = [_code(text, sent[i].body) for i in places]
         fine = [(i, code) for i, code in zip(places, codes, strict=True) if not isinstance(code, Problem)]
         for i, code in zip(places, codes, strict=True):
             if isinstance(code, Problem):
@@ -67,16 +74,26 @@ def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> l
     return answers
 
 
-def _code(spec: StudySpec, report: Report) -> int | Problem:
-    """Return the code of a report, or what is wrong with it."""
+def _code(spec: str, body: bytes) -> int | Problem:
+    """Return the code of a report, or what is wrong with it, given the text of the study."""
+    read = _read_code if len(body) <= _SHORT else _read_code.__wrapped__
+    found = read(spec, body)
+    return found if isinstance(found, int) else Problem(*found)
+
+
+@lru_cache(maxsize=1024)
+def _read_code(spec: str, body: bytes) -> int | tuple[str, str]:
+    """Read a report: those of a study have few different texts, and each is read once."""
+    study = StudySpec.model_validate_json(spec)
     try:
-        check_descriptor(spec, report.channel)
+        report = Report.parse(body)
+        check_descriptor(study, report.channel)
     except Problem as problem:
-        return problem
-    for code, label in enumerate(labels_of(spec.attribute)):
+        return problem.code, problem.detail
+    for code, label in enumerate(labels_of(study.attribute)):
         if type(label) is type(report.report) and label == report.report:
             return code
-    return Problem("bad-values", "report")
+    return "bad-values", "report"
 
 
 def _take(
@@ -113,7 +130,7 @@ def _codes_of(connection: Connection, house: House, who: Party, study: str, keys
     mine = (reports.c.study == study, reports.c.collector == who.name)
     single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
-    runs = _runs(connection, house, study, who.name)
+    runs = runs_of(connection, house, study, who.name)
     if runs:
         codes = match(as_keys(keys), runs)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
@@ -121,9 +138,9 @@ def _codes_of(connection: Connection, house: House, who: Party, study: str, keys
 
 
 def put_report_part(
-    connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, keys: Keys, codes: Any
+    connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, run: Run
 ) -> ReportsTaken:
-    """Take a batch of reports, all of them or none."""
+    """Take a batch of reports whose file is in its place already, all of them or none."""
     _open_study(connection, house, who, study, lock=True)
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
     before = connection.execute(select(report_parts).where(*place)).one_or_none()
@@ -133,41 +150,47 @@ def put_report_part(
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= house.limits.parts:
         raise Problem("quota", "parts of a study")
-    known = reports_of(connection, house, study, who.name)(keys)
-    if np.any((known >= 0) & (known != codes)):
+    files = runs_of(connection, house, study, who.name)
+    known = find_codes(run.high, run.low, [*files, singles_of(connection, study, who.name)])
+    is_known = known >= 0
+    if np.any(known[is_known] != run.codes[is_known]):
         raise Problem("report-conflict")
-    fresh = known < 0
-    if fresh.any():
-        digest = write_run(house.blobs, sort_run(keys[fresh], codes[fresh]))
-        values = {"study": study, "collector": who.name, "sha256": digest, "rows": int(fresh.sum())}
+    new = len(run) - int(np.count_nonzero(is_known))
+    if new:
+        values = {"study": study, "collector": who.name, "sha256": sha256, "rows": new}
         connection.execute(insert(report_runs).values(**values))
-        _merge(connection, house, study, who.name)
-    values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(keys)}
-    connection.execute(insert(report_parts).values(**values, new_rows=int(fresh.sum())))
+    values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(run)}
+    connection.execute(insert(report_parts).values(**values))
     append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
-    return ReportsTaken(rows=len(keys), sha256=sha256)
+    return ReportsTaken(rows=len(run), sha256=sha256)
 
 
 def check_descriptor(spec: StudySpec, descriptor: Any) -> None:
     """Insist that reports come from the channel of the study, and from none where it knows none."""
-    expected = spec.attribute.channel if isinstance(spec.attribute, KnownChannel) else None
-    if canonical_json(expected) != canonical_json(descriptor):
+    if canonical_json(descriptor_of(spec.attribute)) != canonical_json(descriptor):
         raise Problem("wrong-channel")
 
 
 def reports_of(connection: Connection, house: House, study: str, collector: str) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
-    runs, singles = _runs(connection, house, study, collector), _singles(connection, study, collector)
+    runs, singles = runs_of(connection, house, study, collector), singles_of(connection, study, collector)
     return lambda keys: match(keys, runs, singles)
 
 
-def _runs(connection: Connection, house: House, study: str, collector: str) -> list[Run]:
+def is_needed(connection: Connection, sha256: str) -> bool:
+    """Are reports in this file?"""
+    query = select(func.count()).select_from(report_runs).where(report_runs.c.sha256 == sha256)
+    return bool(connection.execute(query).scalar_one())
+
+
+def runs_of(connection: Connection, house: House, study: str, collector: str) -> list[Run]:
+    """Return the files of reports to a collector."""
     mine = (report_runs.c.study == study, report_runs.c.collector == collector)
     rows = connection.execute(select(report_runs.c.sha256).where(*mine).order_by(report_runs.c.sha256))
     return [house.run(row.sha256) for row in rows]
 
 
-def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> StudySpec:
+def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> Any:
     # Batches of a study come one after the other, and while one is checked no single report slips in.
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
     row = find_study(connection, who, study)
@@ -176,24 +199,14 @@ def _open_study(connection: Connection, house: House, who: Party, study: str, *,
     opens, closes = spec.opens, spec.closes
     if row.state != "open" or (opens and now < opens.timestamp()) or (closes and now >= closes.timestamp()):
         raise Problem("study-not-open")
-    return spec
+    return row
 
 
-def _singles(connection: Connection, study: str, collector: str) -> Run:
+def singles_of(connection: Connection, study: str, collector: str) -> Run:
+    """Return the reports to a collector that came one by one and are not in a file yet."""
     mine = (reports.c.study == study, reports.c.collector == collector)
     rows = connection.execute(select(reports.c.key, reports.c.code).where(*mine).order_by(reports.c.key)).all()
-    return sort_run(as_keys([bytes(row.key) for row in rows]), np.array([row.code for row in rows], dtype=np.uint16))
-
-
-def _merge(connection: Connection, house: House, study: str, collector: str) -> None:
-    """Keep the number of runs small."""
-    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
-    rows = connection.execute(select(report_runs).where(*mine)).all()
-    chosen = plan_merge([(row.sha256, row.rows) for row in rows])
-    if not chosen:
-        return
-    digest = merge_runs(house.blobs, [house.run(name) for name in chosen])
-    connection.execute(delete(report_runs).where(*mine, report_runs.c.sha256.in_(chosen)))
-    total = sum(row.rows for row in rows if row.sha256 in chosen)
-    values = {"study": study, "collector": collector, "sha256": digest, "rows": total}
-    connection.execute(insert(report_runs).values(**values))
+    attribute = spec_of(study_row(connection, study)).attribute
+    labels = labels_of(attribute)
+    codes = np.array([row.code for row in rows], dtype=f"u{code_width(len(labels))}")
+    return sort_run(as_keys([bytes(row.key) for row in rows]), codes, meaning(labels, descriptor_of(attribute)))

@@ -70,7 +70,7 @@ participants = Table(
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-reports = Table(  # sent one by one
+reports = Table(  # sent one by one, and not in a file yet
     "reports",
     metadata,
     Column("study", _name, primary_key=True),
@@ -88,11 +88,10 @@ report_parts = Table(  # sent in batches
     Column("n", Integer, primary_key=True),
     Column("sha256", _digest, nullable=False),
     Column("rows", Integer, nullable=False),
-    Column("new_rows", Integer, nullable=False),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-report_runs = Table(  # where the reports of batches are
+report_runs = Table(  # files of reports; rows that were in none before
     "report_runs",
     metadata,
     Column("study", _name, primary_key=True),

@@ -19,6 +19,7 @@ __all__ = ["serve"]
 
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
+_SWITCH = 0.0005  # seconds that a thread which computes may keep the others waiting
 
 
 def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:
@@ -35,11 +36,20 @@ def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] =
     """
     import uvicorn
 
+    class Server(uvicorn.Server):
+        """Ends the app in order even if it is told to stop while it starts."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.should_exit and self.started:
+                await self.shutdown(sockets)
+
+    sys.setswitchinterval(_SWITCH)
     settings.check()
     listener = _listen(settings)
     with listener:
         app = create_app(settings)
-        server = uvicorn.Server(
+        server = Server(
             uvicorn.Config(
                 app,
                 ssl_certfile=settings.certificate,
@@ -64,7 +74,9 @@ def _listen(settings: Settings) -> socket.socket:
     """Take the port, so that a mistake shows before anything is started."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or an answer waits for an acknowledgement
+        return listener
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {why}. Choose another port.") from None

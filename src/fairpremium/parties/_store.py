@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.dialects.postgresql import insert
@@ -129,6 +129,12 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+class Write(Protocol):
+    """Runs a command in a transaction."""
+
+    def __call__(self, command: Callable[[Connection], T], /) -> T: ...
 
 
 class Writer:

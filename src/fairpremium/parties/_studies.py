@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from fairpremium.privacy import Channel
-from fairpremium.privacy._descriptor import canonical_json
-
 from ._house import House, Party, as_json
 from ._log import append
 from ._messages import (
     CollectorStudy,
-    EstimatedChannel,
     InsurerStudy,
-    KnownChannel,
     OperatorStudy,
     StudySpec,
-    TrueAttribute,
 )
 from ._problems import Problem
 from ._rules import round_count
-from ._schema import fits, participants, report_parts, reports, studies
+from ._schema import fits, participants, report_runs, reports, studies
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
 
@@ -111,30 +104,14 @@ def _read_spec(text: str) -> StudySpec:
     return StudySpec.model_validate_json(text)
 
 
-def channel_of(attribute: KnownChannel | EstimatedChannel | TrueAttribute) -> Channel | None:
-    """Return the known channel of a study, or None."""
-    return _read_channel(canonical_json(attribute.channel)) if isinstance(attribute, KnownChannel) else None
-
-
-@lru_cache(maxsize=128)
-def _read_channel(descriptor: bytes) -> Channel:
-    return Channel.from_descriptor(json.loads(descriptor))
-
-
-def labels_of(attribute: KnownChannel | EstimatedChannel | TrueAttribute) -> tuple[Any, ...]:
-    """Return the values that a report can take, in the order of their codes."""
-    channel = channel_of(attribute)
-    return tuple(channel.reports) if channel is not None else tuple(getattr(attribute, "groups", ()))
-
-
 def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:
     """Count the reports of a study, of all collectors or of one."""
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
-    batch = select(func.coalesce(func.sum(report_parts.c.new_rows), 0)).where(report_parts.c.study == study)
+    in_files = select(func.coalesce(func.sum(report_runs.c.rows), 0)).where(report_runs.c.study == study)
     if collector is not None:
         single = single.where(reports.c.collector == collector)
-        batch = batch.where(report_parts.c.collector == collector)
-    return int(connection.execute(single).scalar_one()) + int(connection.execute(batch).scalar_one())
+        in_files = in_files.where(report_runs.c.collector == collector)
+    return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
 
 
 def count_fits(connection: Connection, study: str, party: str | None = None) -> int:

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
 from . import _fits, _log, _portfolios, _reports, _studies
 from ._access import Registered, add_key, check_right, list_keys, revoke_key
+from ._attributes import descriptor_of, labels_of
 from ._blobs import Incoming
 from ._faults import point
 from ._house import House, Limits, Party, open_house
@@ -31,19 +32,16 @@ from ._messages import (
     StudySpec,
     check_id,
 )
-from ._parts import check_portfolio_part, check_report_part
+from ._parts import check_portfolio_part
 from ._problems import Problem
+from ._report_parts import check_report_part
+from ._store import Write
+from ._tidying import tidy
 
 __all__ = ["ThirdParty"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class Write(Protocol):
-    """Runs a command in a transaction."""
-
-    def __call__(self, command: Callable[[Connection], T], /) -> T: ...
 
 
 class ThirdParty:
@@ -137,15 +135,20 @@ class ThirdParty:
             return self.take_report_part(who, study, n, incoming, self.house.store.write)
 
     def take_report_part(self, who: Party, study: str, n: int, incoming: Incoming, write: Write) -> ReportsTaken:
-        """Take a batch whose file has arrived; `write` runs the command. The file itself is not kept."""
+        """Take a batch whose file has arrived; `write` runs the command."""
         check_right(who, "put_report_part")
-        row = self.house.store.read(lambda c: _studies.find_study(c, who, _id(study)))
-        attribute = _studies.spec_of(row).attribute
-        channel = getattr(attribute, "channel", None)
-        keys, codes = check_report_part(incoming.path, _studies.labels_of(attribute), channel)
+        attribute = _studies.spec_of(self.house.store.read(lambda c: _studies.find_study(c, who, _id(study)))).attribute
+        with incoming.syncing():  # on its way to the disk while it is checked
+            run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
         digest = incoming.sha256
-        with self.house.blobs.hold():
-            return write(lambda c: _reports.put_report_part(c, self.house, who, study, n, digest, keys, codes))
+        try:
+            with self.house.blobs.hold():
+                incoming.keep()
+                taken = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, digest, run))
+        finally:
+            self._drop_file(digest, _reports.is_needed)
+        tidy(self.house, study, who.name, write)
+        return taken
 
     # --- portfolios ---
 
@@ -171,14 +174,14 @@ class ThirdParty:
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
         with incoming.syncing():  # on its way to the disk while it is checked
-            rows = check_portfolio_part(incoming.path, known.spec).rows
+            rows = check_portfolio_part(incoming.path, known.spec)
         digest, size = incoming.sha256, incoming.size
         try:
             with self.house.blobs.hold():
                 incoming.keep()
                 return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
         except Problem:
-            self._drop_file(digest)
+            self._drop_file(digest, _portfolios.is_needed)
             raise
 
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
@@ -191,12 +194,13 @@ class ThirdParty:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
             point("portfolio.erasing", writes=False)
-            self._drop_file(digest)
+            self._drop_file(digest, _portfolios.is_needed)
 
-    def _drop_file(self, digest: str) -> None:
-        """Remove rows that no portfolio has, or has any more."""
-        needed = partial(_portfolios.is_needed, sha256=digest)
-        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
+    def _drop_file(self, digest: str, is_needed: Callable[[Connection, str], bool]) -> None:
+        """Remove a file that nothing refers to, or refers to any more."""
+        needed = partial(self.house.store.read, lambda c: is_needed(c, digest))
+        if not needed():
+            self.house.blobs.delete(digest, needed)  # asked once more while nobody can begin to need it
 
     # --- fits ---
 

@@ -9,6 +9,7 @@ from ._house import House
 from ._keys import VerifyKey
 from ._log import Verification, verify_log
 from ._overview import count_entries
+from ._settings import report_failure
 
 __all__ = ["LogState", "LogWatch"]
 
@@ -77,6 +78,7 @@ class LogWatch:
         try:
             found = self._house.store.read(lambda c: verify_log(c, key))
         except Exception:
+            report_failure("the check of the log")
             self.state = replace(self.state, is_running=False, has_failed=True)
         else:
             self.state = LogState(found, now)

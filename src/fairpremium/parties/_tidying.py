@@ -1,0 +1,91 @@
+"""Keeping the table of single reports short and the files of reports few, beside the daily work.
+
+Nothing here adds, changes or loses a report. It can be done at any time and left undone; only what one step reads and
+the next one replaces must be alive still, which the last transaction checks.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from ._house import House
+from ._problems import Problem
+from ._reports import singles_of
+from ._runs import Extent, merge_runs, plan_merge, write_run
+from ._schema import report_runs, reports
+from ._store import Write
+from ._studies import lock_study
+
+__all__ = ["SINGLES", "tidy"]
+
+SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
+_busy = threading.Lock()
+
+
+def tidy(house: House, study: str, collector: str, write: Write) -> None:
+    """Make files of single reports, and few files of many.
+
+    Parameters
+    ----------
+    house : House
+    study, collector : str
+    write : callable
+        Runs a command in a transaction.
+    """
+    if not _busy.acquire(blocking=False):  # somebody is at it; what is left then waits for the next one
+        return
+    try:
+        if house.store.read(lambda c: _count(c, study, collector)) >= SINGLES:
+            with house.blobs.hold():
+                write(lambda c: _settle(c, house, study, collector))
+        while chosen := plan_merge(_extents(house, house.store.read(lambda c: _sizes(c, study, collector)))):
+            with house.blobs.hold():
+                merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
+                write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
+    except Problem as problem:
+        if problem.code != "storage-full":  # without room there is nothing to be done; all reports are where they were
+            raise
+    finally:
+        _busy.release()
+
+
+def _count(connection: Connection, study: str, collector: str) -> int:
+    mine = (reports.c.study == study, reports.c.collector == collector)
+    return int(connection.execute(select(func.count()).select_from(reports).where(*mine)).scalar_one())
+
+
+def _settle(connection: Connection, house: House, study: str, collector: str) -> None:
+    """Make a file of the single reports; meanwhile none comes."""
+    lock_study(connection, study)
+    run = singles_of(connection, study, collector)
+    if len(run):
+        _add(connection, study, collector, write_run(house.blobs, run), len(run))
+        connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
+
+
+def _sizes(connection: Connection, study: str, collector: str) -> dict[str, int]:
+    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
+    return {row.sha256: row.rows for row in connection.execute(select(report_runs).where(*mine))}
+
+
+def _extents(house: House, sizes: dict[str, int]) -> dict[str, Extent]:
+    runs = {sha256: house.run(sha256) for sha256 in sizes}
+    return {sha256: Extent(sizes[sha256], int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
+
+
+def _replace(connection: Connection, study: str, collector: str, old: tuple[str, ...], new: str) -> None:
+    """Let one file stand for others, if all of them are there still."""
+    lock_study(connection, study)
+    sizes = _sizes(connection, study, collector)
+    if sizes.keys() >= set(old):
+        mine = (report_runs.c.study == study, report_runs.c.collector == collector)
+        connection.execute(delete(report_runs).where(*mine, report_runs.c.sha256.in_(old)))
+        _add(connection, study, collector, new, sum(sizes[sha256] for sha256 in old))
+
+
+def _add(connection: Connection, study: str, collector: str, sha256: str, rows: int) -> None:
+    values = {"study": study, "collector": collector, "sha256": sha256, "rows": rows}
+    connection.execute(insert(report_runs).values(**values))
