@@ -293,8 +293,8 @@ def hostile():
     yield "footer of 4 GB", b"PAR1" + b"\0" * 50 + b"\xff\xff\xff\x7fPAR1"
     yield "empty", b""
     yield "no parquet", b"valuecanary" * 50
-    zeros = pa.table({"key": pa.array([b"\0" * 16] * 3_000_000, pa.binary(16)), "age": np.zeros(3_000_000)})
-    zeros = zeros.append_column("y", pa.array(np.zeros(3_000_000)))
+    zeros = pa.table({"key": pa.array([b"\0" * 16] * 5_000_001, pa.binary(16)), "age": np.zeros(5_000_001)})
+    zeros = zeros.append_column("y", pa.array(np.zeros(5_000_001)))
     yield "bomb", table_bytes(zeros, compression="zstd")
     rng = np.random.default_rng(0)
     for i in range(12):  # bits flipped at random places

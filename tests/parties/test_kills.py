@@ -196,12 +196,12 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
     body = batch(490, 590)
     path = "/v1/studies/motor/report-parts/7"
     key = read_key(place.folder / "app.key")
-    headers = sign_request("PUT", url + path, {}, hashlib.sha256(body).digest(), key)
-    head = f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n"
-    head += f"Content-Type: {MEDIA_TYPE}\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
     files = place.folder / "files"
     for length in (0, 1, len(body) // 2, len(body) - 1):
+        headers = sign_request("PUT", url + path, {}, hashlib.sha256(body).digest(), key)
+        head = f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n"
+        head += f"Content-Type: {MEDIA_TYPE}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
             connection.sendall(head.encode() + body[:length])
             if length:

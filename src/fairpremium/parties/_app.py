@@ -252,13 +252,13 @@ class _Service:
         _check_length(request, limit)
         if request.headers.get("content-type", "").partition(";")[0] != kind:
             raise Problem("unsupported-media")
+        await self.spend(asked)  # who sends a request again need not send the file
         with self.house.blobs.receive(limit) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for pieces in _gathered(request.stream()):  # hashed and written while others are served
                     await _in_thread(partial(incoming.write, *pieces))
             if bytes.fromhex(incoming.sha256) != asked.verified.body_sha256:
                 raise Problem("digest-mismatch")
-            await self.spend(asked)
             return await _in_thread(lambda: take(incoming, lambda command: self.writer.submit(command).result()))
 
     # --- waiting ---

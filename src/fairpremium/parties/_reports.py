@@ -139,30 +139,38 @@ def _codes_of(connection: Connection, house: House, who: Party, study: str, keys
 
 def put_report_part(
     connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, run: Run
-) -> ReportsTaken:
-    """Take a batch of reports whose file is in its place already, all of them or none."""
+) -> tuple[ReportsTaken, bool]:
+    """Take a batch of reports whose file is in its place already, all of them or none; is the file needed?"""
     _open_study(connection, house, who, study, lock=True)
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
     before = connection.execute(select(report_parts).where(*place)).one_or_none()
     if before is not None:
         if before.sha256 != sha256:
             raise Problem("conflict")
-        return ReportsTaken(rows=before.rows, sha256=sha256)
+        return ReportsTaken(rows=before.rows, sha256=sha256), False
     if n >= house.limits.parts:
         raise Problem("quota", "parts of a study")
     files = runs_of(connection, house, study, who.name)
-    known = find_codes(run.high, run.low, [*files, singles_of(connection, study, who.name)])
-    is_known = known >= 0
-    if np.any(known[is_known] != run.codes[is_known]):
-        raise Problem("report-conflict")
-    new = len(run) - int(np.count_nonzero(is_known))
+    new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
     if new:
         values = {"study": study, "collector": who.name, "sha256": sha256, "rows": new}
         connection.execute(insert(report_runs).values(**values))
     values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(run)}
     connection.execute(insert(report_parts).values(**values))
     append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
-    return ReportsTaken(rows=len(run), sha256=sha256)
+    return ReportsTaken(rows=len(run), sha256=sha256), new > 0
+
+
+def _count_known(run: Run, others: list[Run]) -> int:
+    """Count the reports of a batch that are there already; one with another value is a problem."""
+    near = [other for other in others if len(other) and other.high[0] <= run.high[-1] and run.high[0] <= other.high[-1]]
+    if not near:
+        return 0
+    known = find_codes(run.high, run.low, near)
+    is_known = known >= 0
+    if np.any(known[is_known] != run.codes[is_known]):
+        raise Problem("report-conflict")
+    return int(np.count_nonzero(is_known))
 
 
 def check_descriptor(spec: StudySpec, descriptor: Any) -> None:

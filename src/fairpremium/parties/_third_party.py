@@ -141,12 +141,14 @@ class ThirdParty:
         with incoming.syncing():  # on its way to the disk while it is checked
             run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
         digest = incoming.sha256
+        is_needed = False
         try:
             with self.house.blobs.hold():
                 incoming.keep()
-                taken = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, digest, run))
+                taken, is_needed = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, digest, run))
         finally:
-            self._drop_file(digest, _reports.is_needed)
+            if not is_needed:
+                self._drop_file(digest, _reports.is_needed)
         tidy(self.house, study, who.name, write)
         return taken
 

@@ -38,13 +38,17 @@ def tidy(house: House, study: str, collector: str, write: Write) -> None:
     if not _busy.acquire(blocking=False):  # somebody is at it; what is left then waits for the next one
         return
     try:
-        if house.store.read(lambda c: _count(c, study, collector)) >= SINGLES:
+        while True:
+            singles, sizes = house.store.read(lambda c: _look(c, study, collector))
+            chosen = plan_merge(_extents(house, sizes))
+            if singles < SINGLES and not chosen:
+                return
             with house.blobs.hold():
-                write(lambda c: _settle(c, house, study, collector))
-        while chosen := plan_merge(_extents(house, house.store.read(lambda c: _sizes(c, study, collector)))):
-            with house.blobs.hold():
-                merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
-                write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
+                if singles >= SINGLES:
+                    write(lambda c: _settle(c, house, study, collector))
+                if chosen:
+                    merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
+                    write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
     except Problem as problem:
         if problem.code != "storage-full":  # without room there is nothing to be done; all reports are where they were
             raise
@@ -52,9 +56,11 @@ def tidy(house: House, study: str, collector: str, write: Write) -> None:
         _busy.release()
 
 
-def _count(connection: Connection, study: str, collector: str) -> int:
+def _look(connection: Connection, study: str, collector: str) -> tuple[int, dict[str, int]]:
+    """Count the single reports in the table, and the rows of each file."""
     mine = (reports.c.study == study, reports.c.collector == collector)
-    return int(connection.execute(select(func.count()).select_from(reports).where(*mine)).scalar_one())
+    singles = connection.execute(select(func.count()).select_from(reports).where(*mine)).scalar_one()
+    return int(singles), _sizes(connection, study, collector)
 
 
 def _settle(connection: Connection, house: House, study: str, collector: str) -> None:
