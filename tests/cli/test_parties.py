@@ -269,7 +269,7 @@ def test_a_service_that_is_killed_during_an_upload(house, processes):
         for entry in events
         if entry["body"].get("portfolio") == "p9" and entry["event"] == "portfolio.part"
     ]
-    assert sorted(parts) == list(range(ROWS // 20))  # two are on their way at a time
+    assert sorted(parts) == list(range(ROWS // 20))  # three are on their way at a time
     assert len(table) == done["rows"]
     assert quick_json("log", "verify", "--folder", house / "third-party")["intact"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 from fastapi.routing import APIRoute
+from places import Place
 from pydantic import TypeAdapter
 from sqlalchemy import event
 
@@ -33,20 +34,28 @@ OPEN_TO_ALL = {"openapi", "get_keys", "get_checkpoint", "healthz", "readyz", "me
 NOTHING = json.dumps(Problem("not-found").to_dict(), separators=(",", ":")).encode()
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    """A folder with all that, and the keys of the parties; every test gets a copy."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def filled(request, tmp_path_factory):
+    """A place with all that, and the keys of the parties; every test gets a copy."""
     folder = tmp_path_factory.mktemp("filled") / "third-party"
-    with wire.World(folder) as world:
-        wire.fill(world)
-        return folder, (world.keys, world.roles)
+    with contextlib.ExitStack() as stack:
+        place = Place(folder)
+        if request.param == "postgresql":
+            postgres = request.getfixturevalue("postgres")
+            name = stack.enter_context(postgres.database())
+            stack.callback(postgres.execute, f"DROP DATABASE IF EXISTS {name}_copy WITH (FORCE)")
+            place = Place(folder, postgres.url(name), postgres)
+        with wire.World(folder, place.database) as world:
+            wire.fill(world)
+            keys = (world.keys, world.roles)
+        yield place, keys
 
 
 @pytest.fixture
 def world(tmp_path, filled):
-    folder, (keys, roles) = filled
-    shutil.copytree(folder, tmp_path / "third-party")
-    with wire.World(tmp_path / "third-party", keys=(dict(keys), dict(roles))) as world:
+    place, (keys, roles) = filled
+    copy = place.copy(tmp_path / "third-party")
+    with wire.World(copy.folder, copy.database, keys=(dict(keys), dict(roles))) as world:
         yield world
 
 

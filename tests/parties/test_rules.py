@@ -38,8 +38,8 @@ RELEASE = ReleaseRules(epsilon=3.6, fit_epsilon=1.0, randomized_epsilon=2.0)
 
 
 @pytest.fixture
-def world(tmp_path):
-    with wire.World(tmp_path / "third-party") as world:
+def world(tmp_path, database_url):
+    with wire.World(tmp_path / "third-party", database_url) as world:
         world.declare(release=RELEASE)
         world.secret = new_secret()
         rng = np.random.default_rng(5)

@@ -98,12 +98,16 @@ class World(httpx.BaseTransport):
     `app`, `acme` take part in the study "motor"; `app2`, `other` in "marine".
     """
 
-    def __init__(self, folder: Any, *, clock: Any = None, limits: Any = None, keys: Any = None, **settings: Any):
+    def __init__(
+        self, folder: Any, database: str | None = None, *, clock: Any = None, limits: Any = None, keys: Any = None,
+        **settings: Any,
+    ):  # fmt: skip
         self.folder = folder
+        self.database = database
         self.clock = clock or Clock()
-        self.third_party = ThirdParty(folder, clock=self.clock, limits=limits)
+        self.third_party = ThirdParty(folder, database=database, clock=self.clock, limits=limits)
         self.house = self.third_party.house
-        self.settings = Settings(folder=folder, limits=self.house.limits, **settings)
+        self.settings = Settings(folder=folder, database=database, limits=self.house.limits, **settings)
         self.app = create_app(self.settings, self.third_party)
         self._runner = asyncio.Runner()
         self._one_at_a_time = threading.Lock()
@@ -130,7 +134,7 @@ class World(httpx.BaseTransport):
     def second(self, **settings: Any) -> World:
         """Another process's view: a second app on the same folder."""
         options = {"clock": self.clock, "limits": self.house.limits, "keys": (self.keys, self.roles)}
-        return World(self.folder, **options, **settings)
+        return World(self.folder, self.database, **options, **settings)
 
     def close(self) -> None:
         self._runner.close()
@@ -220,7 +224,8 @@ class World(httpx.BaseTransport):
         """All rows of all tables, and the names of all files."""
 
         def rows(connection: Any) -> dict[str, Any]:
-            return {t.name: sorted(map(repr, connection.execute(select(t)))) for t in metadata.sorted_tables}
+            tables = [table for table in metadata.sorted_tables if table.name != "commits"]  # marks of transactions
+            return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
         files = sorted(str(p.relative_to(self.folder)) for p in self.house.blobs.folder.rglob("*"))
         return {**self.house.store.read(rows), "files": files}

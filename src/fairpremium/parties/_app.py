@@ -67,7 +67,7 @@ _PROBLEM_TYPE = "application/problem+json"
 _KEYS_FOR = 1.0  # seconds that the table of keys is remembered
 _LOOK_EVERY = 0.25  # seconds between two looks at the fits that somebody waits for
 _HOUSEKEEPING = 3600.0
-_TOGETHER = 1 << 20  # bytes of a file that are written at a time
+_TOGETHER, _PIECES = 1 << 20, 256  # bytes of a file that are written at a time, and in how many pieces they may come
 _LARGEST = 2**53  # number of an entry of the log
 
 _KEY_TEXT = "[0-9a-f]{32}"
@@ -215,7 +215,8 @@ class _Service:
     async def put_report(self, request: Request, study: str, key: str) -> Response:
         """Take a report together with all others that wait for the next commit."""
         asked = await self.ask(request, "put_report")
-        sent = _reports.Sent(asked.who, study, bytes.fromhex(key), await self._body(request, asked))
+        report = _reports.read_report(await self._body(request, asked))
+        sent = _reports.Sent(asked.who, study, bytes.fromhex(key), report)
         problem = await asyncio.wrap_future(self.reports.put(asked.verified, sent))
         if problem is not None:
             raise problem
@@ -252,14 +253,14 @@ class _Service:
         _check_length(request, limit)
         if request.headers.get("content-type", "").partition(";")[0] != kind:
             raise Problem("unsupported-media")
-        await self.spend(asked)  # who sends a request again need not send the file
         with self.house.blobs.receive(limit) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for pieces in _gathered(request.stream()):  # hashed and written while others are served
                     await _in_thread(partial(incoming.write, *pieces))
             if bytes.fromhex(incoming.sha256) != asked.verified.body_sha256:
                 raise Problem("digest-mismatch")
-            return await _in_thread(lambda: take(incoming, lambda command: self.writer.submit(command).result()))
+            await self.spend(asked)
+            return await _in_thread(lambda: take(incoming, self.writer.write))
 
     # --- waiting ---
 
@@ -512,12 +513,13 @@ def _count_states(connection: Connection) -> dict[str, int]:
 
 async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
     """Yield chunks some at a time: a thread for each of them would take longer than its work."""
-    pieces: list[bytes] = []
+    pieces, size = [], 0
     async for chunk in chunks:
         pieces.append(chunk)
-        if sum(map(len, pieces)) >= _TOGETHER:
+        size += len(chunk)
+        if size >= _TOGETHER or len(pieces) >= _PIECES:
             yield pieces
-            pieces = []
+            pieces, size = [], 0
     yield pieces
 
 

@@ -12,7 +12,6 @@ from ._access import use_nonces
 from ._house import House
 from ._problems import Problem
 from ._reports import Sent, put_reports
-from ._settings import report_failure
 from ._signatures import Verified
 from ._store import Writer
 from ._tidying import SINGLES, tidy
@@ -63,10 +62,7 @@ class ReportQueue:
             threading.Thread(target=self._tidy, args=place, name="tidy", daemon=True).start()
 
     def _tidy(self, study: str, collector: str) -> None:
-        try:
-            tidy(self.house, study, collector, lambda command: self._writer.submit(command).result())
-        except Exception:  # nobody waits for it
-            report_failure("tidying")
+        tidy(self.house, study, collector, self._writer.write, wait=True)
 
 
 class _Batch:
@@ -97,4 +93,5 @@ class _Batch:
             else:
                 answer.set_result(self._answers[i])
         if error is None:
-            self._queue.count([sent for _, sent, _ in items])
+            taken = [sent for (_, sent, _), answer in zip(items, self._answers, strict=True) if answer is None]
+            self._queue.count(taken)

@@ -201,7 +201,7 @@ class Incoming:
         self._store = store
         self._limit = limit
         self._hash = hashlib.sha256()
-        self._synced = False
+        self._synced = self._is_kept = False
         self.size = 0
         self.path = store.folder / f"{_INCOMING}{secrets.token_hex(16)}"
         self._file = -1
@@ -277,10 +277,12 @@ class Incoming:
                 raise errors[0]
 
     def keep(self) -> str:
-        """Give the file its name for good, and return the digest."""
+        """Give the file its name for good, and return the digest; again, it does nothing more."""
+        digest = self.sha256
+        if self._is_kept:
+            return digest
         if not self._synced:
             self.sync()
-        digest = self.sha256
         with self._no_rubbish():
             os.utime(self._file)  # an upload may have taken longer than orphans live
             os.replace(self.path, self._store.path(digest))  # noqa: PTH105
@@ -288,6 +290,7 @@ class Incoming:
             point("blob.renamed")
             self._store._sync_folder()
             point("blob.folder_synced")
+        self._is_kept = True
         return digest
 
     def discard(self) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 WIDTH = 16
 KEY = np.dtype(f"V{WIDTH}")
+_BLOCK = 1 << 18  # keys that are compared at a time
 _AT_A_TIME = 20  # bits: a million keys are sorted at a time, or the work would take several times their memory
 
 Keys = npt.NDArray[np.void]
@@ -91,12 +92,15 @@ def has_repeats(keys: Keys) -> bool:
 
 def is_sorted(high: Words, low: Words, *, distinct: bool = False) -> bool:
     """Return whether keys, given as words, are in order, and perhaps whether none is repeated."""
-    is_later = high[1:] > high[:-1]
-    if np.all(is_later):
-        return True
-    rest = np.flatnonzero(~is_later)
     compare = np.less if distinct else np.less_equal
-    return bool(np.all((high[rest] == high[rest + 1]) & compare(low[rest], low[rest + 1])))
+    for start in range(0, len(high) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(high) - 1)
+        is_later = high[start + 1 : stop + 1] > high[start:stop]
+        if not np.all(is_later):
+            rest = start + np.flatnonzero(~is_later)
+            if not np.all((high[rest] == high[rest + 1]) & compare(low[rest], low[rest + 1])):
+                return False
+    return True
 
 
 def read_keys(path: str | os.PathLike[str], column: str) -> Keys:

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
 from fairpremium.privacy._descriptor import canonical_json
 
 from ._attributes import descriptor_of, labels_of
+from ._blobs import Incoming
 from ._house import House, Party
 from ._log import append, upsert
 from ._messages import Report, ReportsTaken, StudySpec
@@ -29,24 +30,24 @@ from ._runs import Run, code_width, find_codes, match, sort_run
 from ._schema import report_parts, report_runs, reports, studies
 from ._studies import find_study, spec_of, study_row
 
-_SHORT = 4096  # bytes of a report whose meaning is remembered
+_SHORT = 4096  # bytes of a report that is remembered
 
 Keys = npt.NDArray[Any]
 Codes = npt.NDArray[np.int32]
 
 
 class Sent(NamedTuple):
-    """A report on its own, as JSON, and who sent it."""
+    """A report on its own, and who sent it."""
 
     who: Party
     study: str
     key: bytes
-    body: bytes
+    report: Report
 
 
 def put_report(connection: Connection, house: House, who: Party, study: str, key: bytes, report: Report) -> None:
     """Take one report. The same again is welcome, another value is not."""
-    problem = put_reports(connection, house, [Sent(who, study, key, report.model_dump_json().encode())])[0]
+    problem = put_reports(connection, house, [Sent(who, study, key, report)])[0]
     if problem is not None:
         raise problem
 
@@ -59,38 +60,42 @@ def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> l
         together.setdefault((item.who, item.study), []).append(i)
     for (who, study), places in together.items():
         try:
-            text = _open_study(connection, house, who, study).spec
+            spec = spec_of(_open_study(connection, house, who, study))
         except Problem as problem:
             for i in places:
                 answers[i] = problem
             continue
-        codes = [_code(text, sent[i].body) for i in places]
-        fine = [(i, code) for i, code in zip(places, codes, strict=True) if not isinstance(code, Problem)]
-        for i, code in zip(places, codes, strict=True):
-            if isinstance(code, Problem):
-                answers[i] = code
+        same = {id(sent[i].report): sent[i].report for i in places}  # few, for they are read once
+        codes = {name: _code(spec, report) for name, report in same.items()}
+        fine: list[tuple[int, int]] = []
+        for i in places:
+            code = codes[id(sent[i].report)]
+            if isinstance(code, int):
+                fine.append((i, code))
+            else:
+                answers[i] = Problem(*code)
         if fine:
             _take(connection, house, who, study, sent, fine, answers)
     return answers
 
 
-def _code(spec: str, body: bytes) -> int | Problem:
-    """Return the code of a report, or what is wrong with it, given the text of the study."""
-    read = _read_code if len(body) <= _SHORT else _read_code.__wrapped__
-    found = read(spec, body)
-    return found if isinstance(found, int) else Problem(*found)
+def read_report(body: bytes) -> Report:
+    """Read a report from JSON; those of a study have few different texts, and each is read once."""
+    return _read_short(body) if len(body) <= _SHORT else Report.parse(body)
 
 
-@lru_cache(maxsize=1024)
-def _read_code(spec: str, body: bytes) -> int | tuple[str, str]:
-    """Read a report: those of a study have few different texts, and each is read once."""
-    study = StudySpec.model_validate_json(spec)
+@lru_cache(maxsize=256)
+def _read_short(body: bytes) -> Report:
+    return Report.parse(body)
+
+
+def _code(spec: StudySpec, report: Report) -> int | tuple[str, str]:
+    """Return the code of a report, or code and detail of the problem with it."""
     try:
-        report = Report.parse(body)
-        check_descriptor(study, report.channel)
+        check_descriptor(spec, report.channel)
     except Problem as problem:
         return problem.code, problem.detail
-    for code, label in enumerate(labels_of(study.attribute)):
+    for code, label in enumerate(labels_of(spec.attribute)):
         if type(label) is type(report.report) and label == report.report:
             return code
     return "bad-values", "report"
@@ -138,27 +143,29 @@ def _codes_of(connection: Connection, house: House, who: Party, study: str, keys
 
 
 def put_report_part(
-    connection: Connection, house: House, who: Party, study: str, n: int, sha256: str, run: Run
-) -> tuple[ReportsTaken, bool]:
-    """Take a batch of reports whose file is in its place already, all of them or none; is the file needed?"""
+    connection: Connection, house: House, who: Party, study: str, n: int, incoming: Incoming, run: Run
+) -> ReportsTaken:
+    """Take a batch of reports that was checked, all of them or none; its file is kept if there is news in it."""
     _open_study(connection, house, who, study, lock=True)
+    sha256 = incoming.sha256
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
     before = connection.execute(select(report_parts).where(*place)).one_or_none()
     if before is not None:
         if before.sha256 != sha256:
             raise Problem("conflict")
-        return ReportsTaken(rows=before.rows, sha256=sha256), False
+        return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= house.limits.parts:
         raise Problem("quota", "parts of a study")
     files = runs_of(connection, house, study, who.name)
     new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
     if new:
+        incoming.keep()
         values = {"study": study, "collector": who.name, "sha256": sha256, "rows": new}
         connection.execute(insert(report_runs).values(**values))
     values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(run)}
     connection.execute(insert(report_parts).values(**values))
     append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
-    return ReportsTaken(rows=len(run), sha256=sha256), new > 0
+    return ReportsTaken(rows=len(run), sha256=sha256)
 
 
 def _count_known(run: Run, others: list[Run]) -> int:
@@ -183,12 +190,6 @@ def reports_of(connection: Connection, house: House, study: str, collector: str)
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
     runs, singles = runs_of(connection, house, study, collector), singles_of(connection, study, collector)
     return lambda keys: match(keys, runs, singles)
-
-
-def is_needed(connection: Connection, sha256: str) -> bool:
-    """Are reports in this file?"""
-    query = select(func.count()).select_from(report_runs).where(report_runs.c.sha256 == sha256)
-    return bool(connection.execute(query).scalar_one())
 
 
 def runs_of(connection: Connection, house: House, study: str, collector: str) -> list[Run]:

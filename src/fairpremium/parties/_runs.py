@@ -232,8 +232,8 @@ def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
     Returns
     -------
     digests : tuple of str
-        Runs whose sizes are within a factor of eight, the smallest ones first: eight of them or more lie over each
-        other somewhere, or they are more than sixty-four. Or nothing.
+        All runs of a size, within a factor of eight or below 4096 rows, of which eight or more lie over each other
+        somewhere, or that are more than sixty-four; the smallest such size. Or nothing.
 
     Notes
     -----

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from fairpremium.errors import FairPremiumError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")

@@ -142,6 +142,8 @@ class Writer:
 
     def __init__(self, store: Store):
         self._store = store
+        self._closing = threading.Lock()
+        self._is_closed = False
         self._queue: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
@@ -149,12 +151,22 @@ class Writer:
     def submit(self, command: Callable[[Connection], T]) -> Future[T]:
         """Queue a command; the future has its result once it is on disk."""
         future: Future[T] = Future()
-        self._queue.put((command, future))
+        with self._closing:
+            if self._is_closed:  # nobody would ever answer
+                future.set_exception(Problem("unavailable"))
+            else:
+                self._queue.put((command, future))
         return future
+
+    def write(self, command: Callable[[Connection], T]) -> T:
+        """Run a command and return its result once it is on disk."""
+        return self.submit(command).result()
 
     def close(self) -> None:
         """Finish what is queued and stop."""
-        self._queue.put(None)
+        with self._closing:
+            self._is_closed = True
+            self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:

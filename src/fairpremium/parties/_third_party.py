@@ -129,7 +129,7 @@ class ThirdParty:
         self._write(who, "put_report", _reports.put_report, _id(study), check_key(key), report)
 
     def put_report_part(self, who: Party, study: str, n: int, body: bytes) -> ReportsTaken:
-        """Take a batch of reports as Parquet."""
+        """Take a batch of reports (`write_report_part`)."""
         with self.house.blobs.receive(self.house.limits.part_bytes) as incoming:
             incoming.write(body)
             return self.take_report_part(who, study, n, incoming, self.house.store.write)
@@ -140,15 +140,8 @@ class ThirdParty:
         attribute = _studies.spec_of(self.house.store.read(lambda c: _studies.find_study(c, who, _id(study)))).attribute
         with incoming.syncing():  # on its way to the disk while it is checked
             run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
-        digest = incoming.sha256
-        is_needed = False
-        try:
-            with self.house.blobs.hold():
-                incoming.keep()
-                taken, is_needed = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, digest, run))
-        finally:
-            if not is_needed:
-                self._drop_file(digest, _reports.is_needed)
+        with self.house.blobs.hold():
+            taken = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, incoming, run))
         tidy(self.house, study, who.name, write)
         return taken
 
@@ -183,7 +176,7 @@ class ThirdParty:
                 incoming.keep()
                 return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
         except Problem:
-            self._drop_file(digest, _portfolios.is_needed)
+            self._drop_file(digest)
             raise
 
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
@@ -196,13 +189,12 @@ class ThirdParty:
         """Erase the rows of a portfolio."""
         for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
             point("portfolio.erasing", writes=False)
-            self._drop_file(digest, _portfolios.is_needed)
+            self._drop_file(digest)
 
-    def _drop_file(self, digest: str, is_needed: Callable[[Connection, str], bool]) -> None:
-        """Remove a file that nothing refers to, or refers to any more."""
-        needed = partial(self.house.store.read, lambda c: is_needed(c, digest))
-        if not needed():
-            self.house.blobs.delete(digest, needed)  # asked once more while nobody can begin to need it
+    def _drop_file(self, digest: str) -> None:
+        """Remove rows that no portfolio has, or has any more."""
+        needed = partial(_portfolios.is_needed, sha256=digest)
+        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
 
     # --- fits ---
 

@@ -7,6 +7,7 @@ the next one replaces must be alive still, which the last transaction checks.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from functools import partial
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -16,6 +17,7 @@ from ._problems import Problem
 from ._reports import singles_of
 from ._runs import Extent, merge_runs, plan_merge, write_run
 from ._schema import report_runs, reports
+from ._settings import report_failure
 from ._store import Write
 from ._studies import lock_study
 
@@ -25,7 +27,7 @@ SINGLES = 1 << 14  # single reports of a collector that wait in the table for a 
 _busy = threading.Lock()
 
 
-def tidy(house: House, study: str, collector: str, write: Write) -> None:
+def tidy(house: House, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
     """Make files of single reports, and few files of many.
 
     Parameters
@@ -34,26 +36,32 @@ def tidy(house: House, study: str, collector: str, write: Write) -> None:
     study, collector : str
     write : callable
         Runs a command in a transaction.
+    wait : bool
+        Whether to wait for another thread that is at it, and go on then; otherwise what is left waits for the next one.
     """
-    if not _busy.acquire(blocking=False):  # somebody is at it; what is left then waits for the next one
+    if not _busy.acquire(blocking=wait):
         return
     try:
-        while True:
-            singles, sizes = house.store.read(lambda c: _look(c, study, collector))
-            chosen = plan_merge(_extents(house, sizes))
-            if singles < SINGLES and not chosen:
-                return
-            with house.blobs.hold():
-                if singles >= SINGLES:
-                    write(lambda c: _settle(c, house, study, collector))
-                if chosen:
-                    merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
-                    write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
-    except Problem as problem:
-        if problem.code != "storage-full":  # without room there is nothing to be done; all reports are where they were
-            raise
+        with house.blobs.hold():
+            while _step(house, study, collector, write):
+                pass
+    except Exception as error:  # all reports are where they were, and who sent some must hear that they were taken
+        if not isinstance(error, Problem) or error.code not in ("storage-full", "unavailable"):
+            report_failure("tidying")
     finally:
         _busy.release()
+
+
+def _step(house: House, study: str, collector: str, write: Write) -> bool:
+    """Do what is to be done, and return whether there was something."""
+    singles, sizes = house.store.read(lambda c: _look(c, study, collector))
+    chosen = plan_merge(_extents(house, sizes))
+    if singles >= SINGLES:
+        write(lambda c: _settle(c, house, study, collector))
+    if chosen:
+        merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
+        write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
+    return bool(singles >= SINGLES or chosen)
 
 
 def _look(connection: Connection, study: str, collector: str) -> tuple[int, dict[str, int]]:
@@ -77,9 +85,9 @@ def _sizes(connection: Connection, study: str, collector: str) -> dict[str, int]
     return {row.sha256: row.rows for row in connection.execute(select(report_runs).where(*mine))}
 
 
-def _extents(house: House, sizes: dict[str, int]) -> dict[str, Extent]:
-    runs = {sha256: house.run(sha256) for sha256 in sizes}
-    return {sha256: Extent(sizes[sha256], int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
+def _extents(house: House, digests: Iterable[str]) -> dict[str, Extent]:
+    runs = {sha256: house.run(sha256) for sha256 in digests}
+    return {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
 
 
 def _replace(connection: Connection, study: str, collector: str, old: tuple[str, ...], new: str) -> None:
