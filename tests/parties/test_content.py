@@ -385,3 +385,20 @@ def test_exceptions_and_reprs_hold_no_secret(story):
     content = "\n".join(shown).encode()
     for what, found in values.items():
         assert not any(value in content for value in found), what
+
+
+def test_a_body_that_takes_too_long_is_given_up(tmp_path):
+    """Half a body comes, and then nothing: the request ends with an answer, and leaves no file."""
+    with wire.World(tmp_path / "house", body_seconds=0.2) as world:
+        world.declare()
+        spec = wire.portfolio_spec()
+        world.ask("acme", "PUT", "/v1/portfolios/p", spec.model_dump_json().encode())
+        for who, target, body, kind in (
+            ("app", "/v1/studies/motor/report-parts/0", wire.report_part(), wire.BATCH),
+            ("acme", "/v1/portfolios/p/parts/0", wire.portfolio_part(spec), wire.PARQUET),
+            ("app", f"/v1/studies/motor/reports/{wire.KEY}", wire.report(), wire.JSON),
+        ):
+            answer = world.send(world.sign(who, "PUT", target, body, kind), stop_after=len(body) // 2)
+            assert (answer.status, answer.code) == (503, "unavailable")
+            assert world.ask(who, "PUT", target, body, kind).status == 200
+        assert not list(world.house.blobs.folder.glob(".incoming*"))

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,7 +24,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import select
 
-from fairpremium.parties import FitSpec
+from fairpremium.parties import FitSpec, _runs, _tidying
 from fairpremium.parties._disclosure import Rules
 from fairpremium.parties._fits import LeaseLost, claim, finish, give_back, renew, show_progress
 from fairpremium.parties._house import Limits
@@ -218,6 +219,16 @@ class Service(RuleBasedStateMachine):
             self.report_parts[study, n] = seed
             self.reports.setdefault(study, {}).update(new)
             self.tell("reports.taken", "app")
+
+    @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, "blob.created", "run.merging"]))
+    def tidy(self, study, full):
+        """Single reports become a file and two files one; nobody can tell."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_tidying, "SINGLES", 1)
+            patch.setattr(_runs, "_TIER", 2)
+            if full is not None:
+                patch.setenv("FAIRPREMIUM_FULL_AT", full)
+            _tidying.tidy(self.world.house, study, "app", self.world.house.store.write)
 
     # --- portfolios ---
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairpremium.parties import Problem
+from fairpremium.parties._collector import plan_parts
 from fairpremium.parties._report_parts import check_report_part, write_report_part, write_report_parts
 from fairpremium.privacy import Channel, RandomizedResponse
 
@@ -209,3 +210,16 @@ def test_collectors_hear_what_is_wrong_before_they_send():
         write_report_part([keys[0]] * 2, ["F", "M"], ["F", "M"], SEX)
     with pytest.raises(ValueError, match="several attributes"):
         write_report_part(keys, [("F", 1), ("M", 2)], [("F", 1), ("M", 2)])
+
+
+def test_a_table_that_grows_is_sent_in_parts_that_stay(tmp_path):
+    """What was planned stays as it is; new rows become parts of their own, per study."""
+    table = tmp_path / "reports.parquet"
+    assert plan_parts(table, "motor", 0) == []
+    assert plan_parts(table, "motor", 2_500_000) == [(2_500_000, 3)]
+    assert plan_parts(table, "motor", 2_500_000) == [(2_500_000, 3)]
+    assert plan_parts(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
+    assert plan_parts(table, "marine", 10) == [(10, 1)]
+    assert plan_parts(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
+    with pytest.raises(ValueError, match="fewer reports than were sent"):
+        plan_parts(table, "motor", 2_500_009)

@@ -167,9 +167,10 @@ class World(httpx.BaseTransport):
     def ask(self, name: str, method: str, target: str, body: bytes = b"", kind: str | None = None) -> Answer:
         return self.send(self.sign(name, method, target, body, kind))
 
-    def send(self, wire: Wire) -> Answer:
+    def send(self, wire: Wire, stop_after: int | None = None) -> Answer:
+        """Send a request; perhaps no more of its body than some bytes."""
         with self._one_at_a_time:  # clients send parts from several threads
-            return self._runner.run(self._call(wire))
+            return self._runner.run(self._call(wire, stop_after))
 
     def send_together(self, wires: list[Wire]) -> list[Answer]:
         """Send requests at the same time."""
@@ -179,14 +180,15 @@ class World(httpx.BaseTransport):
 
         return self._runner.run(run())
 
-    async def _call(self, wire: Wire) -> Answer:
+    async def _call(self, wire: Wire, stop_after: int | None = None) -> Answer:
         path, _, query = wire.target.partition(b"?")
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": wire.method, "scheme": "http",
             "path": unquote(path.decode("latin-1")), "raw_path": path, "query_string": query, "root_path": "",
             "headers": list(wire.headers), "client": ("127.0.0.1", 1), "server": ("third.party", 80), "state": {},
         }  # fmt: skip
-        sent = iter([{"type": "http.request", "body": wire.body, "more_body": False}])
+        whole = stop_after is None
+        sent = iter([{"type": "http.request", "body": wire.body[:stop_after], "more_body": not whole}])
         parts: list[Any] = []
 
         async def receive() -> Any:
