@@ -38,12 +38,10 @@ def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] =
     import uvicorn
 
     class Server(uvicorn.Server):
-        """Ends the app in order even if it is told to stop while it starts."""
+        """Ends in order, within seconds, however many signals come at once."""
 
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.should_exit and self.started:
-                await self.shutdown(sockets)
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            self.should_exit = True
 
     sys.setswitchinterval(_SWITCH)
     settings.check()
