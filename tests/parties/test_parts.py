@@ -25,7 +25,6 @@ from fairpremium.parties._parts import (
     Limits,
     check_portfolio_part,
     write_portfolio_part,
-    write_portfolio_parts,
 )
 from fairpremium.parties._policy_keys import as_keys
 
@@ -545,15 +544,6 @@ def test_other_columns_stay_at_home(check):
     part = write_portfolio_part(table, SPEC)
     assert b"canary" not in part
     assert check(part) == ROWS
-
-
-def test_parts_together_are_the_portfolio(check):
-    parts = list(write_portfolio_parts(portfolio(), SPEC, part_bytes=10_000))
-    assert len(parts) > 3
-    assert sum(check(part) for part in parts) == ROWS
-    together = pa.concat_tables([pq.read_table(io.BytesIO(part)) for part in parts])
-    assert together["loss"].to_pylist() == portfolio()["loss"].to_pylist()
-    assert together["key"].to_pylist() == portfolio()["key"].to_pylist()
 
 
 @pytest.mark.parametrize(

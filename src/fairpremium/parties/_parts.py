@@ -5,14 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
-import itertools
 import json
-import math
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +34,6 @@ __all__ = [
     "Limits",
     "check_portfolio_part",
     "write_portfolio_part",
-    "write_portfolio_parts",
 ]
 
 MEDIA_TYPE = "application/vnd.apache.parquet"
@@ -246,29 +242,6 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     part : bytes
     """
     return _write(_portfolio_table(frame, spec), _categories(spec))
-
-
-def write_portfolio_parts(frame: Any, spec: PortfolioSpec, part_bytes: int = 32 << 20) -> Iterator[bytes]:
-    """Write a portfolio as parts of about equal size.
-
-    Parameters
-    ----------
-    frame : data frame
-        See `write_portfolio_part`.
-    spec : PortfolioSpec
-    part_bytes : int
-        How large a part may become, roughly: what its rows take unpacked.
-
-    Yields
-    ------
-    part : bytes
-    """
-    table = _portfolio_table(frame, spec)
-    count = max(1, math.ceil(table.nbytes / part_bytes))
-    cuts = [table.num_rows * i // count for i in range(count + 1)]
-    for start, stop in itertools.pairwise(cuts):
-        if stop > start:
-            yield _write(table.slice(start, stop - start), _categories(spec))
 
 
 def _portfolio_table(frame: Any, spec: PortfolioSpec) -> Any:

@@ -1,4 +1,4 @@
-"""Keeping the table of single reports short and the files of reports few, beside the daily work.
+"""Keeping the table of single reports short and the files of reports few.
 
 Nothing here adds, changes or loses a report. It can be done at any time and left undone; only what one step reads and
 the next one replaces must be alive still, which the last transaction checks.
