@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium._labels import check_labels, decode_labels, encode_labels, infer_labels
+from fairpremium.labels import check_labels, decode_labels, encode_labels, infer_labels
 
 SEX = ["F", "M"]
 
@@ -97,7 +97,7 @@ def test_numpy_strings_of_mixed_length():
 
 def test_colliding_hashes_take_the_slow_road():
     # Two letters whose polynomial hashes agree modulo 2**64: c0 * m + c1 with m the multiplier. Force it.
-    import fairpremium._labels as module
+    import fairpremium.labels as module
 
     values = np.array(["aé", "bé", "aé"])
     original = module.pd.factorize

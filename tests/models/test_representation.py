@@ -140,7 +140,7 @@ def test_a_file_brings_it_back_and_its_fingerprint_with_it(table, fitted, tmp_pa
 
 
 def damage(document, **fields):
-    from fairpremium._documents import digest
+    from fairpremium.documents import digest
 
     body = {**document, **fields}
     body.pop("sha256")

@@ -84,7 +84,7 @@ def refuse(document, tmp_path, text):
 
 def signed(document):
     """Recompute the hash, as a careful forger would: what follows must be caught by the field checks."""
-    from fairpremium._documents import digest
+    from fairpremium.documents import digest
 
     body = {key: value for key, value in document.items() if key != "sha256"}
     return {**body, "sha256": digest(body)}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from fairpremium._labels import encode_labels
+from fairpremium.labels import encode_labels
 from fairpremium.privacy import Channel
 
 ALPHA = 1e-6

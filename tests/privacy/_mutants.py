@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairpremium._labels import decode_labels, encode_labels
+from fairpremium.labels import decode_labels, encode_labels
 from fairpremium.privacy import MemoizedReports, RandomizedResponse
 from fairpremium.privacy._sampling import uniform_integers
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
-from fairpremium._labels import decode_labels, encode_labels
+from fairpremium.labels import decode_labels, encode_labels
 from fairpremium.privacy import Channel, RandomizedResponse, project_to_simplex
 
 T2 = [[0.75, 0.25], [0.25, 0.75]]

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fairpremium.audit._estimate import Array, Estimate, fieller
+from fairpremium.arrays import Array
+from fairpremium.audit._estimate import Estimate, fieller
 from fairpremium.audit._sample import Sample, describe_lack
 from fairpremium.pricing._inputs import check_level, check_outcome
 

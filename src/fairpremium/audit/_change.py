@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairpremium.arrays import Array
 from fairpremium.audit._book import (
     Book,
     Rows,
@@ -18,7 +19,7 @@ from fairpremium.audit._book import (
     volume_share,
     with_limits,
 )
-from fairpremium.audit._estimate import Array, Estimate
+from fairpremium.audit._estimate import Estimate
 from fairpremium.audit._sample import EVERYONE, REPORTED, effective_reports
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.audit._book import class_codes
 from fairpremium.pricing import DiscriminationFreePricer
-
-Array = npt.NDArray[np.float64]
 
 BEST_ESTIMATE = "best_estimate"
 UNAWARE = "unaware"

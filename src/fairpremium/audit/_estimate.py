@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
-Array = npt.NDArray[np.float64]
+from fairpremium.arrays import Array
 
 
 @dataclass(frozen=True)

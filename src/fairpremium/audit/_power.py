@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from fairpremium.arrays import Array
 from fairpremium.audit._book import Book, Rows, estimate_rows, with_limits
-from fairpremium.audit._estimate import Array
 from fairpremium.audit._sample import EVERYONE, effective_reports
 
 _REACH = 0.05  # the slope of a curve is taken over twice that fraction of the volume

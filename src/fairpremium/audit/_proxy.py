@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fairpremium.arrays import Array
 from fairpremium.audit._book import Book, Rows, check_table
-from fairpremium.audit._estimate import Array, Estimate
+from fairpremium.audit._estimate import Estimate
 from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack, effective_reports
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections._latent import Latent

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium._labels import encode_labels, infer_labels
-from fairpremium.audit._estimate import Array, Estimate
+from fairpremium.arrays import Array
+from fairpremium.audit._estimate import Estimate
 from fairpremium.corrections import pad_missing
+from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.pricing._inputs import check_cluster, check_weight
 from fairpremium.privacy import Channel
 

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from fairpremium import __version__
-from fairpremium._labels import infer_labels
 from fairpremium.audit import _words as words
 from fairpremium.audit._book import as_pandas, check_numbers, n_rows
 from fairpremium.audit._calibration import compute_calibration
@@ -45,6 +44,7 @@ from fairpremium.audit._proxy import compute_discrimination, compute_propensitie
 from fairpremium.audit._sample import Sample
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
+from fairpremium.labels import infer_labels
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel, RandomizedResponse
 

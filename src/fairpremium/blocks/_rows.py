@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from fairpremium.arrays import Array
 from fairpremium.blocks._parts import Parts
 
-Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer[Any]]
 Sums = tuple[Array, ...]
 RowFunction = Callable[["Block"], Array]

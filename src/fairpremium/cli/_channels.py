@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium._labels import infer_labels
 from fairpremium.cli._files import as_text
+from fairpremium.labels import infer_labels
 from fairpremium.privacy import Channel, RandomizedResponse
 
 _FORMAT = "fairpremium reports 1"

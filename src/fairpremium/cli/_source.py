@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium._labels import infer_labels
 from fairpremium.cli._channels import decode_reports, known_channel, require_single
 from fairpremium.cli._files import as_text
 from fairpremium.cli._portfolio import Data
+from fairpremium.labels import infer_labels
 from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel
 

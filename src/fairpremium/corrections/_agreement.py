@@ -7,14 +7,12 @@ robust form that needs neither fit to be efficient).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import chi2
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._sandwich import sum_of_squares
-
-Array = npt.NDArray[np.float64]
 
 
 def agreement(fit: GroupFit, robust: GroupFit) -> float:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
@@ -37,8 +37,6 @@ from fairpremium.corrections._referee import mean_and_error, paired_z
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Family, law_of, other_laws
 from fairpremium.models._linear import LinearProblem
-
-Array = npt.NDArray[np.float64]
 
 JUDGE_ROWS = 30_000  # rows that the referees look at
 PARTS = 5

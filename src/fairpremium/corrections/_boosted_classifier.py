@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
+from fairpremium.arrays import Array
 from fairpremium.models._boosted import boost
 from fairpremium.models._settings import check_learning_rate, check_not_negative, check_whole
-
-Array = npt.NDArray[np.float64]
 
 
 class BoostedClassifier(BaseEstimator):  # type: ignore[misc]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._fit import GroupFit
@@ -27,8 +27,6 @@ from fairpremium.corrections._referee import corrected_risk
 from fairpremium.corrections._score import fit_score
 from fairpremium.families import Law
 from fairpremium.models._linear import LinearProblem
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.corrections._posterior import posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.models._linear import LinearProblem
-
-Array = npt.NDArray[np.float64]
 
 _PASSES = 12
 

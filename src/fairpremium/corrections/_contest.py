@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.corrections._auto import FAILURES, JUDGE_ROWS, Verdict
 from fairpremium.corrections._candidates import Noise
@@ -27,8 +28,6 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
 from fairpremium.models._groups import GroupPrices
 from fairpremium.models._plausible import plausible_bounds
-
-Array = npt.NDArray[np.float64]
 
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the start's

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.corrections._objectives import MixtureObjective, Propensity
 from fairpremium.corrections._shares import estimate_shares
 from fairpremium.corrections._stage import Stage, UnawarePrice, one_block, train
 from fairpremium.families import Law
 from fairpremium.models._groups import GroupPrices
-
-Array = npt.NDArray[np.float64]
 
 _SETTLE = 5  # rounds that bring dispersion and propensity to their values at the final prices
 

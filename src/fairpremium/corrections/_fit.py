@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._pooling import Judged
 from fairpremium.corrections._shares import estimate_shares, share_coefficients
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._moments import Coordinates
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

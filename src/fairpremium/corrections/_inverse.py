@@ -9,13 +9,11 @@ form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
 from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
 from fairpremium.models._linear import LinearProblem
-
-Array = npt.NDArray[np.float64]
 
 
 def pad_missing(inverse: Array) -> Array:

@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law
 from fairpremium.families._law import LawTerms
 from fairpremium.models._newton import Penalty
 
-Array = npt.NDArray[np.float64]
 Features = RowFunction
 
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit

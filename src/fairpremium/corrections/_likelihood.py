@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import softmax
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
@@ -30,8 +30,6 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Law
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import Penalty
-
-Array = npt.NDArray[np.float64]
 
 
 def mixture_likelihood(

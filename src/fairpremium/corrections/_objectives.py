@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.corrections._latent import log_softmax, log_sum_exp
 from fairpremium.families import Family, Law
-
-Array = npt.NDArray[np.float64]
 
 _LARGEST_MOVE = 0.5  # of the log-dispersion in one round
 _GUIDED = 60  # rounds that follow the guide

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import RowFunction, Rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import minimise, newton_point
 from fairpremium.models._risk import GlmRisk
-
-Array = npt.NDArray[np.float64]
 
 MAX_ROWS = 100_000  # rows that judge the strengths of a generalised linear model
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
@@ -21,8 +21,6 @@ from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, 
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import Minimum, minimise
 from fairpremium.models._risk import GlmRisk
-
-Array = npt.NDArray[np.float64]
 
 
 def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool, ridge: float) -> Latent:

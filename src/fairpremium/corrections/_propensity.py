@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._moments import Coordinates, Moments, find_redundant
-
-Array = npt.NDArray[np.float64]
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
 _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.families import Family
-
-Array = npt.NDArray[np.float64]
 
 
 def corrected_risk(

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.families._link import Link
 from fairpremium.models._moments import Coordinates
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

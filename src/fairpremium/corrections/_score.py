@@ -16,8 +16,8 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block
 from fairpremium.corrections._fit import GroupFit, Influence, report_shares
 from fairpremium.corrections._latent import Latent, log_softmax
@@ -25,8 +25,6 @@ from fairpremium.corrections._propensity import fit_propensity, reported_rows, w
 from fairpremium.errors import ConvergenceError
 from fairpremium.models._linear import LinearProblem
 from fairpremium.models._newton import Penalty
-
-Array = npt.NDArray[np.float64]
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.models._moments import Moments
-
-Array = npt.NDArray[np.float64]
 
 
 def share_coefficients(moments: Moments, table: Array) -> Array:

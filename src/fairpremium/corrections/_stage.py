@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
 from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task
@@ -24,8 +25,6 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
-
-Array = npt.NDArray[np.float64]
 
 _STOP_PARTS = 5  # one part in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fairpremium.arrays import Array
 
 
 @dataclass(frozen=True)

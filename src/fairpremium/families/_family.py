@@ -13,15 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gammaln, log_expit, logsumexp, xlogy
 
-from fairpremium.families._domain import (
-    NON_NEGATIVE,
-    POSITIVE,
-    REAL,
-    UNIT_INTERVAL,
-    ZERO_OR_ONE,
-    Array,
-    Domain,
-)
+from fairpremium.arrays import Array
+from fairpremium.families._domain import NON_NEGATIVE, POSITIVE, REAL, UNIT_INTERVAL, ZERO_OR_ONE, Domain
 from fairpremium.families._link import Identity, Link, Log, Logit
 
 __all__ = ["Bernoulli", "Family", "Gamma", "NegativeBinomial", "Normal", "Poisson", "Tweedie", "get_family"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, polygamma
 
-from fairpremium.families._domain import Array
+from fairpremium.arrays import Array
 from fairpremium.families._family import Family, NegativeBinomial, Normal, Poisson
 
 __all__ = ["DispersionLaw", "Law", "LawTerms", "NegativeBinomialLaw", "law_of", "other_laws"]

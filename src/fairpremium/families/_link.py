@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, logit
 
-from fairpremium.families._domain import POSITIVE, REAL, UNIT_INTERVAL, Array, Domain
+from fairpremium.arrays import Array
+from fairpremium.families._domain import POSITIVE, REAL, UNIT_INTERVAL, Domain
 
 
 class Link(ABC):

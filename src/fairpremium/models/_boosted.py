@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, MissingExtraError
 from fairpremium.families import Family
@@ -23,7 +24,6 @@ from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, 
 from fairpremium.models._settings import check_learning_rate, check_not_negative, check_whole
 from fairpremium.models._trees import compact_trees
 
-Array = npt.NDArray[np.float64]
 Slopes = Callable[[Array], tuple[Array, Array]]
 
 _ONE_THREAD = 20_000  # rows below which threads cost more than they bring

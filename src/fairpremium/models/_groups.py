@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-
-Array = npt.NDArray[np.float64]
-
 
 Begin = Literal["linear", "unaware", "constant"]  # linear in (x, u(x)), the unaware price u(x), the mean outcome
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils import column_or_1d
 
+from fairpremium.arrays import Array
 from fairpremium.families import Family
-
-Array = npt.NDArray[np.float64]
 
 
 def check_outcome(y: Any, n: int, family: Family | None = None, *, of: str = "X") -> Array:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, merge_rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
@@ -18,8 +18,6 @@ from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._newton import Minimum, Penalty, minimise
 from fairpremium.models._risk import SignedRisk, make_risk
 from fairpremium.models._settings import check_not_negative, check_whole, is_number
-
-Array = npt.NDArray[np.float64]
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
 _SAMPLE_SHARE = 10  # one row in so many is in that sample,

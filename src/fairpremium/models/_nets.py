@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fairpremium.arrays import Array
 
 _BLOCK_ROWS = 8192
 _LEAST_SPREAD = 0.1  # of a column's range: a rare level or a far value is at most ten units from the mean

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, OutOfRangeError, RiskUnboundedError
 from fairpremium.families import Family
@@ -17,8 +18,6 @@ from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
 from fairpremium.models._plausible import plausible_bounds
 from fairpremium.models._settings import check_not_negative, check_whole, is_number, is_whole
 from fairpremium.models._training import Schedule, Units, train_nets
-
-Array = npt.NDArray[np.float64]
 
 
 class NeuralModel(GroupModel):

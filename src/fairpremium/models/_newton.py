@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
 
+from fairpremium.arrays import Array
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Normal
 from fairpremium.models._risk import Expansion, SignedRisk
-
-Array = npt.NDArray[np.float64]
 
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)

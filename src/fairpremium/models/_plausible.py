@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from fairpremium.arrays import Array
 from fairpremium.families import Family
-
-Array = npt.NDArray[np.float64]
 
 
 def plausible_bounds(family: Family, y: Array, center: float, *starts: Array) -> tuple[float, float]:

@@ -10,14 +10,13 @@ import numpy.typing as npt
 from sklearn.base import clone, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, ModelFileError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
 from fairpremium.models._settings import check_whole
-
-Array = npt.NDArray[np.float64]
 
 _BLENDS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # weights of the regressor's prices against the start
 _ROUNDS = 5

@@ -11,8 +11,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fairpremium._documents import digest, read_document, write_document
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
+from fairpremium.documents import digest, read_document, write_document
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.models._design import Design, as_frame
@@ -23,8 +24,6 @@ from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices, check_layers
 from fairpremium.models._settings import is_number
 from fairpremium.models._training import Units
-
-Array = npt.NDArray[np.float64]
 
 _FORMAT = "fairpremium-representation"
 _VERSION = 1

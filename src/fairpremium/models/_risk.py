@@ -17,11 +17,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Coordinates, Moments
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.errors import MissingExtraError
 from fairpremium.families import Bernoulli, Family, Normal
 from fairpremium.models._groups import Objective, Start
 from fairpremium.models._nets import Nets
 from fairpremium.models._plausible import plausible_bounds
 
-Array = npt.NDArray[np.float64]
 Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from fairpremium._labels import encode_labels
+from fairpremium.labels import encode_labels
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,

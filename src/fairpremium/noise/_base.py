@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fairpremium._labels import check_labels, encode_labels, infer_labels
 from fairpremium.errors import NotIdentifiedError
+from fairpremium.labels import check_labels, encode_labels, infer_labels
 from fairpremium.privacy import Channel, RandomizedResponse
 
 NAN = float("nan")

@@ -35,8 +35,6 @@ from fairpremium.noise._base import (
 from fairpremium.noise._declared import check_numbers, outcome_evidence
 from fairpremium.noise._profile import GRID, Point, Profile, strength_to_keep
 
-Array = npt.NDArray[np.float64]
-
 MAX_ROWS = 200_000  # more rows are sampled: keep is sharp long before
 SEARCH_ROWS = 20_000  # rows that the search for the right maximum looks at
 _START_STRENGTHS = (0.2, 0.5, 0.8, 1.0)

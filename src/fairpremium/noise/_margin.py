@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
-from fairpremium._labels import check_labels
+from fairpremium.labels import check_labels
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,

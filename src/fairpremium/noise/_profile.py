@@ -8,16 +8,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import with_missing_row
 from fairpremium.errors import ConvergenceError
-
-Array = npt.NDArray[np.float64]
 
 GRID = (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0)  # values of lambda that the search visits
 _SEARCH_TOL, _TOL = 1e-3, 1e-5  # of the climbs that look around, and of those that count

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-Array = npt.NDArray[np.float64]
+from fairpremium.arrays import Array
 
 
 def record_epochs(epochs: int) -> tuple[int, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.paper import _real, _synthetic
 from fairpremium.paper._real import EXACT, FULL_SAMPLE, MPTP, OURS, PAPER, RAW
-
-Array = npt.NDArray[np.float64]
 
 CONVERGED = 0.05  # share of the last test loss
 

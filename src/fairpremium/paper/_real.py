@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.errors import FairPremiumError
 from fairpremium.models import Design, LinearModel, NeuralRepresentation
 from fairpremium.noise import AnchorNoise
@@ -18,8 +19,6 @@ from fairpremium.paper._settings import KEEPS, SEED, Settings
 from fairpremium.portfolios import Portfolio
 from fairpremium.pricing import DiscriminationFreePricer, inverse_constants
 from fairpremium.privacy import RandomizedResponse
-
-Array = npt.NDArray[np.float64]
 
 RAW, LEARNED = "X", "X~"
 MPTP, PAPER, NAIVE, OURS = "true D", "paper", "naive", "ours"

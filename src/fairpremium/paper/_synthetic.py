@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.errors import FairPremiumError
 from fairpremium.models import NeuralModel
 from fairpremium.noise import AnchorNoise
@@ -16,8 +16,6 @@ from fairpremium.paper._settings import KEEPS, SEED, Settings
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import RandomizedResponse
-
-Array = npt.NDArray[np.float64]
 
 MPTP, PAPER, NAIVE, OURS, TRUTH = "true D", "paper", "naive", "ours", "truth"
 BEST, UNAWARE, FREE, ESTIMATED_KEEP = "best estimate", "unaware", "discrimination-free", "estimated keep"

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.paper._settings import SEED, Settings
 from fairpremium.pricing import excess_risk_bound, inverse_constants, required_splits
-
-Array = npt.NDArray[np.float64]
 
 GROUPS = (2, 3, 5)
 THEORY_KEEPS = (0.9, 0.7)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fairpremium._labels import encode_labels
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family, get_family
+from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel
 from fairpremium.parties._public import (
     PublicRows,
@@ -30,8 +30,6 @@ from fairpremium.parties._public import (
 )
 from fairpremium.parties._rules import Rules, round_count
 from fairpremium.privacy import Channel
-
-Array = npt.NDArray[np.float64]
 
 TITLES = {
     1: "each reported group needs enough rows and effective rows",

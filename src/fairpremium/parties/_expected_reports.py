@@ -16,14 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.models import LinearProblem
 from fairpremium.parties._public import largest
-
-Array = npt.NDArray[np.float64]
 
 _NULL = 1e-10  # directions of phi with less than this part of the largest spread are left out
 _LEAST_SHARE = 0.02  # least P(D = k given x, y) in a sum that must be positive

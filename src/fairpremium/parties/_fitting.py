@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from sqlalchemy import Connection, insert, select
 
 from fairpremium import __version__
-from fairpremium._labels import decode_labels
 from fairpremium.audit import render_report, summarize_pricer
 from fairpremium.errors import FairPremiumError
+from fairpremium.labels import decode_labels
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fairpremium._labels import encode_labels
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections import GroupFit, Verdict, pad_missing, sandwich
 from fairpremium.corrections._fit import Influence, TableScores
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, get_family
+from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties._accounting import mu_of
 from fairpremium.parties._disclosure import check_counts, measure, refuse
@@ -42,8 +42,6 @@ from fairpremium.pricing._prices import LinearPrices
 from fairpremium.pricing._reference import check_reference
 from fairpremium.pricing._sources import SourcePortfolio, is_source
 from fairpremium.privacy import Channel
-
-Array = npt.NDArray[np.float64]
 
 _PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fairpremium.arrays import Array
 
 FINENESS = 2**20  # grid steps in one standard deviation of the noise
 _BLOCK_BITS = 512

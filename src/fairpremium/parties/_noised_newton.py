@@ -15,9 +15,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, solve_triangular
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._pooling import strengths
 from fairpremium.families import Normal
@@ -25,8 +25,6 @@ from fairpremium.models import LinearProblem
 from fairpremium.parties._expected_reports import ExpectedReports, centering, floored, weight_of
 from fairpremium.parties._public import largest
 from fairpremium.parties._releaser import Releaser
-
-Array = npt.NDArray[np.float64]
 
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _WRONG = 0.2  # how wrong the model of the reports may be for extreme rows

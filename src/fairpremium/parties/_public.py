@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Reader, RowFunction, Rows, Stream
 from fairpremium.families import Family
 from fairpremium.models import Design, LinearModel, LinearProblem, prepare
 from fairpremium.pricing._inputs import check_outcome, check_weight
-
-Array = npt.NDArray[np.float64]
 
 _NULL = 1e-12  # a direction with less than this part of the largest spread is none
 

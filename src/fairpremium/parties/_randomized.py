@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fairpremium._labels import decode_labels, encode_labels
+from fairpremium.labels import decode_labels, encode_labels
 from fairpremium.privacy import Channel, MemoizedReports, RandomizedResponse
 from fairpremium.privacy._exact import MAX_TOTAL
 

@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium._labels import encode_labels
 from fairpremium.blocks import open_source
 from fairpremium.families import get_family
+from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties._accounting import check_delta

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
 from fairpremium.parties._expected_reports import weight_of
 from fairpremium.parties._keyed_noise import FINENESS, KeyedStream, Noised, grid_for, noised_steps
-
-Array = npt.NDArray[np.float64]
 
 
 class Releaser:

@@ -18,7 +18,7 @@ import numpy as np
 from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
-from .._labels import encode_labels
+from ..labels import encode_labels
 from ._policy_keys import as_keys, is_sorted
 from ._problems import Problem
 from ._runs import Run, code_width, open_run, pack_run, sort_run

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fairpremium._labels import check_labels
+from fairpremium.labels import check_labels
 
 __all__ = [
     "ExcessRiskBound",

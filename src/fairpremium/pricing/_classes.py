@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
     FAILURES,
@@ -46,8 +46,6 @@ from fairpremium.pricing._inputs import check_counts
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.pricing._reference import balanced, marginal, reference_jacobian
 from fairpremium.privacy import Channel, RandomizedResponse
-
-Array = npt.NDArray[np.float64]
 
 _COMPARE_PARTS = 5
 _MERGE_FROM = 100_000  # rows from which merging is considered

@@ -11,8 +11,6 @@ import pandas as pd
 from fairpremium.models import Design
 from fairpremium.pricing._prices import Prices
 
-Array = npt.NDArray[np.float64]
-
 
 def explain_prices(
     prices: Prices, matrix: npt.NDArray[Any], *, points: int, max_rows: int, rng: np.random.Generator

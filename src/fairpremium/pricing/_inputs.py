@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
-from fairpremium._labels import encode_labels, infer_labels
+from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models._inputs import check_outcome, check_weight
 from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairpremium._documents import check_document, digest, load_json
+from fairpremium.documents import check_document, digest, load_json
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel, NeuralModel

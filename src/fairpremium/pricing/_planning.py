@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fairpremium._labels import check_labels
+from fairpremium.labels import check_labels
 from fairpremium.pricing._bounds import check_inverse, check_randomized_response, check_rows, inverse_constants
 
 __all__ = ["Plan", "plan"]

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import Verdict, corrected_risk, pad_missing
 from fairpremium.families import Family
@@ -38,8 +39,6 @@ from fairpremium.privacy import Channel
 
 if TYPE_CHECKING:
     from fairpremium.pricing._predict_to import Priced
-
-Array = npt.NDArray[np.float64]
 
 
 class Interval(NamedTuple):

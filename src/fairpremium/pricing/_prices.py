@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
+from fairpremium.arrays import Array
 from fairpremium.errors import OutOfRangeError
 from fairpremium.families import Family
 from fairpremium.models import Design, GroupPrices
-
-Array = npt.NDArray[np.float64]
 
 _BLOCK_ROWS = 65_536
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fairpremium._labels import encode_labels
 from fairpremium.blocks import Rows
 from fairpremium.families import Family
 from fairpremium.families._domain import REAL
+from fairpremium.labels import encode_labels
 from fairpremium.models import Design
 from fairpremium.models._design import check_finite
 from fairpremium.pricing._inputs import check_outcome, check_weight

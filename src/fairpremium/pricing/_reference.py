@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import softmax
 
+from fairpremium.arrays import Array
 from fairpremium.errors import NotIdentifiedError, UnattainableReferenceError
 
-Array = npt.NDArray[np.float64]
 Reference = str | Mapping[Any, float]
 
 NAMES = ("marginal", "uniform", "balanced")

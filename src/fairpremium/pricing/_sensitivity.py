@@ -18,8 +18,6 @@ from fairpremium.privacy import RandomizedResponse
 if TYPE_CHECKING:
     from fairpremium.pricing._pricer import DiscriminationFreePricer
 
-Array = npt.NDArray[np.float64]
-
 _BELOW, _ABOVE = 3, 7  # values of keep on either side of the one that was used
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .._labels import Label, decode_labels
+from ..labels import Label, decode_labels
 
 
 def labels_like(template: Any, codes: npt.NDArray[Any], labels: tuple[Label, ...]) -> Any:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .._labels import Label
+from ..labels import Label
 
 if TYPE_CHECKING:
     from ._channel import Channel

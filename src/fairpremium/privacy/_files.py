@@ -12,7 +12,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from .._labels import Label, decode_labels, encode_labels
+from ..labels import Label, decode_labels, encode_labels
 from ._channel import Channel
 
 _FORMAT = "fairpremium reports 1"

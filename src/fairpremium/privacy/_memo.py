@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .._labels import encode_labels
+from ..labels import encode_labels
 from ._channel import Channel
 from ._containers import labels_like
 from ._descriptor import canonical_json, label_to_json

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._labels import Label, check_labels
+from ..labels import Label, check_labels
 from ._channel import Channel, FloatArray, IntRows
 from ._descriptor import PRODUCT
 from ._exact import Rows

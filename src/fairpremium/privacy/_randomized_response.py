@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._labels import Label
+from ..labels import Label
 from ._channel import Channel, IntRows, check_groups
 from ._descriptor import RANDOMIZED_RESPONSE
 from ._exact import MAX_TOTAL, Rows, floor_times_exp

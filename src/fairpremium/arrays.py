@@ -1,0 +1,12 @@
+"""The array types that every package writes in its signatures."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array"]
+
+Array: TypeAlias = npt.NDArray[np.float64]
