@@ -218,7 +218,7 @@ def child_gram(what: dict[str, Any]) -> dict[str, Any]:
 
     def bare() -> None:
         with open_source(what["path"]) as source:
-            Stream(source, PlainReader((*COLUMNS, "loss")), source.counts).fold(Gram(), block_rows=4096)
+            Stream(source, PlainReader((*COLUMNS, "loss")), source.counts).reduce(Gram(), block_rows=4096)
 
     start_workers()
     return {"seconds": fastest(bare)[0]}

@@ -34,7 +34,7 @@ def count_and_sum(block: Block) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("block_rows", [8192, 1000, 10**6])
 def test_fold_equals_one_call_on_all_rows(n: int, block_rows: int) -> None:
     rows = portfolio(n)
-    size, counts, sums = rows.fold(count_and_sum, block_rows=block_rows)
+    size, counts, sums = rows.reduce(count_and_sum, block_rows=block_rows)
     assert size == n == len(rows)
     np.testing.assert_array_equal(counts, np.bincount(rows.report, minlength=3))
     np.testing.assert_allclose(sums, rows.y @ rows.X, rtol=1e-9, atol=1e-9)
@@ -49,13 +49,13 @@ def test_every_row_is_seen_once_and_its_columns_stay_together() -> None:
 
     def look(block: Block) -> tuple[np.ndarray, ...]:
         assert len(block.y) <= 8192
-        for column in (block.X[:, 0], -block.X[:, 1], block.weight, block.report, block.part):
+        for column in (block.X[:, 0], -block.X[:, 1], block.weight, block.report, block.fold):
             np.testing.assert_array_equal(column, block.y)
         with lock:
             seen[block.report] += 1
         return (np.array(1),)
 
-    rows.fold(look)
+    rows.reduce(look)
     np.testing.assert_array_equal(seen, 1)
 
 
@@ -69,7 +69,7 @@ def test_the_result_is_bit_equal_for_any_number_of_threads(n: int, monkeypatch: 
     results = []
     for workers in (1, 2, 5):
         monkeypatch.setattr(_rows, "count_workers", lambda workers=workers: workers)
-        results.append(rows.fold(products))
+        results.append(rows.reduce(products))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -83,9 +83,9 @@ def test_one_task_does_not_depend_on_the_threads_of_the_linear_algebra_library()
         return block.X.T @ block.X, block.X.T @ block.y, np.asarray(block.y @ block.y)
 
     with threadpool_limits(1, user_api="blas"):
-        one = rows.fold(products)
+        one = rows.reduce(products)
     with threadpool_limits(2, user_api="blas"):
-        two = rows.fold(products)
+        two = rows.reduce(products)
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -99,7 +99,7 @@ def test_exceptions_reach_the_caller(n: int) -> None:
 
     rows = Rows(np.zeros((n, 1)), np.zeros(n), None, np.arange(n))
     with pytest.raises(ZeroDivisionError, match="the last block"):
-        rows.fold(fail)
+        rows.reduce(fail)
 
 
 def test_functions_that_return_different_numbers_of_sums_are_refused() -> None:
@@ -109,10 +109,10 @@ def test_functions_that_return_different_numbers_of_sums_are_refused() -> None:
         return (np.zeros(1),) * (1 if len(block.y) == 8192 else 2)
 
     with pytest.raises(ValueError, match="zip"):
-        rows.fold(uneven)
+        rows.reduce(uneven)
 
 
-def test_take_and_parts() -> None:
+def test_take_and_folds() -> None:
     rows = portfolio(100)
     mask = rows.report == 1
     for index in (mask, np.flatnonzero(mask)):
@@ -121,11 +121,11 @@ def test_take_and_parts() -> None:
         np.testing.assert_array_equal(taken.y, rows.y[mask])
         np.testing.assert_array_equal(taken.weight, rows.weight[mask])
         np.testing.assert_array_equal(taken.report, 1)
-        np.testing.assert_array_equal(taken.part, rows.part[mask])
-    assert rows.with_parts(None).part is None
-    assert rows.with_parts(None).X is rows.X
+        np.testing.assert_array_equal(taken.fold, rows.fold[mask])
+    assert rows.with_folds(None).fold is None
+    assert rows.with_folds(None).X is rows.X
     plain = portfolio(100, full=False)
     assert plain.take(mask).weight is None
-    assert plain.take(mask).part is None
+    assert plain.take(mask).fold is None
     assert plain.block(0, 10).weight is None
     assert rows.n_features == 3

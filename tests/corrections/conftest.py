@@ -47,12 +47,12 @@ def report() -> Callable[..., np.ndarray]:
 
 @pytest.fixture
 def fit() -> Callable[..., GroupFit]:
-    """fit(rows, T, family, pooling): the inverse correction; the number of parts is read from the rows."""
+    """fit(rows, T, family, pooling): the inverse correction; the number of folds is read from the rows."""
 
     def fit(rows: Rows, T: np.ndarray, family: Family, pooling: float | None = 0.0, **settings: float) -> GroupFit:
-        parts = 1 if rows.part is None else int(rows.part.max()) + 1
+        folds = 1 if rows.fold is None else int(rows.fold.max()) + 1
         names = [f"x{j}" for j in range(rows.n_features)]
-        problem = prepare(rows, len(T) + 1, parts, family, LinearModel(**settings), names)
+        problem = prepare(rows, len(T) + 1, folds, family, LinearModel(**settings), names)
         table = pad_missing(np.linalg.inv(T))
         return fit_inverse(problem, table, tuple(range(len(T))), pooling, np.random.default_rng(0))
 

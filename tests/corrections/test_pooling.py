@@ -16,29 +16,29 @@ from fairpremium.models import LinearModel, LinearProblem, prepare
 from fairpremium.models._newton import minimise
 
 
-def portfolio(family: Family, n: int, T: np.ndarray, report: Callable, seed: int = 0, parts: int = 4) -> Rows:
+def portfolio(family: Family, n: int, T: np.ndarray, report: Callable, seed: int = 0, folds: int = 4) -> Rows:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     D = rng.integers(len(T), size=n)
     eta = 0.2 + 0.3 * X[:, 0] + 0.4 * D
     y = eta + rng.normal(size=n) if family == Normal() else rng.poisson(np.exp(eta)).astype(float)
     s = np.where(rng.random(n) < 0.1, len(T), report(D, T, rng))
-    return Rows(X, y, rng.uniform(0.5, 2, n), s, np.arange(n) % parts)
+    return Rows(X, y, rng.uniform(0.5, 2, n), s, np.arange(n) % folds)
 
 
 def problem_of(rows: Rows, K: int, family: Family) -> LinearProblem:
-    assert rows.part is not None
-    return prepare(rows, K + 1, int(rows.part.max()) + 1, family, LinearModel(), ["a", "b"])
+    assert rows.fold is not None
+    return prepare(rows, K + 1, int(rows.fold.max()) + 1, family, LinearModel(), ["a", "b"])
 
 
 def brute_force(problem: LinearProblem, table: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
-    """Refit without each part and judge it there, row by row."""
+    """Refit without each fold and judge it there, row by row."""
     rows, family, K = problem.rows, problem.family, len(table)
     Z = problem.moments.coordinates.matrix(rows.X)
     a = table.T[rows.report] * rows.weight[:, None]
     per_part = []
-    for part in range(int(rows.part.max()) + 1):
-        train = rows.part != part
+    for fold in range(int(rows.fold.max()) + 1):
+        train = rows.fold != fold
         if family == Normal():  # the joint normal equations of all groups
             q = Z.shape[1]
             A = np.kron(np.eye(K) - 1 / K, strength * problem.metric)
@@ -50,7 +50,7 @@ def brute_force(problem: LinearProblem, table: np.ndarray, strength: float) -> t
             B = np.linalg.solve(A, c).reshape(K, q).T
         else:
             kept = LinearProblem(
-                rows.take(train).with_parts(None),
+                rows.take(train).with_folds(None),
                 family,
                 problem.model,
                 problem.moments,
@@ -78,21 +78,21 @@ def test_squared_loss_equals_refitting_every_part_and_strength(
     assert not any(j.problem for j in judged)
     np.testing.assert_allclose([j.risk for j in judged], [risk for risk, _ in slow], rtol=1e-9)
     best = int(np.argmin([risk for risk, _ in slow]))
-    for j, (risk, parts) in zip(judged, slow, strict=True):
-        assert j.standard_error == pytest.approx(parts.std(ddof=1) / 2, rel=1e-7)
+    for j, (risk, folds) in zip(judged, slow, strict=True):
+        assert j.standard_error == pytest.approx(folds.std(ddof=1) / 2, rel=1e-7)
         assert j.difference == pytest.approx(risk - slow[best][0], abs=1e-9)
-        gap = parts - slow[best][1]
+        gap = folds - slow[best][1]
         assert j.difference_error == pytest.approx(gap.std(ddof=1) / 2, rel=1e-4, abs=1e-9)
 
 
 def test_poisson_is_close_to_refitting(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(2, 0.8)
     table = pad_missing(np.linalg.inv(T))
-    problem = problem_of(portfolio(Poisson(), 3000, T, report, parts=10), 2, Poisson())
+    problem = problem_of(portfolio(Poisson(), 3000, T, report, folds=10), 2, Poisson())
     judged = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
     slow = np.array([brute_force(problem, table, j.strength)[0] for j in judged])
     fast = np.array([j.risk for j in judged])
-    # an error of second order in the part's influence: far below what tells strengths apart
+    # an error of second order in the fold's influence: far below what tells strengths apart
     np.testing.assert_allclose(fast, slow, rtol=1e-3)
     np.testing.assert_allclose(fast - fast.min(), slow - slow.min(), atol=0.1 * np.ptp(slow) + 1e-4)
 
@@ -115,11 +115,11 @@ def test_equal_groups_are_pooled_and_different_ones_are_not(
 ) -> None:
     T, rng, n = randomized_response(2, 0.7), np.random.default_rng(0), 4000
     D, X = rng.integers(2, size=n), rng.normal(size=(n, 1))
-    parts = np.arange(n) % 10
+    folds = np.arange(n) % 10
     s = report(D, T, rng)
     noise = rng.normal(size=n)
-    same = fit(Rows(X, X[:, 0] + noise, None, s, parts), T, Normal(), None)
-    apart = fit(Rows(X, X[:, 0] + 3 * D + noise, None, s, parts), T, Normal(), None)
+    same = fit(Rows(X, X[:, 0] + noise, None, s, folds), T, Normal(), None)
+    apart = fit(Rows(X, X[:, 0] + 3 * D + noise, None, s, folds), T, Normal(), None)
     assert same.strength > apart.strength
     assert apart.strength < 0.01 * n
 
@@ -147,8 +147,8 @@ def test_strengths_without_a_minimum_are_reported_and_not_chosen(
 def test_a_part_without_reports_harms_nothing(randomized_response: Callable, report: Callable, fit: Callable) -> None:
     T = randomized_response(2, 0.9)
     rows = portfolio(Normal(), 400, T, report)
-    silent = np.where(rows.part == 0, 2, rows.report)
-    fitted = fit(Rows(rows.X, rows.y, rows.weight, silent, rows.part), T, Normal(), None)
+    silent = np.where(rows.fold == 0, 2, rows.report)
+    fitted = fit(Rows(rows.X, rows.y, rows.weight, silent, rows.fold), T, Normal(), None)
     assert all(np.isfinite(j.risk) for j in fitted.judged)
 
 
@@ -159,7 +159,7 @@ def test_a_sample_judges_the_strengths_of_a_large_portfolio(
 
     T = randomized_response(2, 0.8)
     table = pad_missing(np.linalg.inv(T))
-    problem = problem_of(portfolio(Poisson(), 5000, T, report, parts=5), 2, Poisson())
+    problem = problem_of(portfolio(Poisson(), 5000, T, report, folds=5), 2, Poisson())
     monkeypatch.setattr(_pooling, "MAX_ROWS", 2500)
     judged = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
     assert judged[-1].strength == pytest.approx(1e6 * problem.moments.total_weight)

@@ -49,7 +49,7 @@ def draw_outcome(family: Family, mu: np.ndarray, rng: np.random.Generator) -> np
 
 @pytest.fixture
 def draw() -> Callable[..., Drawn]:
-    """draw(family, seed, n, K, features, keep, weights, parts, missing): a portfolio with randomized response."""
+    """draw(family, seed, n, K, features, keep, weights, folds, missing): a portfolio with randomized response."""
 
     def draw(
         family: Family,
@@ -59,7 +59,7 @@ def draw() -> Callable[..., Drawn]:
         features: int = 2,
         keep: float = 0.85,
         weights: bool = True,
-        parts: int = 1,
+        folds: int = 1,
         missing: float = 0.1,
     ) -> Drawn:
         rng = np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def draw() -> Callable[..., Drawn]:
             y,
             rng.uniform(0.2, 2, n) if weights else None,
             report,
-            rng.integers(parts, size=n) if parts > 1 else None,
+            rng.integers(folds, size=n) if folds > 1 else None,
         )
         return Drawn(rows, np.hstack([np.linalg.inv(T), np.zeros((K, 1))]), D, K)
 

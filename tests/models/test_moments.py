@@ -12,17 +12,17 @@ from fairpremium.families import Normal
 from fairpremium.models._moments import compute_moments, find_redundant
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("folds", [1, 3])
 @pytest.mark.parametrize("weights", [False, True])
-def test_moments_equal_a_loop_over_the_rows(draw: Callable, parts: int, weights: bool) -> None:
-    rows = draw(Normal(), 0, n=300, K=3, parts=parts, weights=weights).rows
-    moments = compute_moments(rows, 4, parts)
+def test_moments_equal_a_loop_over_the_rows(draw: Callable, folds: int, weights: bool) -> None:
+    rows = draw(Normal(), 0, n=300, K=3, folds=folds, weights=weights).rows
+    moments = compute_moments(rows, 4, folds)
     Z = moments.coordinates.matrix(rows.X)
-    second, weight, squares, counts = (np.zeros((parts, 4, *shape)) for shape in ((4, 4), (), (), ()))
+    second, weight, squares, counts = (np.zeros((folds, 4, *shape)) for shape in ((4, 4), (), (), ()))
     for i in range(len(rows)):
         v = np.append(Z[i], rows.y[i] - moments.y_center)
         w = 1.0 if rows.weight is None else rows.weight[i]
-        at = (0 if rows.part is None else rows.part[i], rows.report[i])
+        at = (0 if rows.fold is None else rows.fold[i], rows.report[i])
         second[at] += w * np.outer(v, v)
         weight[at] += w
         squares[at] += w * w

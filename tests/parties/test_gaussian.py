@@ -100,9 +100,9 @@ def test_no_report_moves_a_gradient_further_than_its_sensitivity(family, K):
         furthest = float(largest(problem.rows, _Moves(step))[0])
         for limit in (np.inf, furthest / 3):
             at = replace(step, limit=limit)
-            base = rows.fold(_Gradient(at))[0]
+            base = rows.reduce(_Gradient(at))[0]
             moves = [
-                np.linalg.norm(other.fold(_Gradient(at))[0] - base) for other in all_neighbours(rows, table.shape[1])
+                np.linalg.norm(other.reduce(_Gradient(at))[0] - base) for other in all_neighbours(rows, table.shape[1])
             ]
             assert max(moves) <= min(furthest, limit) * (1 + 1e-9)
             nearest = max(nearest, max(moves) / min(furthest, limit))
@@ -114,8 +114,8 @@ def test_no_report_moves_the_sums_per_report_further_than_their_sensitivity():
     phi = learn_phi(problem)
     sensitivity = np.sqrt(2) * float(largest(problem.rows, _Length(phi))[0])
     codes = table.shape[1]
-    base = rows.fold(_SumsByReport(phi, codes))[0]
-    moves = [np.linalg.norm(other.fold(_SumsByReport(phi, codes))[0] - base) for other in all_neighbours(rows, codes)]
+    base = rows.reduce(_SumsByReport(phi, codes))[0]
+    moves = [np.linalg.norm(other.reduce(_SumsByReport(phi, codes))[0] - base) for other in all_neighbours(rows, codes)]
     assert 0.999999 * sensitivity <= max(moves) <= sensitivity * (1 + 1e-9)
 
 

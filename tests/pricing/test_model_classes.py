@@ -171,7 +171,7 @@ def test_a_line_wins_where_the_truth_is_one() -> None:
 
 
 def test_a_class_that_fails_does_not_stop_the_others(monkeypatch) -> None:
-    """In the fit, and without a part of the rows."""
+    """In the fit, and without a fold of the rows."""
     data = small(400)
 
     def unbounded(*_: Any) -> None:

@@ -1,7 +1,7 @@
 """Equal rows put together: rating factors are mostly categories, and few combinations of them occur.
 
 A risk that is linear in the volume and, given the prices, in the outcome does not change when rows with the same
-features, report and cross-validation part become one, with their volumes added up and their outcomes averaged by
+features, report and cross-validation fold become one, with their volumes added up and their outcomes averaged by
 volume (up to a term that no price moves).
 """
 
@@ -31,7 +31,7 @@ def worth_merging(rows: Rows | Stream) -> bool:
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Put rows together that agree in features, report and part.
+    """Put rows together that agree in features, report and fold.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
     merged = found[0]
     for other in found[1:]:
         merged = task.join(merged, other)
-    return None if isinstance(merged, str) else _as_rows(merged, with_parts=rows.part is not None)
+    return None if isinstance(merged, str) else _as_rows(merged, with_folds=rows.fold is not None)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Merge:
     def __call__(self, rows: Rows, start: int) -> Merged:
         columns: dict[str, Any] = {f"x{j}": np.ascontiguousarray(rows.X[:, j]) for j in range(rows.n_features)}
         columns["report"] = rows.report
-        columns["part"] = np.zeros(len(rows), dtype=np.uint8) if rows.part is None else rows.part
+        columns["fold"] = np.zeros(len(rows), dtype=np.uint8) if rows.fold is None else rows.fold
         weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         columns["w"], columns["wy"] = weight, weight * rows.y
         return self._grouped(pa.table(columns))
@@ -82,12 +82,12 @@ class _Merge:
         return _TOO_MANY if found.num_rows > self.most else found
 
 
-def _as_rows(table: pa.Table, *, with_parts: bool) -> Rows:
+def _as_rows(table: pa.Table, *, with_folds: bool) -> Rows:
     keys = table.column_names[:-2]
     table = table.sort_by([(name, "ascending") for name in keys])
     values = {name: table.column(name).to_numpy() for name in table.column_names}
     used = values["w"] > 0
     X = np.column_stack([values[name][used] for name in keys[:-2]])
     weight = values["w"][used]
-    part = values["part"][used] if with_parts else None
-    return Rows(X, values["wy"][used] / weight, weight, values["report"][used], part)
+    fold = values["fold"][used] if with_folds else None
+    return Rows(X, values["wy"][used] / weight, weight, values["report"][used], fold)

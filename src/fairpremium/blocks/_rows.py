@@ -14,7 +14,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from fairpremium.arrays import Array
-from fairpremium.blocks._parts import Parts
+from fairpremium.blocks._folds import Folds
 
 Codes = npt.NDArray[np.integer[Any]]
 Sums = tuple[Array, ...]
@@ -34,7 +34,7 @@ class Block(NamedTuple):
     y: Array  # (rows,)
     weight: Array | None  # (rows,) volumes, or None for ones
     report: Codes  # (rows,)
-    part: Codes | None  # (rows,) number of the cross-validation part, or None
+    fold: Codes | None  # (rows,) number of the cross-validation fold, or None
     share: Array | None = None  # (rows, K) weight of the row for each group, or None
 
 
@@ -50,8 +50,8 @@ class Rows:
         Volumes; None stands for ones.
     report : integer array of shape (n,)
         Codes of the reports; see `Block`.
-    part : integer array of shape (n,), optional
-        Cross-validation part of each row.
+    fold : integer array of shape (n,), optional
+        Cross-validation fold of each row.
     share : array of shape (n, K), optional
         Weight of each row for each group, where a correction gives one row by row.
     cluster : integer array of shape (n,), optional
@@ -62,7 +62,7 @@ class Rows:
     y: Array
     weight: Array | None
     report: Codes
-    part: Codes | None = None
+    fold: Codes | None = None
     share: Array | None = None
     cluster: Codes | None = None
 
@@ -82,7 +82,7 @@ class Rows:
             self.y[cut],
             None if self.weight is None else self.weight[cut],
             self.report[cut],
-            None if self.part is None else self.part[cut],
+            None if self.fold is None else self.fold[cut],
             None if self.share is None else self.share[cut],
         )
 
@@ -93,21 +93,21 @@ class Rows:
             self.y[index],
             None if self.weight is None else self.weight[index],
             self.report[index],
-            None if self.part is None else self.part[index],
+            None if self.fold is None else self.fold[index],
             None if self.share is None else self.share[index],
             None if self.cluster is None else self.cluster[index],
         )
 
-    def draw_parts(self, n_parts: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-        """Divide the rows at random into parts of equal size, all rows of a person into the same."""
+    def draw_folds(self, n_folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+        """Divide the rows at random into folds of equal size, all rows of a person into the same."""
         if self.cluster is None:
-            return Parts.draw(len(self), n_parts, rng).of(0, len(self))
+            return Folds.draw(len(self), n_folds, rng).of(0, len(self))
         persons, code = np.unique(self.cluster, return_inverse=True)
-        return rng.permutation(np.arange(len(persons)) % n_parts).astype(np.uint8)[code]
+        return rng.permutation(np.arange(len(persons)) % n_folds).astype(np.uint8)[code]
 
-    def with_parts(self, part: Codes | None) -> Rows:
-        """Return the same rows with other cross-validation parts."""
-        return replace(self, part=part)
+    def with_folds(self, fold: Codes | None) -> Rows:
+        """Return the same rows with other cross-validation folds."""
+        return replace(self, fold=fold)
 
     def with_shares(self, function: RowFunction) -> Rows:
         """Return the same rows with a weight for each group, a function of the row."""
@@ -130,10 +130,10 @@ class Rows:
         """Compute a function of each row: the blocks' results one below the other."""
         starts = range(0, len(self), block_rows)
         with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count_workers()) as pool:
-            parts = pool.map(lambda start: function(self.block(start, min(start + block_rows, len(self)))), starts)
-            return np.concatenate(list(parts))
+            pieces = pool.map(lambda start: function(self.block(start, min(start + block_rows, len(self)))), starts)
+            return np.concatenate(list(pieces))
 
-    def fold(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
+    def reduce(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
         """Sum a function over blocks of rows.
 
         Parameters
@@ -156,7 +156,7 @@ class Rows:
         n = len(self)
 
         def task(first: int) -> Sums:
-            return self.fold_here(function, first, min(first + _TASK_ROWS, n), block_rows)
+            return self.reduce_here(function, first, min(first + _TASK_ROWS, n), block_rows)
 
         starts = range(0, n, _TASK_ROWS)
         with blas().limit(limits=1, user_api="blas"):  # our threads share the cores; BLAS adds none
@@ -169,7 +169,7 @@ class Rows:
                     total = add(total, sums)
                 return total
 
-    def fold_here(self, function: Callable[[Block], Sums], start: int, stop: int, block_rows: int) -> Sums:
+    def reduce_here(self, function: Callable[[Block], Sums], start: int, stop: int, block_rows: int) -> Sums:
         """Sum a function over the rows start to stop in this thread."""
         total: Sums | None = None
         for first in range(start, stop, block_rows):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fairpremium.blocks._parts import Parts
+from fairpremium.blocks._folds import Folds
 from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
 
 PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
@@ -57,7 +57,7 @@ class Job:
     task: Task
     raw_start: int  # position of the partition's first row among all
     start: int  # the same among the rows that count
-    parts: Parts | None
+    folds: Folds | None
     missing: int | None
 
     def __call__(self, batches: Batches) -> Any:
@@ -67,8 +67,8 @@ class Job:
             for first in range(0, table.num_rows, PIECE_ROWS):
                 piece = table.slice(first, PIECE_ROWS)
                 rows: Rows = self.reader(piece)
-                if self.parts is not None:
-                    rows = rows.with_parts(self.parts.of(raw, raw + len(rows)))
+                if self.folds is not None:
+                    rows = rows.with_folds(self.folds.of(raw, raw + len(rows)))
                 raw += len(rows)
                 if self.missing is not None:
                     rows = rows.reported(self.missing)
@@ -89,7 +89,7 @@ class Fold:
 
     def __call__(self, rows: Rows, start: int) -> Sums:
         """Sum over one piece."""
-        return rows.fold_here(self.function, 0, len(rows), self.block_rows)
+        return rows.reduce_here(self.function, 0, len(rows), self.block_rows)
 
     def join(self, a: Sums, b: Sums) -> Sums:
         """Add."""
@@ -162,8 +162,8 @@ class Stream:
     reader : Reader
     counts : tuple of int
         Rows of each partition that count.
-    part : Parts, optional
-        Cross-validation part of each row.
+    fold : Folds, optional
+        Cross-validation fold of each row.
     share : callable, optional
         From a block to the weight of each row for each group.
     missing : int, optional
@@ -176,7 +176,7 @@ class Stream:
     source: Source
     reader: Reader
     counts: tuple[int, ...]
-    part: Parts | None = None
+    fold: Folds | None = None
     share: RowFunction | None = None
     missing: int | None = None
     thorough: bool = False
@@ -194,7 +194,7 @@ class Stream:
         """Number of columns of X."""
         return self.reader.n_features
 
-    def fold(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
+    def reduce(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
         """Sum a function over blocks of rows; see `Rows.fold`. The function must travel (be picklable)."""
         if self.share is not None:
             function = WithShares(function, self.share)
@@ -250,13 +250,13 @@ class Stream:
         stream: Stream = self._known["reported", missing]
         return stream
 
-    def draw_parts(self, n_parts: int, rng: np.random.Generator) -> Parts:
-        """Divide the rows at random into parts of equal size."""
-        return Parts.draw(len(self), n_parts, rng)
+    def draw_folds(self, n_folds: int, rng: np.random.Generator) -> Folds:
+        """Divide the rows at random into folds of equal size."""
+        return Folds.draw(len(self), n_folds, rng)
 
-    def with_parts(self, part: Parts | None) -> Stream:
-        """Return the same rows with other cross-validation parts."""
-        return self if part is self.part else replace(self, part=part, _known={})
+    def with_folds(self, fold: Folds | None) -> Stream:
+        """Return the same rows with other cross-validation folds."""
+        return self if fold is self.fold else replace(self, fold=fold, _known={})
 
     def with_shares(self, function: RowFunction) -> Stream:
         """Return the same rows with a weight for each group, a function of the row."""
@@ -268,9 +268,9 @@ class Stream:
         jobs: list[Job | None] = []
         for i in range(len(self.counts)):
             given = task(int(own[i]), int(own[i + 1])) if self.counts[i] else None
-            parts = None if self.part is None else self.part.cut(int(raw[i]), int(raw[i + 1]))
+            folds = None if self.fold is None else self.fold.cut(int(raw[i]), int(raw[i + 1]))
             jobs.append(
-                None if given is None else Job(self.reader, given, int(raw[i]), int(own[i]), parts, self.missing)
+                None if given is None else Job(self.reader, given, int(raw[i]), int(own[i]), folds, self.missing)
             )
         return jobs
 
@@ -292,18 +292,18 @@ class _CountReports:
         return (np.asarray(np.count_nonzero(block.report != self.missing), dtype=np.float64),)
 
 
-def stack(parts: Sequence[Rows]) -> Rows:
+def stack(pieces: Sequence[Rows]) -> Rows:
     """Put rows one below the other."""
 
     def joined(values: list[Any]) -> Any:
         return None if values[0] is None else np.concatenate(values)
 
     return Rows(
-        np.ascontiguousarray(np.concatenate([p.X for p in parts])),
-        np.concatenate([p.y for p in parts]),
-        joined([p.weight for p in parts]),
-        np.concatenate([p.report for p in parts]),
-        joined([p.part for p in parts]),
+        np.ascontiguousarray(np.concatenate([p.X for p in pieces])),
+        np.concatenate([p.y for p in pieces]),
+        joined([p.weight for p in pieces]),
+        np.concatenate([p.report for p in pieces]),
+        joined([p.fold for p in pieces]),
     )
 
 

@@ -2,7 +2,7 @@
 
 **Report log-loss** judges whatever claims to know P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that the
 claim did not see. **Corrected risk** judges group prices, however they were fitted. Both are cross-validated over
-shared parts, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
+shared folds, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
 the most efficient candidate that neither referee rejects; a posterior must besides agree with the moment-based
 corrections within sampling error (see `_agreement`).
 """
@@ -39,7 +39,7 @@ from fairpremium.families import Family, law_of, other_laws
 from fairpremium.models._linear import LinearProblem
 
 JUDGE_ROWS = 30_000  # rows that the referees look at
-PARTS = 5
+FOLDS = 5
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predict the reports
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the inverse correction's
@@ -123,7 +123,7 @@ def fit_correction(
     Parameters
     ----------
     problem : LinearProblem
-        With its rows divided into parts if `pooling` is None.
+        With its rows divided into folds if `pooling` is None.
     noise : Noise
     correction : str
         "auto", "inverse", "score", "posterior" or "likelihood".
@@ -191,7 +191,7 @@ def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
     if n <= JUDGE_ROWS and isinstance(problem.rows, Rows):
         return problem
     index = np.arange(n) if n <= JUDGE_ROWS else np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
-    return problem.on(replace(problem.rows.take(index), part=None))
+    return problem.on(replace(problem.rows.take(index), fold=None))
 
 
 def _claim_on(candidate: Candidate, task: Task) -> Claim | None:
@@ -233,12 +233,12 @@ class _Board:
                 self.claims[candidate.name] = claim
         found = reported_rows(problem, len(noise.matrix))
         assert isinstance(found, Rows)
-        rows = replace(found, part=None, share=None)
-        self.part = rows.draw_parts(PARTS, rng)
+        rows = replace(found, fold=None, share=None)
+        self.fold = rows.draw_folds(FOLDS, rng)
         self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self.rows = rows
-        self.train = [problem.on(rows.take(self.part != f)) for f in range(PARTS)]
-        self.part_claims: list[dict[str, Claim]] = [{} for _ in range(PARTS)]
+        self.train = [problem.on(rows.take(self.fold != f)) for f in range(FOLDS)]
+        self.fold_claims: list[dict[str, Claim]] = [{} for _ in range(FOLDS)]
         self.report: dict[str, Array] = {}
         self.risk: dict[str, Array] = {}
         for candidate in candidates:
@@ -248,29 +248,29 @@ class _Board:
 
     def _judge_claim(self, candidate: Candidate) -> None:
         name = candidate.name
-        losses = np.empty(len(self.part))
+        losses = np.empty(len(self.fold))
         for f, train in enumerate(self.train):
             try:
-                claim = candidate.relearn(self.claims[name], train, self.part_claims[f])
+                claim = candidate.relearn(self.claims[name], train, self.fold_claims[f])
             except (*FAILURES, KeyError) as error:
-                self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
+                self.trouble[name] = f"could not be fitted without a fold of the rows: {error}"
                 return
-            self.part_claims[f][name] = claim
-            held = self.rows.take(self.part == f)
-            losses[self.part == f] = claim.report_log_loss(held.block(0, len(held)))
+            self.fold_claims[f][name] = claim
+            held = self.rows.take(self.fold == f)
+            losses[self.fold == f] = claim.report_log_loss(held.block(0, len(held)))
         self.report[name] = losses
 
     def _judge_x_alone(self) -> None:
         """What the features alone say about the reports."""
         features, q = x_features(self.problem.moments)
         latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
-        losses = np.empty(len(self.part))
+        losses = np.empty(len(self.fold))
         try:
             near = fit_propensity(latent, self.start.shares)
             for f, train in enumerate(self.train):
-                held = self.rows.take(self.part == f)
+                held = self.rows.take(self.fold == f)
                 at = latent.on(train.rows).maximise(near)
-                losses[self.part == f] = latent.report_log_loss(held.block(0, len(held)), at)
+                losses[self.fold == f] = latent.report_log_loss(held.block(0, len(held)), at)
         except FAILURES:
             return  # nothing to compare with: then the outcome is not known to be useless
         self.report["x alone"] = losses
@@ -278,20 +278,20 @@ class _Board:
     def _judge_prices(self, candidate: Candidate) -> bool:
         """Record the corrected risk of a candidate's prices; False if they cannot be fitted."""
         name, family = candidate.name, self.problem.family
-        losses = np.empty(len(self.part))
+        losses = np.empty(len(self.fold))
         strength = 0.0 if candidate.correction in ("likelihood", "score") else self.start.strength
         for f, train in enumerate(self.train):
-            held = self.rows.take(self.part == f)
+            held = self.rows.take(self.fold == f)
             try:
                 task = Task(train, self.start, self.noise)
-                B = candidate.prices(task, strength, self.part_claims[f].get(name))
+                B = candidate.prices(task, strength, self.fold_claims[f].get(name))
             except FAILURES as error:
-                self.trouble[name] = f"could not be fitted without a part of the rows: {error}"
+                self.trouble[name] = f"could not be fitted without a fold of the rows: {error}"
                 return False
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 mu = family.link.mean_of(self.problem.moments.coordinates.matrix(held.X) @ B)
                 deviance = family.unit_deviance(held.y[:, None], mu)
-            losses[self.part == f] = np.einsum("ik,ik->i", self.noise.table.T[held.report], deviance)
+            losses[self.fold == f] = np.einsum("ik,ik->i", self.noise.table.T[held.report], deviance)
         self.risk[name] = losses
         return True
 

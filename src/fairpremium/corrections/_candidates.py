@@ -122,16 +122,16 @@ class ScoreCandidate(Candidate):
 
     def _choose(self, task: Task, rng: np.random.Generator) -> float:
         problem, start, noise = task
-        if problem.rows.part is None or start.strength == 0:
+        if problem.rows.fold is None or start.strength == 0:
             return 0.0
         problem = problem.sample(MAX_ROWS, rng, by_row=True)
         assert isinstance(problem.rows, Rows)
-        part = problem.rows.part
-        assert part is not None
+        fold = problem.rows.fold
+        assert fold is not None
         risk = {0.0: 0.0, start.strength: 0.0}
-        for f in range(int(part.max()) + 1):
-            held = problem.rows.take(part == f)
-            train = problem.on(problem.rows.with_parts(None).take(part != f))
+        for f in range(int(fold.max()) + 1):
+            held = problem.rows.take(fold == f)
+            train = problem.on(problem.rows.with_folds(None).take(fold != f))
             for strength in risk:
                 mu = problem.family.link.mean_of(
                     problem.moments.coordinates.matrix(held.X) @ self.prices(Task(train, start, noise), strength, None)

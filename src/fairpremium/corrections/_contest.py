@@ -64,10 +64,10 @@ class ModelChosen:
         """Fit the same candidate, trained as long, on other rows."""
         return self._fit(Stage(self.fit.stage.setting, rows, like=self.fit.stage))
 
-    def without(self, part: npt.NDArray[np.bool_]) -> ModelFit:
-        """Fit the same candidate, trained as long, without a part of its rows."""
+    def without(self, fold: npt.NDArray[np.bool_]) -> ModelFit:
+        """Fit the same candidate, trained as long, without a fold of its rows."""
         stage = self.fit.stage
-        return self._fit(Stage(stage.setting, stage.rows.take(~part), like=stage, taken=~part))
+        return self._fit(Stage(stage.setting, stage.rows.take(~fold), like=stage, taken=~fold))
 
     def with_noise(self, noise: Noise) -> ModelFit:
         """Fit the same candidate, trained as long, for another channel."""
@@ -105,11 +105,11 @@ def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
 
 
 class Contest:
-    """Held-out judgements of candidates on the same rows and parts.
+    """Held-out judgements of candidates on the same rows and folds.
 
-    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out part. Which
+    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out fold. Which
     classifier the posterior uses, which linear start, and how many rounds the unaware price has, is decided once on all
-    these rows; every coefficient, tree and weight is learned without the part that is judged.
+    these rows; every coefficient, tree and weight is learned without the fold that is judged.
     """
 
     def __init__(self, setting: Setting, rows: Rows):
@@ -118,10 +118,10 @@ class Contest:
             rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
         self.setting = setting
         self.stage = Stage(setting, rows)
-        n_parts = setting.model.judge_parts
-        part = rows.draw_parts(max(n_parts, 4), rng)
-        self.stages = [Stage(setting, rows.take(part != f), like=self.stage) for f in range(n_parts)]
-        self.held = [rows.take((part == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_parts)]
+        n_folds = setting.model.judge_folds
+        fold = rows.draw_folds(max(n_folds, 4), rng)
+        self.stages = [Stage(setting, rows.take(fold != f), like=self.stage) for f in range(n_folds)]
+        self.held = [rows.take((fold == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_folds)]
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
         self.report: dict[str, Array] = {}
@@ -137,7 +137,7 @@ class Contest:
         return held_persons(self.held)
 
     def judge(self, entry: Entry) -> None:
-        """Fit a candidate without each part, and record both losses of the rows in it."""
+        """Fit a candidate without each fold, and record both losses of the rows in it."""
         risk, report = [], []
         family, table = self.setting.family, self.setting.noise.table
         for stage, held in zip(self.stages, self.held, strict=True):
@@ -147,7 +147,7 @@ class Contest:
                 eta = fit.predictor(lifted)
                 check_range(stage, eta)
             except FAILURES as error:
-                self.trouble[entry.name] = f"could not be fitted without a part of the rows: {error}"
+                self.trouble[entry.name] = f"could not be fitted without a fold of the rows: {error}"
                 return
             risk.append(held_risk(family, held, eta, table))
             report.append(fit.report_log_loss(lifted))
@@ -252,11 +252,11 @@ def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:
 
 
 def held_volumes(held: Sequence[Rows]) -> Array:
-    """Return the volumes of held-out parts, one after the other."""
+    """Return the volumes of held-out folds, one after the other."""
     return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
 
 
 def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
-    """Return whose rows held-out parts hold, one after the other; None if each row is a person of its own."""
+    """Return whose rows held-out folds hold, one after the other; None if each row is a person of its own."""
     codes = [h.cluster for h in held if h.cluster is not None]
     return np.concatenate(codes) if codes else None

@@ -167,7 +167,7 @@ class Latent:
 
         The observed information is the complete one minus the missing one (Louis, 1982).
         """
-        value, gradient, complete, missing = self.rows.fold(partial(self._expansion, at=at), block_rows=2048)
+        value, gradient, complete, missing = self.rows.reduce(partial(self._expansion, at=at), block_rows=2048)
         p_value, p_gradient, p_hessian = self._penalty(at, len(self.pack(at)))
         return float(value) - p_value, gradient - p_gradient, complete + p_hessian, missing
 
@@ -179,7 +179,7 @@ class Latent:
 
     def value(self, at: Parameters) -> float:
         """Compute the penalised log-likelihood."""
-        total = float(self.rows.fold(partial(self._log_likelihood, at=at), block_rows=8192)[0])
+        total = float(self.rows.reduce(partial(self._log_likelihood, at=at), block_rows=8192)[0])
         return total - self._penalty(at, len(self.pack(at)))[0]
 
     def _log_likelihood(self, block: Block, at: Parameters) -> tuple[Array, ...]:

@@ -111,7 +111,7 @@ def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table
     K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight
-    totals, gradient = problem.rows.fold(partial(latent.share_sums, at=at), block_rows=2048)
+    totals, gradient = problem.rows.reduce(partial(latent.share_sums, at=at), block_rows=2048)
     shares = totals / W
     rows = _RowInfluence(latent, at, shares)
     first = (K - 1) * latent.n_features

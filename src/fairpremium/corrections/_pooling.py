@@ -23,7 +23,7 @@ class Judged:
     strength: float
     risk: float
     standard_error: float
-    difference: float  # of the risk to the smallest one, paired by part
+    difference: float  # of the risk to the smallest one, paired by fold
     difference_error: float
     problem: str  # why it cannot be chosen; empty if it can
 
@@ -39,7 +39,7 @@ def choose_strength(judged: list[Judged]) -> float:
     """Return the strength with the smallest corrected risk."""
     usable = [j for j in judged if not j.problem]
     if not usable:
-        raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every training part.")
+        raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every training fold.")
     return min(usable, key=lambda j: j.risk).strength
 
 
@@ -55,7 +55,7 @@ def judge_strengths(
     Parameters
     ----------
     problem : LinearProblem
-        With its rows divided into parts.
+        With its rows divided into folds.
     table : array of shape (K, codes)
         Row weights by report.
     groups : tuple
@@ -68,23 +68,23 @@ def judge_strengths(
 
     Notes
     -----
-    For squared loss each training fit is exact and costs no pass, because the moments are kept per part.
-    For other families the fit without a part is one Newton step from the fit on all rows with the part's
-    own gradient and Hessian taken away, whose error is of second order in the part's influence. Held-out
+    For squared loss each training fit is exact and costs no pass, because the moments are kept per fold.
+    For other families the fit without a fold is one Newton step from the fit on all rows with the fold's
+    own gradient and Hessian taken away, whose error is of second order in the fold's influence. Held-out
     risks are always exact. Strengths are counted in rows, so that a choice made on a sample of a large
     portfolio holds for the whole.
     """
     if shares is None:
         sample = problem.sample(MAX_ROWS, rng)
-        risk = sample.risk(table, parts=True)
+        risk = sample.risk(table, folds=True)
     else:
         sample = problem.sample(MAX_ROWS, rng, by_row=True)
         sample = replace(sample, rows=sample.rows.with_shares(shares))
         risk = GlmRisk(sample.rows, sample.moments, table, sample.family)
-    n_parts = len(sample.moments.second)
+    n_folds = len(sample.moments.second)
     grid = strengths(problem.moments.total_weight)
-    volume = _reported_volume(sample, table, n_parts)
-    B = np.zeros((n_parts, len(grid), risk.q, risk.n_groups))
+    volume = _reported_volume(sample, table, n_folds)
+    B = np.zeros((n_folds, len(grid), risk.q, risk.n_groups))
     trouble = [""] * len(grid)
     start = sample.start(risk.n_groups)
     for c in reversed(range(len(grid))):  # from nearly one price for all to none in common
@@ -95,33 +95,33 @@ def judge_strengths(
             trouble[c] = "the corrected risk has no minimum"
             continue
         start = minimum.B
-        for f in range(n_parts):
-            others = np.arange(n_parts) != f
+        for f in range(n_folds):
+            others = np.arange(n_folds) != f
             point = newton_point(minimum.expansion.select(others), penalty, minimum.B)
             if point is None:
-                trouble[c] = "the corrected risk has no minimum in a training part"
+                trouble[c] = "the corrected risk has no minimum in a training fold"
                 break
             B[f, c] = point
-    deviance = risk.deviance(B)  # (parts, candidates)
+    deviance = risk.deviance(B)  # (folds, candidates)
     return _summary(grid, deviance, volume, trouble)
 
 
-def _reported_volume(problem: LinearProblem, table: Array, n_parts: int) -> Array:
+def _reported_volume(problem: LinearProblem, table: Array, n_folds: int) -> Array:
     rows = problem.rows
     if not isinstance(rows, Rows):
         return np.asarray(problem.moments.weights[:, :-1].sum(axis=1))
-    assert rows.part is not None
+    assert rows.fold is not None
     reported = rows.report < table.shape[1] - 1
     weight = reported.astype(float) if rows.weight is None else np.where(reported, rows.weight, 0.0)
-    return np.asarray(np.bincount(rows.part, weights=weight, minlength=n_parts), dtype=np.float64)
+    return np.asarray(np.bincount(rows.fold, weights=weight, minlength=n_folds), dtype=np.float64)
 
 
 def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) -> list[Judged]:
-    n_parts = len(volume)
+    n_folds = len(volume)
     usable = np.array([not t for t in trouble]) & np.isfinite(deviance).all(axis=0)
     deviance = np.where(usable, deviance, np.nan)
     mean = deviance.sum(axis=0) / volume.sum()
-    per_part = deviance / volume.mean()  # their mean over parts is `mean`
+    per_fold = deviance / volume.mean()  # their mean over folds is `mean`
     best = int(np.argmin(np.where(usable, mean, np.inf))) if usable.any() else None
     judged = []
     for c, strength in enumerate(grid):
@@ -129,14 +129,14 @@ def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) ->
             problem = trouble[c] or "the corrected risk is not finite"
             judged.append(Judged(float(strength), np.nan, np.nan, np.nan, np.nan, problem))
             continue
-        gap = per_part[:, c] - per_part[:, best]
+        gap = per_fold[:, c] - per_fold[:, best]
         judged.append(
             Judged(
                 float(strength),
                 float(mean[c]),
-                float(per_part[:, c].std(ddof=1) / np.sqrt(n_parts)),
+                float(per_fold[:, c].std(ddof=1) / np.sqrt(n_folds)),
                 float(mean[c] - mean[best]),
-                float(gap.std(ddof=1) / np.sqrt(n_parts)),
+                float(gap.std(ddof=1) / np.sqrt(n_folds)),
                 "",
             )
         )

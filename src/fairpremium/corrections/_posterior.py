@@ -47,7 +47,7 @@ def posterior_prices(
     problem: LinearProblem, weights: RowFunction, table: Array, groups: tuple[object, ...], strength: float
 ) -> Minimum:
     """Fit all groups with row weights and a pooling strength."""
-    rows = problem.rows.with_parts(None).with_shares(weights)
+    rows = problem.rows.with_folds(None).with_shares(weights)
     moments = replace(problem.moments, second=problem.moments.by_report[None])
     return minimise(
         GlmRisk(rows, moments, table, problem.family),
@@ -98,7 +98,7 @@ def posterior_fit(
     g = at.gamma.size
     W = problem.moments.total_weight
     draft = _RowInfluence(problem, weights, minimum.B, np.zeros(K))
-    cross, totals, share_gradient = problem.rows.fold(draft.sums, block_rows=2048)
+    cross, totals, share_gradient = problem.rows.reduce(draft.sums, block_rows=2048)
     _, _, complete, missing = latent.expand(at)
     size = g + K * q
     bread = np.zeros((size, size))

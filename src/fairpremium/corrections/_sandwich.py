@@ -48,7 +48,7 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
     """
     problem = fit.problem
     sums = _PriceSums(problem.family.link, problem.moments.coordinates, fit.B)
-    H, gradient, loss = problem.rows.fold(sums)
+    H, gradient, loss = problem.rows.reduce(sums)
     total = problem.moments.total_weight
     return H / total, gradient.T / total, float(loss / total)
 
@@ -146,7 +146,7 @@ class _Squares:
 def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
     """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
     if isinstance(rows, Stream) or rows.cluster is None:
-        return rows.fold(_Squares(contributions), block_rows=2048)[0]
+        return rows.reduce(_Squares(contributions), block_rows=2048)[0]
     order = np.argsort(rows.cluster, kind="stable")
     ordered = rows.cluster[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where each person's rows begin

@@ -101,7 +101,7 @@ class _Instruments:
     def expand(self, B: Array) -> tuple[Array, Array]:
         """The summed equations and minus their derivative: (K q,) and (K q, K q)."""
         with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
-            value, minus = self.problem.rows.fold(partial(self._sums, B=B), block_rows=2048)
+            value, minus = self.problem.rows.reduce(partial(self._sums, B=B), block_rows=2048)
         return value, minus
 
     def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:
@@ -146,7 +146,7 @@ def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     unaware price's, because a corrected variance can come out negative.
     """
     sums = partial(_pearson, problem=problem, row_table=np.ascontiguousarray(table.T), B=B)
-    own, reported, unaware, n = problem.rows.fold(sums)[0]
+    own, reported, unaware, n = problem.rows.reduce(sums)[0]
     if not np.isfinite(own):
         raise ConvergenceError(
             "The score equations have no start: some prices of a group lie at the border of its means."

@@ -26,7 +26,7 @@ from fairpremium.families import Family, Law
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 
-_STOP_PARTS = 5  # one part in so many decides when training stops
+_STOP_FOLDS = 5  # one fold in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it
 
 
@@ -99,15 +99,15 @@ class Stage:
         """u(x) of each row by a fit that did not see it: shape (n,)."""
         if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
             return self._like.lift[self._taken]  # prices do not build on it: it only helps to tell the groups apart
-        parts = self.setting.model.lift_parts
-        part = self.rows.draw_parts(parts, self.rng)
+        folds = self.setting.model.lift_folds
+        fold = self.rows.draw_folds(folds, self.rng)
         ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         lift = np.empty(len(self.rows))
-        for f in range(parts):
-            train, held = self.rows.take(part != f), self.rows.take(part == f)
+        for f in range(folds):
+            train, held = self.rows.take(fold != f), self.rows.take(fold == f)
             start = np.full((len(train), 1), self.center)
-            prices = self.train(train, ones[part != f], start, self.unaware.prices)
-            lift[part == f] = UnawarePrice(self.center, prices).predictor(held.X)[:, 0]
+            prices = self.train(train, ones[fold != f], start, self.unaware.prices)
+            lift[fold == f] = UnawarePrice(self.center, prices).predictor(held.X)[:, 0]
         return lift
 
     @cached_property
@@ -119,12 +119,12 @@ class Stage:
     def problem(self) -> LinearProblem:
         """The linear problem in (x, u(x))."""
         setting, n = self.setting, len(self.rows)
-        parts = 1 if setting.pooling is not None else min(n, 10 if n < 20_000 else 5)
-        rows = self.lifted.with_parts(self.lifted.draw_parts(parts, self.rng) if parts > 1 else None)
+        folds = 1 if setting.pooling is not None else min(n, 10 if n < 20_000 else 5)
+        rows = self.lifted.with_folds(self.lifted.draw_folds(folds, self.rng) if folds > 1 else None)
         names = (*setting.features, "the unaware price")
         with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
             warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-            return prepare(rows, setting.noise.table.shape[1], parts, setting.family, LinearModel(ridge=_RIDGE), names)
+            return prepare(rows, setting.noise.table.shape[1], folds, setting.family, LinearModel(ridge=_RIDGE), names)
 
     def lift_rows(self, rows: Rows) -> Rows:
         """Add u(x) to rows that this stage did not see."""
@@ -177,7 +177,7 @@ class Stage:
 
     def split(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Mark the rows that decide when training stops."""
-        return np.asarray(rows.draw_parts(_STOP_PARTS, self.rng) == 0)
+        return np.asarray(rows.draw_folds(_STOP_FOLDS, self.rng) == 0)
 
     def train(self, rows: Rows, weights: Array, start: Array, like: GroupPrices | None) -> GroupPrices:
         """Train the model class on fixed weights, for as long as it helps or as earlier prices were trained."""

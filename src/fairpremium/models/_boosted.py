@@ -69,15 +69,15 @@ class BoostedModel(GroupModel):
     categorical : bool
         Whether text columns are split by sets of levels (LightGBM's categorical features) or level by level.
     replicates : int
-        Number of fits behind the intervals, each without one part of the rows.
+        Number of fits behind the intervals, each without one fold of the rows.
     params : mapping, optional
         Further LightGBM parameters.
     """
 
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_parts: ClassVar[int] = 5
-    lift_parts: ClassVar[int] = 5
+    judge_folds: ClassVar[int] = 5
+    lift_folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
     def __init__(

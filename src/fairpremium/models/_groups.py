@@ -109,8 +109,8 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
 
     kind: ClassVar[str]  # name in tables and model files
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
-    judge_parts: ClassVar[int]  # parts in which the referees divide the rows
-    lift_parts: ClassVar[int]  # parts over which the unaware price is cross-fitted
+    judge_folds: ClassVar[int]  # folds in which the referees divide the rows
+    lift_folds: ClassVar[int]  # folds over which the unaware price is cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
     replicates: int  # fits behind the intervals
 

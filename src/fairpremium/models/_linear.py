@@ -84,12 +84,12 @@ class LinearProblem:
         """Return the unaware price for every group, shape (q, K)."""
         return np.repeat(self.unaware, groups, axis=1)
 
-    def risk(self, table: Array, *, parts: bool = False) -> SignedRisk:
-        """Return the risk whose row weights are table[k, s_i] w_i, its parts kept apart if asked."""
-        if parts:
+    def risk(self, table: Array, *, folds: bool = False) -> SignedRisk:
+        """Return the risk whose row weights are table[k, s_i] w_i, its folds kept apart if asked."""
+        if folds:
             return make_risk(self.rows, self.moments, table, self.family)
         moments = replace(self.moments, second=self.moments.by_report[None])
-        return make_risk(self.rows.with_parts(None), moments, table, self.family)
+        return make_risk(self.rows.with_folds(None), moments, table, self.family)
 
     def sample(self, size: int, rng: np.random.Generator, *, by_row: bool = False) -> LinearProblem:
         """Return the problem with at most `size` random rows; squared loss needs none, unless it goes `by_row`."""
@@ -124,7 +124,7 @@ class LinearProblem:
 def prepare(
     rows: Rows | Stream,
     n_codes: int,
-    n_parts: int,
+    n_folds: int,
     family: Family,
     model: LinearModel,
     features: Sequence[str],
@@ -137,8 +137,8 @@ def prepare(
     rows : Rows or Stream
     n_codes : int
         Number of reports plus one for the missing report.
-    n_parts : int
-        Number of cross-validation parts in `rows.part`; 1 if there are none.
+    n_folds : int
+        Number of cross-validation folds in `rows.fold`; 1 if there are none.
     family : Family
     model : LinearModel
     features : sequence of str
@@ -146,7 +146,7 @@ def prepare(
     merge : bool
         Whether to fit to merged rows (see `merge_rows`) if few are left, which changes no estimate.
     """
-    moments = compute_moments(rows, n_codes, n_parts, collinear=model.ridge > 0)
+    moments = compute_moments(rows, n_codes, n_folds, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
     if dropped:
         warnings.warn(

@@ -1,7 +1,7 @@
 """Second moments of the rows, per report: all that squared loss needs, from one pass.
 
 With z = (1, standardised features) and the outcome y the pass collects, for each report s and each
-cross-validation part,
+cross-validation fold,
 
     M_s = sum over rows with report s of  w (z, y)(z, y)'.
 
@@ -83,10 +83,10 @@ class Moments:
 
     coordinates: Coordinates
     y_center: float
-    second: Array  # (parts, codes, q + 1, q + 1), of (z, y - y_center)
-    weights: Array  # (parts, codes), sums of w
-    squared_weights: Array  # (parts, codes), sums of w^2
-    counts: Array  # (parts, codes)
+    second: Array  # (folds, codes, q + 1, q + 1), of (z, y - y_center)
+    weights: Array  # (folds, codes), sums of w
+    squared_weights: Array  # (folds, codes), sums of w^2
+    counts: Array  # (folds, codes)
 
     @property
     def q(self) -> int:
@@ -95,7 +95,7 @@ class Moments:
 
     @cached_property
     def by_report(self) -> Array:
-        """Moments per report, summed over parts: shape (codes, q + 1, q + 1)."""
+        """Moments per report, summed over folds: shape (codes, q + 1, q + 1)."""
         return np.asarray(self.second.sum(axis=0))
 
     @cached_property
@@ -132,7 +132,7 @@ class Moments:
 def compute_moments(
     rows: Rows | Stream,
     n_codes: int,
-    n_parts: int = 1,
+    n_folds: int = 1,
     *,
     collinear: bool = False,
     like: Moments | None = None,
@@ -144,8 +144,8 @@ def compute_moments(
     rows : Rows or Stream
     n_codes : int
         Number of reports plus one for the missing report.
-    n_parts : int
-        Number of cross-validation parts (`rows.part` counts from 0).
+    n_folds : int
+        Number of cross-validation folds (`rows.fold` counts from 0).
     collinear : bool
         Whether features that are linear combinations of others may stay, which a ridge can handle. Constant
         ones go in any case.
@@ -154,12 +154,12 @@ def compute_moments(
     """
     coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
-    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_parts * n_codes)
+    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_folds * n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
-    second, weights, squares, counts = rows.fold(sums, block_rows=block_rows)
+    second, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
     scale = np.append(coordinates.scale, 1.0)
     second *= np.outer(scale, scale)
-    shape = (n_parts, n_codes)
+    shape = (n_folds, n_codes)
     moments = Moments(
         coordinates,
         y_center,
@@ -177,7 +177,7 @@ def compute_moments(
 
 @dataclass(frozen=True)
 class _BlockMoments:
-    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each segment (part and report).
+    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each segment (fold and report).
 
     The rows of a segment are put together first, so that each needs few matrix products.
     """
@@ -192,8 +192,8 @@ class _BlockMoments:
         n_segments = self.n_segments
         kind: Any = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
         segment = block.report.astype(kind, copy=False)
-        if block.part is not None:
-            segment = block.part.astype(kind) * kind(self.n_codes) + segment
+        if block.fold is not None:
+            segment = block.fold.astype(kind) * kind(self.n_codes) + segment
         counts = np.bincount(segment, minlength=n_segments)
         order = np.argsort(segment, kind="stable")
         if block.weight is None:

@@ -49,7 +49,7 @@ class NeuralModel(GroupModel):
         where its estimate from a mini-batch is, the net has found rows with negative weights to get wrong, and the
         step is taken backwards. Off by default: the paper has none.
     replicates : int
-        Number of fits behind the intervals, each without one part of the rows.
+        Number of fits behind the intervals, each without one fold of the rows.
     device : str
         "auto" (CUDA if there is one and there are 20,000 rows or more; a CPU is faster below), or a device of torch
         such as "cpu" or "cuda:1".
@@ -69,8 +69,8 @@ class NeuralModel(GroupModel):
 
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
-    judge_parts: ClassVar[int] = 1
-    lift_parts: ClassVar[int] = 2
+    judge_folds: ClassVar[int] = 1
+    lift_folds: ClassVar[int] = 2
     refit: ClassVar[bool] = False
 
     def __init__(

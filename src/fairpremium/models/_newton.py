@@ -61,7 +61,7 @@ class Minimum:
 
     B: Array  # (q, K)
     hessian: Array  # (K q, K q), of risk plus penalty
-    expansion: Expansion  # of the risk at B or next to it, per part
+    expansion: Expansion  # of the risk at B or next to it, per fold
 
 
 def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:

@@ -43,8 +43,8 @@ class RegressorModel(GroupModel):
 
     kind: ClassVar[str] = "regressor"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_parts: ClassVar[int] = 1
-    lift_parts: ClassVar[int] = 3
+    judge_folds: ClassVar[int] = 1
+    lift_folds: ClassVar[int] = 3
     refit: ClassVar[bool] = True
 
     def __init__(self, regressor: Any, replicates: int = 5):

@@ -25,22 +25,22 @@ from fairpremium.models._moments import Coordinates, Moments
 
 @dataclass(frozen=True)
 class Expansion:
-    """Value, gradient and Hessian of the risk at one point, per cross-validation part and group."""
+    """Value, gradient and Hessian of the risk at one point, per cross-validation fold and group."""
 
-    value: Array  # (parts, K)
-    gradient: Array  # (parts, q, K)
-    hessian: Array  # (parts, K, q, q); empty if it was not asked for
+    value: Array  # (folds, K)
+    gradient: Array  # (folds, q, K)
+    hessian: Array  # (folds, K, q, q); empty if it was not asked for
 
     def total(self) -> Expansion:
-        """Sum over the parts."""
+        """Sum over the folds."""
         return self.select(np.ones(len(self.value), dtype=bool))
 
-    def select(self, parts: npt.NDArray[np.bool_]) -> Expansion:
-        """Sum over some of the parts."""
+    def select(self, folds: npt.NDArray[np.bool_]) -> Expansion:
+        """Sum over some of the folds."""
         return Expansion(
-            self.value[parts].sum(axis=0, keepdims=True),
-            self.gradient[parts].sum(axis=0, keepdims=True),
-            self.hessian[parts].sum(axis=0, keepdims=True),
+            self.value[folds].sum(axis=0, keepdims=True),
+            self.gradient[folds].sum(axis=0, keepdims=True),
+            self.hessian[folds].sum(axis=0, keepdims=True),
         )
 
 
@@ -67,16 +67,16 @@ class SignedRisk(ABC):
 
     @abstractmethod
     def deviance(self, B: Array) -> Array:
-        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per part for many coefficients.
+        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients.
 
         Parameters
         ----------
-        B : array of shape (parts, candidates, q, K)
-            Coefficients to be judged on each part.
+        B : array of shape (folds, candidates, q, K)
+            Coefficients to be judged on each fold.
 
         Returns
         -------
-        array of shape (parts, candidates)
+        array of shape (folds, candidates)
         """
 
 
@@ -87,9 +87,9 @@ class SquaredRisk(SignedRisk):
         self.moments, self.table, self.family = moments, table, Normal()
         q = moments.q
         weighted = np.einsum("ks,fsij->fkij", table, moments.second)
-        self._gram = weighted[:, :, :q, :q]  # (parts, K, q, q)
-        self._cross = weighted[:, :, :q, q]  # (parts, K, q)
-        self._square = weighted[:, :, q, q]  # (parts, K)
+        self._gram = weighted[:, :, :q, :q]  # (folds, K, q, q)
+        self._cross = weighted[:, :, :q, q]  # (folds, K, q)
+        self._square = weighted[:, :, q, q]  # (folds, K)
 
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
@@ -99,8 +99,8 @@ class SquaredRisk(SignedRisk):
         return Expansion(value, np.swapaxes(product - self._cross, 1, 2), self._gram)
 
     def deviance(self, B: Array) -> Array:
-        """Compute the signed sums of squared errors per part."""
-        b = np.swapaxes(self._shifted(B), 2, 3)  # (parts, candidates, K, q)
+        """Compute the signed sums of squared errors per fold."""
+        b = np.swapaxes(self._shifted(B), 2, 3)  # (folds, candidates, K, q)
         product = np.einsum("fkij,fckj->fcki", self._gram, b) - 2 * self._cross[:, None]
         return np.asarray(self._square.sum(axis=1)[:, None] + np.einsum("fcki,fcki->fc", b, product))
 
@@ -116,7 +116,7 @@ class GlmRisk(SignedRisk):
     def __init__(self, rows: Rows | Stream, moments: Moments, table: Array, family: Family):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
         self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
-        self._parts = len(moments.second) if rows.part is not None else 1
+        self._folds = len(moments.second) if rows.fold is not None else 1
 
     @property
     def coordinates(self) -> Coordinates:
@@ -132,7 +132,7 @@ class GlmRisk(SignedRisk):
         """Expand the risk at B."""
         scale = self.coordinates.scale
         sums = partial(self._expansion, b=B * scale[:, None], hessian=hessian)
-        value, gradient, second = self.rows.fold(sums, block_rows=2048)
+        value, gradient, second = self.rows.reduce(sums, block_rows=2048)
         return Expansion(value, gradient * scale[:, None], second * np.outer(scale, scale))
 
     def _expansion(self, block: Block, b: Array, hessian: bool) -> tuple[Array, ...]:
@@ -140,10 +140,10 @@ class GlmRisk(SignedRisk):
         Z = self.coordinates.centered(block.X)
         a = self.row_weights(block)
         loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
-        value = np.empty((self._parts, K))
-        gradient = np.empty((self._parts, q, K))
-        second = np.empty((self._parts, K if hessian else 0, q, q))
-        for f, rows in enumerate(_segments(block, self._parts)):
+        value = np.empty((self._folds, K))
+        gradient = np.empty((self._folds, q, K))
+        second = np.empty((self._folds, K if hessian else 0, q, q))
+        for f, rows in enumerate(_segments(block, self._folds)):
             z, weight = Z[rows], a[rows]
             value[f] = np.einsum("ik,ik->k", weight, loss[rows])
             gradient[f] = z.T @ (weight * slope[rows])
@@ -154,23 +154,23 @@ class GlmRisk(SignedRisk):
         return value, gradient, second
 
     def deviance(self, B: Array) -> Array:
-        """Compute the signed sums of unit deviances per part."""
-        _parts, candidates, q, K = B.shape
+        """Compute the signed sums of unit deviances per fold."""
+        _folds, candidates, q, K = B.shape
         b = B * self.coordinates.scale[:, None]
         flat = np.ascontiguousarray(b.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
-        return self.rows.fold(partial(self._deviances, flat=flat), block_rows=2048)[0]
+        return self.rows.reduce(partial(self._deviances, flat=flat), block_rows=2048)[0]
 
     def _deviances(self, block: Block, flat: Array) -> tuple[Array, ...]:
         K = self.n_groups
         candidates = flat.shape[2] // K
         Z = self.coordinates.centered(block.X)
         a = self.row_weights(block)
-        out = np.empty((self._parts, candidates))
-        for part, rows in enumerate(_segments(block, self._parts)):
+        out = np.empty((self._folds, candidates))
+        for fold, rows in enumerate(_segments(block, self._folds)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                mu = self.family.link.mean_of(Z[rows] @ flat[part]).reshape(-1, candidates, K)
+                mu = self.family.link.mean_of(Z[rows] @ flat[fold]).reshape(-1, candidates, K)
                 deviance = self.family.unit_deviance(block.y[rows, None, None], mu)
-            out[part] = np.einsum("ick,ik->c", deviance, a[rows])
+            out[fold] = np.einsum("ick,ik->c", deviance, a[rows])
         return (out,)
 
 
@@ -181,7 +181,7 @@ def make_risk(rows: Rows | Stream, moments: Moments, table: Array, family: Famil
     return GlmRisk(rows, moments, table, family)
 
 
-def _segments(block: Block, parts: int) -> list[slice | npt.NDArray[np.intp]]:
-    if block.part is None or parts == 1:
+def _segments(block: Block, folds: int) -> list[slice | npt.NDArray[np.intp]]:
+    if block.fold is None or folds == 1:
         return [slice(None)]
-    return [np.flatnonzero(block.part == part) for part in range(parts)]
+    return [np.flatnonzero(block.fold == fold) for fold in range(folds)]

@@ -155,7 +155,7 @@ class Profile:
             r = latent.responsibilities(block, at)
             return latent.scores(block, at).sum(axis=0), np.array(np.sum(r * d_log_T[block.report]))
 
-        gradient, slope = latent.rows.fold(sums, block_rows=2048)
+        gradient, slope = latent.rows.reduce(sums, block_rows=2048)
         return gradient, float(slope)
 
     def maximise(self) -> Point:

@@ -43,8 +43,8 @@ class Phi:
 def learn_phi(problem: LinearProblem) -> Phi:
     """Choose the scale and the coordinates of phi, from public rows."""
     rows, total = problem.rows, problem.moments.total_weight
-    scale = float(np.sqrt(rows.fold(_SlopeSquares(problem))[0] / total)) or 1.0
-    gram = rows.fold(_PhiSquares(problem, scale))[0] / total
+    scale = float(np.sqrt(rows.reduce(_SlopeSquares(problem))[0] / total)) or 1.0
+    gram = rows.reduce(_PhiSquares(problem, scale))[0] / total
     size = np.sqrt(np.diag(gram))
     size[size == 0] = 1.0
     values, vectors = np.linalg.eigh(gram / np.outer(size, size))
@@ -209,8 +209,8 @@ def release_expected_reports(
         sensitivity,
         mu,
         shape,
-        lambda: rows.fold(_SumsByReport(phi, codes))[0],
+        lambda: rows.reduce(_SumsByReport(phi, codes))[0],
     )
-    total = problem.rows.fold(_SumsByReport(phi, 1))[0][0]
+    total = problem.rows.reduce(_SumsByReport(phi, 1))[0][0]
     noised = noised - (noised.sum(axis=0) - total) / codes
     return ExpectedReports(phi, noised.T / total_weight, table, sigma / total_weight, total / total_weight)

@@ -239,11 +239,11 @@ class _Meat:
     noise: Array  # of minus the gradient and the shares
 
     def __call__(self, rows: Rows | Stream, contributions: RowFunction) -> Array:
-        meat = floored(*rows.fold(_ExpectedSquares(contributions, self.reports), block_rows=2048)[0])
+        meat = floored(*rows.reduce(_ExpectedSquares(contributions, self.reports), block_rows=2048)[0])
         meat[: len(self.noise), : len(self.noise)] += self.noise
         return np.asarray(meat)
 
 
 def _shares(problem: LinearProblem, reports: ExpectedReports) -> Array:
-    sums = problem.rows.fold(_GroupSums(reports))[0]
+    sums = problem.rows.reduce(_GroupSums(reports))[0]
     return np.asarray(sums / sums.sum())

@@ -189,7 +189,7 @@ class Solver:
         """Release the gradient at B."""
         K = B.shape[1]
         step = Step(self.problem, B, self.root, self.reports, np.eye(K))
-        hessian, squares, spread = self.problem.rows.fold(_Curvature(step), block_rows=2048)
+        hessian, squares, spread = self.problem.rows.reduce(_Curvature(step), block_rows=2048)
         shape = self.pattern * spread
         step = replace(step, shape=shape / np.trace(shape) * K)
         furthest = float(largest(self.problem.rows, _Moves(step))[0])
@@ -201,7 +201,7 @@ class Solver:
             min(furthest, limit),
             mu,
             (K, len(B)),
-            lambda: self.rows.fold(_Gradient(step), block_rows=2048)[0],
+            lambda: self.rows.reduce(_Gradient(step), block_rows=2048)[0],
         )
         bread = np.stack([floored(*pair) for pair in zip(*hessian, strict=True)])
         gradient = self.factor @ (cholesky(step.shape, lower=True) @ noised).T
@@ -219,12 +219,12 @@ class Solver:
     def _tempered(self, step: Step) -> Array:
         if math.isinf(step.limit):
             return np.zeros((step.B.shape[1], len(step.B), len(self.reports.coefficients)))
-        return self.problem.rows.fold(_Tempered(step), block_rows=2048)[0]
+        return self.problem.rows.reduce(_Tempered(step), block_rows=2048)[0]
 
     def _limit(self, step: Step, furthest: float, mu: float) -> float:
         """Choose where extreme rows are tempered: less noise against a bias if the expectations are wrong."""
         limits = furthest * _THRESHOLDS
-        excess = self.problem.rows.fold(_Excess(step, limits), block_rows=2048)[0]
+        excess = self.problem.rows.reduce(_Excess(step, limits), block_rows=2048)[0]
         cost = (limits / mu) ** 2 * step.B.size + (_WRONG * excess) ** 2
         best = int(np.argmin(cost))
         return math.inf if best == 0 else float(limits[best])

@@ -109,14 +109,14 @@ class _Blind:
 
 
 def _forget(rows: Rows) -> Rows:
-    return replace(rows, report=np.zeros(len(rows), dtype=np.uint16), part=None, share=None)
+    return replace(rows, report=np.zeros(len(rows), dtype=np.uint16), fold=None, share=None)
 
 
 def without_reports(rows: Rows | Stream) -> Rows | Stream:
     """Return the same rows with one and the same code in place of every report."""
     if isinstance(rows, Rows):
         return _forget(rows)
-    return replace(rows, reader=_Blind(rows.reader), part=None, share=None, missing=None, _known={})
+    return replace(rows, reader=_Blind(rows.reader), fold=None, share=None, missing=None, _known={})
 
 
 # --- the largest value over rows ---
@@ -195,7 +195,7 @@ def largest_score_share(public: PublicRows) -> float:
 
 def _largest_share(public: PublicRows, *, scores: bool) -> float:
     vectors = _Vectors(public.problem, scores)
-    total = public.rows.fold(_Squares(vectors))[0]
+    total = public.rows.reduce(_Squares(vectors))[0]
     scale = np.sqrt(np.diag(total))
     scale[scale == 0] = 1.0
     values, directions = np.linalg.eigh(total / np.outer(scale, scale))

@@ -354,7 +354,7 @@ def _check(
         return check_counts(measure(public_rows(rows, design, family, model)), counts, rules)
     with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
         some = portfolio.rows(labels, family, thorough=False)
-        counts = some.fold(CountReports(len(labels)), block_rows=1 << 16)[0]
+        counts = some.reduce(CountReports(len(labels)), block_rows=1 << 16)[0]
         return check_counts(measure(public_rows(some, portfolio.design, family, model)), counts, rules)
 
 

@@ -1,7 +1,7 @@
 """From a portfolio to fitted prices, for one model class or for the best of several.
 
 The linear class has a sandwich covariance. Every other class gets a delete-a-group jackknife: the rows are divided into
-parts, the whole fit is repeated without each of them, and the premiums' scatter is scaled up accordingly.
+folds, the whole fit is repeated without each of them, and the premiums' scatter is scaled up accordingly.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Pric
 from fairpremium.pricing._reference import balanced, marginal, reference_jacobian
 from fairpremium.privacy import Channel, RandomizedResponse
 
-_COMPARE_PARTS = 5
+_COMPARE_FOLDS = 5
 _MERGE_FROM = 100_000  # rows from which merging is considered
 
 
@@ -136,13 +136,13 @@ class LinearClass(ClassFit):
         self.task, self.model = task, model
         rng = np.random.default_rng(task.seed)
         rows = task.rows
-        n_parts = 1 if task.pooling is not None else _n_parts(len(rows))
-        if n_parts > 1:
-            rows = rows.with_parts(rows.draw_parts(n_parts, rng))  # type: ignore[arg-type]
+        n_folds = 1 if task.pooling is not None else _n_folds(len(rows))
+        if n_folds > 1:
+            rows = rows.with_folds(rows.draw_folds(n_folds, rng))  # type: ignore[arg-type]
         noise = task.noise
         self.rows = rows
         problem = prepare(
-            rows, noise.table.shape[1], n_parts, task.family, model, task.design.features, merge=task.merges
+            rows, noise.table.shape[1], n_folds, task.family, model, task.design.features, merge=task.merges
         )
         counts = problem.moments.counts.sum(axis=0)
         check_counts(counts[:-1], task.groups if task.channel is None else task.channel.reports, task.groups)
@@ -236,9 +236,9 @@ class NonlinearClass(ClassFit):
         )
 
     def _replicates(self) -> list[Formula]:
-        rows, parts = self.rows, self.model.replicates
-        part = rows.draw_parts(parts, np.random.default_rng(self.task.seed))
-        return [self._formula(self.chosen.without(part == g)) for g in range(parts)]
+        rows, folds = self.rows, self.model.replicates
+        fold = rows.draw_folds(folds, np.random.default_rng(self.task.seed))
+        return [self._formula(self.chosen.without(fold == g)) for g in range(folds)]
 
     def _shifted(self, estimator: NoiseEstimator) -> tuple[tuple[Formula, ...], float]:
         """Fit with keep a little higher and lower, and what a unit of their difference is in standard errors."""
@@ -308,26 +308,26 @@ def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
 
 
 def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Verdict]]:
-    """Judge what each class chose by the corrected risk on parts that it did not see, the same for all.
+    """Judge what each class chose by the corrected risk on folds that it did not see, the same for all.
 
-    A class that cannot be fitted without a part is out, unless that is true of all.
+    A class that cannot be fitted without a fold is out, unless that is true of all.
     """
     rng = np.random.default_rng(task.seed)
     rows, table = _in_memory(task), task.noise.table
     if len(rows) > JUDGE_ROWS:
         rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
-    part = rows.draw_parts(_COMPARE_PARTS, rng)
-    held = [rows.take((part == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_PARTS)]
+    fold = rows.draw_folds(_COMPARE_FOLDS, rng)
+    held = [rows.take((fold == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_FOLDS)]
     weight, person = held_volumes(held), held_persons(held)
     risk: dict[int, Array] = {}
     trouble: dict[int, str] = {}
     for i, fit in enumerate(fits):
         try:
             risk[i] = np.concatenate(
-                [held_risk(task.family, h, fit.without(rows.take(part != f), h), table) for f, h in enumerate(held)]
+                [held_risk(task.family, h, fit.without(rows.take(fold != f), h), table) for f, h in enumerate(held)]
             )
         except FAILURES as error:
-            trouble[i] = f"could not be fitted without a part of the rows: {error}"
+            trouble[i] = f"could not be fitted without a fold of the rows: {error}"
             if len(trouble) == len(fits):
                 raise
     best = min(risk, key=lambda i: mean_and_error(risk[i], weight)[0])
@@ -366,8 +366,8 @@ def noise_of(channel: Channel | None, groups: tuple[Any, ...]) -> Noise:
     return Noise(channel.matrix, pad_missing(channel.inverse), groups)
 
 
-def _n_parts(n: int) -> int:
-    """Parts that choose the pooling strength: with many rows few parts tell it as well, and a pass is faster."""
+def _n_folds(n: int) -> int:
+    """Folds that choose the pooling strength: with many rows few folds tell it as well, and a pass is faster."""
     return int(min(n, 10 if n < 20_000 else 5 if n < 5_000_000 else 2))
 
 

@@ -120,10 +120,10 @@ class LinearPrices(Prices):
     def standard_error(self, matrix: npt.NDArray[Any]) -> Array:
         """Compute the standard error of h*(x) by the delta method: shape (n,)."""
         self._need_intervals()
-        parts = [
+        pieces = [
             self._standard_error(matrix[start : start + _BLOCK_ROWS]) for start in range(0, len(matrix), _BLOCK_ROWS)
         ]
-        return np.concatenate(parts) if parts else np.empty(0)
+        return np.concatenate(pieces) if pieces else np.empty(0)
 
     def interval(self, matrix: npt.NDArray[Any], level: float) -> tuple[Array, Array]:
         """Compute a confidence interval of h*(x), symmetric on the scale of the link."""
@@ -185,7 +185,7 @@ class ModelPrices(Prices):
     groups : tuple
     formula : Formula
     replicates : tuple of Formula
-        Fits without one part of the rows each, for the jackknife.
+        Fits without one fold of the rows each, for the jackknife.
     shifted : tuple of Formula
         Fits with an estimated keep moved up and down; empty if the channel is known.
     shift : float
@@ -230,7 +230,7 @@ class ModelPrices(Prices):
     def interval(self, matrix: npt.NDArray[Any], level: float) -> tuple[Array, Array]:
         """Compute a jackknife interval of h*(x), symmetric on the scale of the link.
 
-        With G parts the variance is (G - 1) / G sum_g (h_g - mean of h_g)^2 on the scale of the link, and the
+        With G folds the variance is (G - 1) / G sum_g (h_g - mean of h_g)^2 on the scale of the link, and the
         quantile is Student's with G - 1 degrees of freedom.
         """
         self._need_intervals()

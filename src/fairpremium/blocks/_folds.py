@@ -1,9 +1,9 @@
-"""Cross-validation parts of any number of rows, decided by a row's position alone.
+"""Cross-validation folds of any number of rows, decided by a row's position alone.
 
-Up to a million rows the parts are a random permutation of a balanced list, one byte per row. Beyond, where permuting
+Up to a million rows the folds are a random permutation of a balanced list, one byte per row. Beyond, where permuting
 would take as long as a good part of a pass, rows are taken in runs as long as there are parts, and each run is permuted
 by one of 4,096 random permutations, chosen by a hash of the run's number: balanced, random, nothing has to be kept, and
-whoever reads a row computes its part. Where a row is stored does not matter.
+whoever reads a row computes its fold. Where a row is stored does not matter.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Parted = npt.NDArray[np.uint8]
+FoldNumbers = npt.NDArray[np.uint8]
 
 _STORED_ROWS = 1_000_000
 _TABLE = 4096
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The part of each row of a portfolio.
+class Folds:
+    """The fold of each row of a portfolio.
 
     Parameters
     ----------
     first : int
         Position of the first row that `stored` speaks of.
     stored : array of shape (rows,), optional
-        The parts themselves, or
-    table : array of shape (4096, parts), optional
+        The folds themselves, or
+    table : array of shape (4096, folds), optional
         the permutations of which a hash chooses, with
     salt : int
         what makes the hash different from one fit to the next.
     """
 
     first: int = 0
-    stored: Parted | None = None
-    table: Parted | None = None
+    stored: FoldNumbers | None = None
+    table: FoldNumbers | None = None
     salt: int = 0
 
     @classmethod
-    def draw(cls, n: int, n_parts: int, rng: np.random.Generator) -> Parts:
-        """Divide n rows at random into parts of equal size (up to one row)."""
+    def draw(cls, n: int, n_folds: int, rng: np.random.Generator) -> Folds:
+        """Divide n rows at random into folds of equal size (up to one row)."""
         if n <= _STORED_ROWS:
-            return cls(stored=rng.permutation(np.arange(n, dtype=np.uint32) % n_parts).astype(np.uint8))
-        table = rng.permuted(np.tile(np.arange(n_parts, dtype=np.uint8), (_TABLE, 1)), axis=1)
+            return cls(stored=rng.permutation(np.arange(n, dtype=np.uint32) % n_folds).astype(np.uint8))
+        table = rng.permuted(np.tile(np.arange(n_folds, dtype=np.uint8), (_TABLE, 1)), axis=1)
         return cls(table=table, salt=int(rng.integers(2**63)))
 
-    def cut(self, start: int, stop: int) -> Parts:
+    def cut(self, start: int, stop: int) -> Folds:
         """Return what is needed for the rows start to stop."""
         if self.stored is None:
             return self
-        return Parts(start, self.stored[start - self.first : stop - self.first])
+        return Folds(start, self.stored[start - self.first : stop - self.first])
 
-    def of(self, start: int, stop: int) -> Parted:
-        """Return the parts of the rows start to stop."""
+    def of(self, start: int, stop: int) -> FoldNumbers:
+        """Return the folds of the rows start to stop."""
         if self.stored is not None:
             return self.stored[start - self.first : stop - self.first]
         assert self.table is not None
-        n_parts = self.table.shape[1]
-        runs = np.arange(start // n_parts, (stop - 1) // n_parts + 1 if stop > start else start // n_parts)
+        n_folds = self.table.shape[1]
+        runs = np.arange(start // n_folds, (stop - 1) // n_folds + 1 if stop > start else start // n_folds)
         flat = self.table[_hash(runs, self.salt) % _TABLE].ravel()
-        begin = start % n_parts
+        begin = start % n_folds
         return np.asarray(flat[begin : begin + stop - start])
 
 
