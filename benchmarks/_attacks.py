@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-import fairpremium.parties._gaussian as gaussian
+import fairpremium.parties.release._gaussian as gaussian
 from fairpremium import LinearModel, RandomizedResponse
 from fairpremium.errors import FairPremiumError
-from fairpremium.parties._accounting import mu_of
-from fairpremium.parties._disclosure import RefusedError, Rules, check_overlap, rarest_report
-from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
-from fairpremium.parties._releaser import Releaser
+from fairpremium.parties.release._accounting import mu_of
+from fairpremium.parties.release._disclosure import RefusedError, Rules, check_overlap, rarest_report
+from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties.release._released_sums import Releaser
 
 GROUPS = ("F", "M")
 CELL, CODED = 60, 12  # rows of a cell, and those of them whose reports are decoded together
@@ -521,7 +521,7 @@ def likelihood_ratio(world: World, outcome: Outcome) -> None:
 
 def fit_release_reports(world: World) -> np.ndarray:
     """The randomized reports themselves: no release tells more than these."""
-    from fairpremium.parties._randomized import randomize_reports
+    from fairpremium.parties.release._randomized import randomize_reports
 
     d = world.defence
     return randomize_reports(world.keys, world.S, world.channel, d.epsilon, world.secret).reports

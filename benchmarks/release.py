@@ -26,7 +26,7 @@ import numpy as np
 
 import fairpremium
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
-from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

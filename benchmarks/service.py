@@ -35,17 +35,17 @@ import numpy as np
 import pyarrow as pa
 
 from fairpremium.parties import Feature, FitSpec, KnownChannel, PortfolioSpec, StudySpec
-from fairpremium.parties._collector import Collector
-from fairpremium.parties._house import Party
-from fairpremium.parties._insurer import Insurer
-from fairpremium.parties._keys import SigningKey, new_key, read_key, write_key
-from fairpremium.parties._messages import PartTaken, Portfolio, Report, ReportsTaken
-from fairpremium.parties._parts import MEDIA_TYPE as PARQUET
-from fairpremium.parties._parts import write_portfolio_part
-from fairpremium.parties._report_parts import MEDIA_TYPE as REPORTS
-from fairpremium.parties._report_parts import write_report_parts
-from fairpremium.parties._signatures import sign_request
-from fairpremium.parties._third_party import ThirdParty
+from fairpremium.parties.clients._collector import Collector
+from fairpremium.parties.clients._insurer import Insurer
+from fairpremium.parties.protocol._keys import SigningKey, new_key, read_key, write_key
+from fairpremium.parties.protocol._messages import PartTaken, Portfolio, Report, ReportsTaken
+from fairpremium.parties.protocol._portfolio_part import PORTFOLIO_TYPE as PARQUET
+from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE as REPORTS
+from fairpremium.parties.protocol._report_batch import write_report_parts
+from fairpremium.parties.protocol._signatures import sign_request
+from fairpremium.parties.service._context import Party
+from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.privacy import RandomizedResponse
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -201,7 +201,7 @@ def read(path: Path) -> str:
 
 def count(home: Path, args: argparse.Namespace, result: dict[str, Any]) -> bool:
     """Is all there that was taken, once, and is the log intact?"""
-    from fairpremium.parties._studies import count_reports
+    from fairpremium.parties.service._studies import count_reports
 
     party = ThirdParty(home / "house")
     bulk_rows = party.house.store.read(lambda c: [count_reports(c, f"bulk-{i}") for i in range(args.rounds)])

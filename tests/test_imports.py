@@ -34,7 +34,7 @@ LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
 LAYERS["cli"] = {"paper"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
-FOUNDATION = {"arrays", "documents", "errors", "labels"}  # free to all
+FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy"}  # free to all
 MAY_USE_THE_FRONT_DOOR = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 

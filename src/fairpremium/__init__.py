@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fairpremium.lazy import lazy_exports
+
 if TYPE_CHECKING:
     from fairpremium.models import BoostedModel as BoostedModel
     from fairpremium.models import LinearModel as LinearModel
@@ -26,45 +28,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AnchorNoise",
-    "BoostedModel",
-    "Channel",
-    "DiscriminationFreePricer",
-    "LikelihoodNoise",
-    "LinearModel",
-    "MarginNoise",
-    "NeuralModel",
-    "NeuralRepresentation",
-    "RandomizedResponse",
-    "RetestNoise",
-    "ValidationNoise",
-    "check_declared_channel",
-    "excess_risk_bound",
-    "plan",
-    "project_to_simplex",
-    "required_rows",
-]
-
-# Names are loaded when they are first used: a command that signs a request needs no model.
-_ROOMS = {
-    "models": ("BoostedModel", "LinearModel", "NeuralModel", "NeuralRepresentation"),
-    "noise": (
-        "AnchorNoise", "LikelihoodNoise", "MarginNoise", "RetestNoise", "ValidationNoise", "check_declared_channel",
-    ),
-    "pricing": ("DiscriminationFreePricer", "excess_risk_bound", "plan", "required_rows"),
-    "privacy": ("Channel", "RandomizedResponse", "project_to_simplex"),
-}  # fmt: skip
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_OPEN = {*_ROOMS, "audit", "blocks", "corrections", "errors", "families", "portfolios"}
+_HOMES = {
+    "models": "BoostedModel LinearModel NeuralModel NeuralRepresentation",
+    "noise": "AnchorNoise LikelihoodNoise MarginNoise RetestNoise ValidationNoise check_declared_channel",
+    "pricing": "DiscriminationFreePricer excess_risk_bound plan required_rows",
+    "privacy": "Channel RandomizedResponse project_to_simplex",
+}
+__all__, _load = lazy_exports(__name__, _HOMES)
+_PACKAGES = {*_HOMES, "audit", "blocks", "corrections", "errors", "families", "portfolios"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOM_OF:
-        return getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
-    if name in _OPEN:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}") if name in _PACKAGES else _load(name)
 
 
 def __dir__() -> list[str]:

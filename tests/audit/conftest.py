@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture(scope="session")
 def benchmark():
     """benchmarks/audit.py as a module."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "audit.py"
-    spec = importlib.util.spec_from_file_location("audit_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["audit_benchmark"] = module
-    spec.loader.exec_module(module)
-    return module
+    from benchmarks import audit
+
+    return audit
 
 
 @pytest.fixture(scope="session", params=[2, 3, 4])

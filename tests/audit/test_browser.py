@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium import audit as fa
 from fairpremium.portfolios import zhang_liu_shi_2025
-
-_SPEC = importlib.util.spec_from_file_location("browser", Path(__file__).resolve().parents[1] / "browser.py")
-browser_tools = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(browser_tools)
+from helpers import browser as browser_tools
 
 LIVE = {"price_comparison", "group_means", "calibration", "keep_sensitivity"}
 DRAWN = """figures => figures.map(f => {

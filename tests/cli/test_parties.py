@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from fairpremium import DiscriminationFreePricer
 from fairpremium.cli._app import app
-from fairpremium.parties._keys import read_public_key
-from fairpremium.parties._third_party import ThirdParty
+from fairpremium.parties.protocol._keys import read_public_key
+from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
@@ -430,7 +430,7 @@ FIT = "insurer fit f --study s --portfolio p"
 )  # fmt: skip
 def test_a_mistake_is_one_line(mine, call, refuse, monkeypatch, line, expected):
     monkeypatch.setenv("FAIRPREMIUM_SERVICE", mine["nowhere"])
-    monkeypatch.setattr("fairpremium.parties._client._TRIES", 1)
+    monkeypatch.setattr("fairpremium.parties.clients._client._TRIES", 1)
     if not expected:
         assert "upload" in call(*line.split()).stdout  # a group alone explains itself
         return
@@ -463,7 +463,7 @@ def test_a_bundle_that_another_key_signed(parties, house):
 
 @pytest.mark.filterwarnings("always")
 def test_an_address_without_encryption_is_warned_of(mine, monkeypatch):
-    monkeypatch.setattr("fairpremium.parties._client._TRIES", 1)
+    monkeypatch.setattr("fairpremium.parties.clients._client._TRIES", 1)
     said = quick("study", "show", "--key", "me.key", "--service", "http://fair.invalid:1", code=2)
     assert said.startswith("Warning: http://fair.invalid:1 is not encrypted")
 

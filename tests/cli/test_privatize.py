@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -10,13 +9,7 @@ import pandas as pd
 import pytest
 
 from fairpremium.privacy import PrivacyLedger, RandomizedResponse, read_reports
-
-_spec = importlib.util.spec_from_file_location(
-    "privacy_audit", Path(__file__).resolve().parents[1] / "privacy" / "_audit.py"
-)
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-audit = _module.audit
+from helpers.privacy_audit import audit
 
 WORDS = ["--column", "sex", "--groups", "F,M", "--keep", "0.8"]
 

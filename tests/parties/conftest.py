@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-from fairpremium.parties._app import create_app
-from fairpremium.parties._client import AppTransport, Client, Operator
-from fairpremium.parties._collector import Collector
-from fairpremium.parties._insurer import Insurer
-from fairpremium.parties._keys import new_key
-from fairpremium.parties._linkage import new_secret
-from fairpremium.parties._settings import Settings
-from fairpremium.parties._store import Store, sqlite_url
-from fairpremium.parties._third_party import ThirdParty
-
-
-def _load(name):
-    """Import a module that lies beside this file, for `import` in the tests as well."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_POSTGRES, _PROCESSES, _PLACES = map(_load, ("postgres", "processes", "places"))
-postgres, postgres_url = _POSTGRES.postgres, _POSTGRES.postgres_url
+from fairpremium.parties.clients._client import AppTransport, Client, Operator
+from fairpremium.parties.clients._collector import Collector
+from fairpremium.parties.clients._insurer import Insurer
+from fairpremium.parties.http._app import create_app
+from fairpremium.parties.protocol._keys import new_key
+from fairpremium.parties.protocol._linkage import new_secret
+from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.store._database import Store, sqlite_url
+from helpers import places, processes
+from helpers.postgres import postgres, postgres_url  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="session")
 def zygote():
     """The process that starts others, for tests that kill them."""
-    zygote = _PROCESSES.Zygote()
+    zygote = processes.Zygote()
     yield zygote
     zygote.close()
 
@@ -44,8 +29,8 @@ def zygote():
 def sqlite_base(tmp_path_factory):
     """A place in which something can be done of every kind; work on copies of it."""
     folder = tmp_path_factory.mktemp("base") / "house"
-    _PLACES.build(folder)
-    return _PLACES.Place(folder)
+    places.build(folder)
+    return places.Place(folder)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +38,8 @@ def postgres_base(tmp_path_factory, postgres):
     """The same with PostgreSQL."""
     folder = tmp_path_factory.mktemp("base") / "house"
     with postgres.database() as name:
-        place = _PLACES.Place(folder, postgres.url(name), postgres)
-        _PLACES.build(folder, place.database)
+        place = places.Place(folder, postgres.url(name), postgres)
+        places.build(folder, place.database)
         yield place
         postgres.execute(f"DROP DATABASE IF EXISTS {name}_copy WITH (FORCE)")
 

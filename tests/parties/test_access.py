@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
 from fastapi.routing import APIRoute
-from places import Place
 from pydantic import TypeAdapter
 from sqlalchemy import event
 
 from fairpremium.parties import FitSpec
-from fairpremium.parties._access import RIGHTS
-from fairpremium.parties._fits import cancel_fit
-from fairpremium.parties._house import Limits, Party
-from fairpremium.parties._messages import Role
-from fairpremium.parties._problems import PROBLEMS, Problem
+from fairpremium.parties.protocol._messages import Role
+from fairpremium.parties.protocol._problems import PROBLEMS, Problem
+from fairpremium.parties.service._access import RIGHTS
+from fairpremium.parties.service._context import Limits, Party
+from fairpremium.parties.service._fits import cancel_fit
+from helpers import wire
+from helpers.places import Place
 
-_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
-wire = importlib.util.module_from_spec(_SPEC)
-sys.modules["wire"] = wire
-_SPEC.loader.exec_module(wire)
 ASKED, KEY, MINE, NO_THINGS, THINGS = wire.ASKED, wire.KEY, wire.MINE, wire.NO_THINGS, wire.THINGS
 request, right_one, study_spec, text = wire.request, wire.right_one, wire.study_spec, wire.text
 
@@ -308,7 +302,7 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
             assert restarted.send(one).code == "replayed", command
         assert restarted.dump() == before
         world.clock.now += 299  # at the end of the window, after the housekeeping
-        from fairpremium.parties._access import forget_old_nonces
+        from fairpremium.parties.service._access import forget_old_nonces
 
         world.house.store.write(lambda c: forget_old_nonces(c, world.house))
         for command, one in sent.items():
@@ -320,7 +314,7 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
 
 def test_nonces_live_as_long_as_their_requests(world):
     """A request from the future lives longest; no moment comes at which it is neither replayed nor stale."""
-    from fairpremium.parties._access import forget_old_nonces
+    from fairpremium.parties.service._access import forget_old_nonces
 
     window = int(world.house.limits.signature_window)
     sent = world.sign("acme", "GET", "/v1/fits", created=world.clock() + window)

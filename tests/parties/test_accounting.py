@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fairpremium.errors import BudgetExceededError
-from fairpremium.parties._accounting import ReleasePlan, delta_of, epsilon_of, mu_of
+from fairpremium.parties.release._accounting import ReleasePlan, delta_of, epsilon_of, mu_of
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.2, 1.0, 3.0])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import pytest
@@ -26,14 +23,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fairpremium.parties import FitSpec
-from fairpremium.parties._access import RIGHTS
-from fairpremium.parties._house import Limits
-from fairpremium.parties._limiter import Limiter
-
-_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
-wire = importlib.util.module_from_spec(_SPEC)
-sys.modules["wire"] = wire
-_SPEC.loader.exec_module(wire)
+from fairpremium.parties.service._access import RIGHTS
+from fairpremium.parties.service._context import Limits
+from fairpremium.parties.service._rate_limit import Limiter
+from helpers import wire
 
 CHECKS = [
     status_code_conformance,

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from fairpremium import Channel, DiscriminationFreePricer, NeuralModel, RandomizedResponse
 from fairpremium.errors import BundleError, FairPremiumError, ModelFileError
 from fairpremium.models import BoostedModel
-from fairpremium.parties._archive import Archive, Part, measure, write_archive
-from fairpremium.parties._bundle import _DOMAIN, MEMBERS, load_bundle, write_bundle
-from fairpremium.parties._keys import new_key
-from fairpremium.parties._selftest import _coarse, compute_prices, draw_selftest, feature_ranges
+from fairpremium.parties.bundle._archive import Archive, Part, measure, write_archive
+from fairpremium.parties.bundle._bundle import _DOMAIN, MEMBERS, load_bundle, write_bundle
+from fairpremium.parties.bundle._selftest import _coarse, compute_prices, draw_selftest, feature_ranges
+from fairpremium.parties.protocol._keys import new_key
 from fairpremium.privacy._descriptor import canonical_json
 
 KEY, OTHER = new_key(), new_key()

@@ -13,19 +13,19 @@ from sqlalchemy import text, update
 
 from fairpremium import RandomizedResponse
 from fairpremium.parties import EstimatedChannel, FitSpec, KnownChannel, StudySpec, TrueAttribute
-from fairpremium.parties._accounting import epsilon_of, mu_of
-from fairpremium.parties._app import create_app
-from fairpremium.parties._client import AppTransport
-from fairpremium.parties._collector import draw_reports
-from fairpremium.parties._console import _Remembered
-from fairpremium.parties._console_access import SESSION_SECONDS
-from fairpremium.parties._console_charts import WIDTH, draw_group_means, draw_prices
-from fairpremium.parties._fits import claim, show_progress
-from fairpremium.parties._linkage import make_keys
-from fairpremium.parties._schema import fits
-from fairpremium.parties._settings import Settings
-from fairpremium.parties._third_party import ThirdParty
-from fairpremium.parties._worker import work_once
+from fairpremium.parties.clients._client import AppTransport
+from fairpremium.parties.clients._collector import draw_reports
+from fairpremium.parties.console._access import SESSION_SECONDS
+from fairpremium.parties.console._charts import WIDTH, draw_group_means, draw_prices
+from fairpremium.parties.console._console import _Remembered
+from fairpremium.parties.http._app import create_app
+from fairpremium.parties.protocol._linkage import make_keys
+from fairpremium.parties.release._accounting import epsilon_of, mu_of
+from fairpremium.parties.service._fits import claim, show_progress
+from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store.schema import fits
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -370,7 +370,7 @@ def test_reports_are_counted_by_rule_7(parties, console):
 
 
 def test_a_study_with_coarser_counts_has_them_here_too(parties, console):
-    from fairpremium.parties._disclosure import Rules
+    from fairpremium.parties.release._disclosure import Rules
 
     declare(parties, rules=Rules(round_to=20, suppress_up_to=30))
     assert "30 or fewer" in words(console.get("/"))

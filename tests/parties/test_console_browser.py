@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import socket
 import subprocess
@@ -11,7 +10,6 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,18 +18,15 @@ from sqlalchemy import text
 
 from fairpremium import RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
-from fairpremium.parties._app import create_app
-from fairpremium.parties._collector import draw_reports
-from fairpremium.parties._fits import claim, show_progress
-from fairpremium.parties._fitting import run_fit
-from fairpremium.parties._settings import Settings
-from fairpremium.parties._third_party import ThirdParty
-from fairpremium.parties._worker import work_once
+from fairpremium.parties.clients._collector import draw_reports
+from fairpremium.parties.http._app import create_app
+from fairpremium.parties.service._fits import claim, show_progress
+from fairpremium.parties.service._fitting import run_fit
+from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.service._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
-
-_SPEC = importlib.util.spec_from_file_location("browser", Path(__file__).resolve().parents[1] / "browser.py")
-browser_tools = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(browser_tools)
+from helpers import browser as browser_tools
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 SOON = 60_000  # milliseconds within which a page that is open must show what happened

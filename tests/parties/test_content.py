@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import re
-import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,16 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select
 
-from fairpremium.parties._house import Limits, Party
-from fairpremium.parties._linkage import make_key, new_secret
-from fairpremium.parties._schema import metadata, studies
-from fairpremium.parties._worker import work, work_once
+from fairpremium.parties.protocol._linkage import make_key, new_secret
+from fairpremium.parties.service._context import Limits, Party
+from fairpremium.parties.service._worker import work, work_once
+from fairpremium.parties.store.schema import metadata, studies
 from fairpremium.portfolios import zhang_liu_shi_2025
-
-_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
-wire = importlib.util.module_from_spec(_SPEC)
-sys.modules["wire"] = wire
-_SPEC.loader.exec_module(wire)
+from helpers import wire
 
 ROWS, REPORTED, SINGLE = 1203, 1013, 9  # 1022 reports in all
 

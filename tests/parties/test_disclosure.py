@@ -11,7 +11,7 @@ import pytest
 
 from fairpremium import LinearModel, RandomizedResponse
 from fairpremium.families import get_family
-from fairpremium.parties._disclosure import (
+from fairpremium.parties.release._disclosure import (
     RefusedError,
     Rules,
     Verdict,
@@ -22,7 +22,7 @@ from fairpremium.parties._disclosure import (
     refuse,
     round_count,
 )
-from fairpremium.parties._public import largest_leverage, largest_score_share, public_rows, read_rows
+from fairpremium.parties.release._public_data import largest_leverage, largest_score_share, public_rows, read_rows
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)

@@ -10,16 +10,16 @@ from collections import Counter
 
 import httpx
 import pytest
-from places import CHANNEL, REQUESTS, fit_spec, name_keys, plain, send
-from processes import PATIENCE
 from sqlalchemy import event, func, insert, select
 
 from fairpremium.parties import Problem
-from fairpremium.parties._client import Client, ServiceUnreachable
-from fairpremium.parties._schema import fits, log, meta, releases, reports
-from fairpremium.parties._studies import count_reports
-from fairpremium.parties._third_party import ThirdParty
-from fairpremium.parties._worker import work_once
+from fairpremium.parties.clients._client import Client, ServiceUnreachable
+from fairpremium.parties.service._studies import count_reports
+from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store.schema import fits, log, meta, releases, reports
+from helpers.places import CHANNEL, REQUESTS, fit_spec, name_keys, plain, send
+from helpers.processes import PATIENCE
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ class Cutting(httpx.BaseTransport):
 def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     from places import FRAME, REPORTS, STUDY
 
-    from fairpremium.parties._keys import VerifyKey
+    from fairpremium.parties.protocol._keys import VerifyKey
 
     cut = Cutting(parties.transport)
     for client in (parties.operator, parties.collector, parties.insurer):

@@ -10,18 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import fairpremium.parties._gaussian as gaussian
-import fairpremium.parties._releaser as releaser
+import fairpremium.parties.release._gaussian as gaussian
+import fairpremium.parties.release._released_sums as releaser
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.corrections import pad_missing
 from fairpremium.families import get_family
-from fairpremium.parties._accounting import mu_of
-from fairpremium.parties._disclosure import RefusedError, Rules
-from fairpremium.parties._expected_reports import _Length, _SumsByReport, learn_phi, release_expected_reports
-from fairpremium.parties._noised_newton import Solver, Step, _Gradient, _Moves
-from fairpremium.parties._public import largest, public_rows, read_rows
-from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
-from fairpremium.parties._releaser import Releaser
+from fairpremium.parties.release._accounting import mu_of
+from fairpremium.parties.release._disclosure import RefusedError, Rules
+from fairpremium.parties.release._expected_reports import _Length, _SumsByReport, learn_phi, release_expected_reports
+from fairpremium.parties.release._noised_newton import Solver, Step, _Gradient, _Moves
+from fairpremium.parties.release._public_data import largest, public_rows, read_rows
+from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties.release._released_sums import Releaser
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 from fairpremium.pricing._model_file import to_document
 

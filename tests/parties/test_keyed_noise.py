@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, chi2, norm
 
-from fairpremium.parties._accounting import delta_of
-from fairpremium.parties._keyed_noise import (
+from fairpremium.parties.release._accounting import delta_of
+from fairpremium.parties.release._keyed_noise import (
     FINENESS,
     KeyedStream,
     bernoulli_exp,

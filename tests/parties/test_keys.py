@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairpremium.parties._keys import SigningKey, VerifyKey, new_key, read_key, read_public_key, write_key
+from fairpremium.parties.protocol._keys import SigningKey, VerifyKey, new_key, read_key, read_public_key, write_key
 
 # RFC 8032, section 7.1: secret, public key, message, signature
 VECTORS = [

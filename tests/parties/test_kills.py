@@ -17,19 +17,19 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
-from processes import PATIENCE, descendants, state_of, wait_until
 from sqlalchemy import func, select
 
 from fairpremium.parties import Problem
-from fairpremium.parties._client import ServiceUnreachable
-from fairpremium.parties._collector import Collector
-from fairpremium.parties._insurer import Insurer
-from fairpremium.parties._keys import read_key
-from fairpremium.parties._messages import Report, ReportsTaken
-from fairpremium.parties._report_parts import MEDIA_TYPE
-from fairpremium.parties._schema import fits, log, report_parts, reports
-from fairpremium.parties._signatures import sign_request
+from fairpremium.parties.clients._client import ServiceUnreachable
+from fairpremium.parties.clients._collector import Collector
+from fairpremium.parties.clients._insurer import Insurer
+from fairpremium.parties.protocol._keys import read_key
+from fairpremium.parties.protocol._messages import Report, ReportsTaken
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
+from fairpremium.parties.protocol._signatures import sign_request
+from fairpremium.parties.store.schema import fits, log, report_parts, reports
+from helpers.places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
+from helpers.processes import PATIENCE, descendants, state_of, wait_until
 
 LEASE = 3.0
 
@@ -200,7 +200,7 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
     for length in (0, 1, len(body) // 2, len(body) - 1):
         headers = sign_request("PUT", url + path, {}, hashlib.sha256(body).digest(), key)
         head = f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n"
-        head += f"Content-Type: {MEDIA_TYPE}\r\n"
+        head += f"Content-Type: {BATCH_TYPE}\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
             connection.sendall(head.encode() + body[:length])
@@ -209,7 +209,7 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
         wait_until(lambda: not list(files.glob(".incoming-*")))
     assert place.look() == before
     with Collector(url, key) as collector:
-        collector.put_file(path, body, MEDIA_TYPE, ReportsTaken)
+        collector.put_file(path, body, BATCH_TYPE, ReportsTaken)
     web.kill(signal.SIGTERM)
     assert web.wait() == 0
 
@@ -266,7 +266,7 @@ class Clients:
                 return
             body = batch(0, 50 + n % 500)
             path = f"/v1/studies/other/report-parts/{n}"
-            self._insist(Collector, "app", lambda c, p=path, b=body: c.put_file(p, b, MEDIA_TYPE, ReportsTaken))
+            self._insist(Collector, "app", lambda c, p=path, b=body: c.put_file(p, b, BATCH_TYPE, ReportsTaken))
             time.sleep(0.1)
 
     def _watch(self):

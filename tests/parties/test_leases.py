@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import insert, select
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
-from fairpremium.parties._fits import (
+from fairpremium.parties.service._context import Party, open_house
+from fairpremium.parties.service._fits import (
     LeaseLost,
     cancel_fit,
     claim,
@@ -17,9 +18,8 @@ from fairpremium.parties._fits import (
     renew,
     show_progress,
 )
-from fairpremium.parties._house import Party, open_house
-from fairpremium.parties._schema import fits, portfolios
-from fairpremium.parties._studies import put_study
+from fairpremium.parties.service._studies import put_study
+from fairpremium.parties.store.schema import fits, portfolios
 from fairpremium.privacy import RandomizedResponse
 
 OPERATOR, INSURER = Party("op", "operator"), Party("acme", "insurer")
@@ -136,7 +136,7 @@ def test_every_step_is_in_the_log(house):
     ask(house, "a")
     lease = take(house)
     house.store.write(lambda c: finish(c, house, lease, "succeeded", sha256="2" * 64))
-    from fairpremium.parties._schema import log
+    from fairpremium.parties.store.schema import log
 
     events = [row.event for row in house.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
     assert events == ["study.declared", "fit.requested", "fit.started", "fit.succeeded"]

@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairpremium.parties._linkage import LinkageSecret, make_key, make_keys, new_secret, read_secret, write_secret
+from fairpremium.parties.protocol._linkage import (
+    LinkageSecret,
+    make_key,
+    make_keys,
+    new_secret,
+    read_secret,
+    write_secret,
+)
 
 RAW = bytes(range(32))
 SECRET = LinkageSecret(RAW)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -24,19 +22,17 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import select
 
-from fairpremium.parties import FitSpec, _runs, _tidying
-from fairpremium.parties._disclosure import Rules
-from fairpremium.parties._fits import LeaseLost, claim, finish, give_back, renew, show_progress
-from fairpremium.parties._house import Limits
-from fairpremium.parties._messages import Refusal
-from fairpremium.parties._report_parts import write_report_part
-from fairpremium.parties._reports import runs_of, singles_of
-from fairpremium.parties._schema import fits, log, portfolio_parts, portfolios, studies
-
-_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
-wire = importlib.util.module_from_spec(_SPEC)
-sys.modules["wire"] = wire
-_SPEC.loader.exec_module(wire)
+from fairpremium.parties import FitSpec
+from fairpremium.parties.protocol._messages import Refusal
+from fairpremium.parties.protocol._report_batch import write_report_part
+from fairpremium.parties.release._disclosure import Rules
+from fairpremium.parties.service import _compaction
+from fairpremium.parties.service._context import Limits
+from fairpremium.parties.service._fits import LeaseLost, claim, finish, give_back, renew, show_progress
+from fairpremium.parties.service._reports import runs_of, singles_of
+from fairpremium.parties.store import _batch_merge
+from fairpremium.parties.store.schema import fits, log, portfolio_parts, portfolios, studies
+from helpers import wire
 
 LIMITS = Limits(attempts=3, requests_per_second=1e9)
 LEASE = LIMITS.lease_seconds
@@ -224,11 +220,11 @@ class Service(RuleBasedStateMachine):
     def tidy(self, study, full):
         """Single reports become a file and two files one; nobody can tell."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_tidying, "SINGLES", 1)
-            patch.setattr(_runs, "_TIER", 2)
+            patch.setattr(_compaction, "SINGLES", 1)
+            patch.setattr(_batch_merge, "_TIER", 2)
             if full is not None:
                 patch.setenv("FAIRPREMIUM_FULL_AT", full)
-            _tidying.tidy(self.world.house, study, "app", self.world.house.store.write)
+            _compaction.tidy(self.world.house, study, "app", self.world.house.store.write)
 
     # --- portfolios ---
 

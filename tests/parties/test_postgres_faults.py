@@ -12,20 +12,20 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from places import ACME, CHANNEL, REQUESTS, Place, batch, fit_spec, name_keys, plain, send
 from sqlalchemy import func, insert, select, update
 
 from fairpremium.parties import Problem
-from fairpremium.parties._collector import Collector
-from fairpremium.parties._fits import claim
-from fairpremium.parties._keys import new_key, read_key
-from fairpremium.parties._log import append, verify_log
-from fairpremium.parties._messages import Report, ReportsTaken
-from fairpremium.parties._report_parts import MEDIA_TYPE
-from fairpremium.parties._schema import fits, log, meta, reports
-from fairpremium.parties._signatures import sign_request
-from fairpremium.parties._store import Store, Writer
-from fairpremium.parties._worker import work_once
+from fairpremium.parties.clients._collector import Collector
+from fairpremium.parties.protocol._keys import new_key, read_key
+from fairpremium.parties.protocol._messages import Report, ReportsTaken
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
+from fairpremium.parties.protocol._signatures import sign_request
+from fairpremium.parties.service._fits import claim
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store._database import Store, Writer
+from fairpremium.parties.store.log import append, verify_log
+from fairpremium.parties.store.schema import fits, log, meta, reports
+from helpers.places import ACME, CHANNEL, REQUESTS, Place, batch, fit_spec, name_keys, plain, send
 
 
 class Wire:
@@ -185,7 +185,7 @@ def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote
     def send_batches(_):
         with Collector(url, key) as collector:
             for n in range(10, 20):
-                collector.put_file(f"/v1/studies/motor/report-parts/{n}", batch(0, 100 + n), MEDIA_TYPE, ReportsTaken)
+                collector.put_file(f"/v1/studies/motor/report-parts/{n}", batch(0, 100 + n), BATCH_TYPE, ReportsTaken)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -5,18 +5,13 @@ A rate of right guesses may exceed the bound of the guarantee by four standard e
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import _attacks as attacks
 from scipy.stats import binom
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "_attacks.py"
-_spec = importlib.util.spec_from_file_location("_attacks", PATH)
-attacks = importlib.util.module_from_spec(_spec)
-sys.modules["_attacks"] = attacks  # dataclasses look their module up
-_spec.loader.exec_module(attacks)
 
 WORLDS = {name: 3 if worlds < 60 else 20 for name, (_, _, worlds) in attacks.ATTACKS.items()}
 REFUSED_BY_RULES = (

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from fairpremium import AnchorNoise, DiscriminationFreePricer, LinearModel, RandomizedResponse
-from fairpremium.parties._disclosure import RefusedError, Rules
-from fairpremium.parties._randomized import randomize_reports
-from fairpremium.parties._release import FitSettings, ReleaseSettings, default_release, fit_release
+from fairpremium.parties.release._disclosure import RefusedError, Rules
+from fairpremium.parties.release._randomized import randomize_reports
+from fairpremium.parties.release._release import FitSettings, ReleaseSettings, default_release, fit_release
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 from fairpremium.pricing._model_file import to_document
 

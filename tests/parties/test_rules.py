@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
-import sys
 import threading
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,20 +14,16 @@ import pytest
 from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
-from fairpremium.parties._accounting import ReleasePlan
-from fairpremium.parties._disclosure import Rules
-from fairpremium.parties._fits import LeaseLost, cancel_fit, claim, give_back
-from fairpremium.parties._fitting import run_fit
-from fairpremium.parties._house import Party
-from fairpremium.parties._linkage import new_secret
-from fairpremium.parties._messages import ReleaseRules
-from fairpremium.parties._schema import releases
-from fairpremium.parties._worker import work_once
-
-_SPEC = importlib.util.spec_from_file_location("wire", Path(__file__).with_name("wire.py"))
-wire = importlib.util.module_from_spec(_SPEC)
-sys.modules["wire"] = wire
-_SPEC.loader.exec_module(wire)
+from fairpremium.parties.protocol._linkage import new_secret
+from fairpremium.parties.protocol._messages import ReleaseRules
+from fairpremium.parties.release._accounting import ReleasePlan
+from fairpremium.parties.release._disclosure import Rules
+from fairpremium.parties.service._context import Party
+from fairpremium.parties.service._fits import LeaseLost, cancel_fit, claim, give_back
+from fairpremium.parties.service._fitting import run_fit
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store.schema import releases
+from helpers import wire
 
 ROWS, REPORTED = 1500, 1300
 # Two Gaussian fits with epsilon 1 are within this budget, a third one is not.
@@ -147,7 +140,7 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
 
 def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
     """What is left when a fit begins is not spent by another one that overtakes it."""
-    from fairpremium.parties import _fitting
+    from fairpremium.parties.service import _fitting
 
     assert fit(world, "a")["state"] == "succeeded"
     world.fit("acme", "late", "p1", release="gaussian", level=0.7)
@@ -169,8 +162,8 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
 
 
 def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_not(world, monkeypatch):
-    from fairpremium.parties import _fitting
-    from fairpremium.parties._disclosure import RefusedError, Verdict
+    from fairpremium.parties.release._disclosure import RefusedError, Verdict
+    from fairpremium.parties.service import _fitting
 
     def paid():
         return {row.fit for row in world.house.store.read(lambda c: c.execute(select(releases)).all())}

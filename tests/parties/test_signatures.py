@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium.parties._keys import SigningKey, new_key
-from fairpremium.parties._problems import Problem
-from fairpremium.parties._signatures import (
+from fairpremium.parties.clients._signed_auth import SignedAuth
+from fairpremium.parties.protocol._keys import SigningKey, new_key
+from fairpremium.parties.protocol._problems import Problem
+from fairpremium.parties.protocol._signatures import (
     EMPTY_SHA256,
     Verified,
     content_digest,
@@ -25,7 +26,6 @@ from fairpremium.parties._signatures import (
     sign_request,
     verify_request,
 )
-from fairpremium.parties._signed_auth import SignedAuth
 
 KEY, OTHER = new_key(), new_key()
 KNOWN = {KEY.key_id: KEY.verify_key, OTHER.key_id: OTHER.verify_key}

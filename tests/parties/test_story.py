@@ -19,14 +19,14 @@ from fairpremium.parties import (
     StudySpec,
     TrueAttribute,
 )
-from fairpremium.parties._collector import draw_reports
-from fairpremium.parties._keys import VerifyKey, new_key
-from fairpremium.parties._linkage import make_keys
-from fairpremium.parties._messages import PartTaken
-from fairpremium.parties._parts import MEDIA_TYPE, check_portfolio_part, write_portfolio_part
-from fairpremium.parties._schema import releases
-from fairpremium.parties._third_party import ThirdParty
-from fairpremium.parties._worker import work_once
+from fairpremium.parties.clients._collector import draw_reports
+from fairpremium.parties.protocol._keys import VerifyKey, new_key
+from fairpremium.parties.protocol._linkage import make_keys
+from fairpremium.parties.protocol._messages import PartTaken
+from fairpremium.parties.protocol._portfolio_part import PORTFOLIO_TYPE, check_portfolio_part, write_portfolio_part
+from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store.schema import releases
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -207,7 +207,7 @@ def test_keys_that_are_repeated_across_parts_are_found_at_the_seal(parties, tabl
             table[["age", "y"]].iloc[rows].assign(key=make_keys(parties.secret, table["policy"].iloc[rows]).to_pylist())
         )
         parties.insurer.put_file(
-            f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), MEDIA_TYPE, PartTaken
+            f"/v1/portfolios/p1/parts/{n}", write_portfolio_part(some, spec), PORTFOLIO_TYPE, PartTaken
         )
     with pytest.raises(Problem, match="repeated"):
         parties.insurer.post("/v1/portfolios/p1/seal", Portfolio)

@@ -1,1 +1,1 @@
-"""Tests of fairpremium.privacy; a package so that they can share ``_audit``."""
+"""Tests of fairpremium.privacy; a package so that they can share `_mutants`."""

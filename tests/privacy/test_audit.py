@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fairpremium.privacy import Channel, MemoizedReports, RandomizedResponse, read_reports, write_reports
+from helpers.privacy_audit import audit, clopper_pearson
 
-from ._audit import audit, clopper_pearson
 from ._mutants import (
     EpsilonDoubled,
     LieMayEqualTheTruth,

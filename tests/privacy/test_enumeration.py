@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fairpremium.privacy import Channel, MemoizedReports, RandomizedResponse, _sampling
+from helpers.privacy_audit import audit
 
-from ._audit import audit
 from ._mutants import MUTANTS, FloatProbabilities
 
 

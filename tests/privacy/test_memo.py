@@ -16,8 +16,8 @@ from scipy.stats import binom
 
 from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse
 from fairpremium.privacy._memo import _person_bytes
+from helpers.privacy_audit import ALPHA
 
-from ._audit import ALPHA
 from ._mutants import MemoOff
 
 SEX = RandomizedResponse(["F", "M"], epsilon=1.0)

@@ -27,7 +27,7 @@ from fairpremium.cli._service import (
 from fairpremium.privacy import Channel, PrivacyLedger
 
 if TYPE_CHECKING:
-    from fairpremium.parties._messages import CollectorStudy
+    from fairpremium.parties.protocol import CollectorStudy
 
 _REPORTS = "What is kept here"
 
@@ -66,8 +66,8 @@ def submit(
     --reports reports.parquet --key collector.key
     """
     require_service()
-    from fairpremium.parties._collector import Collector, plan_parts
-    from fairpremium.parties._linkage import read_secret
+    from fairpremium.parties.clients import Collector, plan_parts
+    from fairpremium.parties.protocol import read_secret
 
     if (ledger is None) != (budget is None):
         raise ValueError("--ledger and --budget belong together: give both or none.")
@@ -119,7 +119,7 @@ def _alone(reports: Path) -> Iterator[None]:
 
 def _check_study(seen: CollectorStudy, as_is: bool) -> Channel | None:
     """Return the channel of an open study; one without a channel gets the column as it stands, if that was said."""
-    from fairpremium.parties._problems import Problem
+    from fairpremium.parties.protocol import Problem
 
     attribute = seen.attribute
     if seen.state != "open":  # before anything is drawn and paid for
@@ -173,7 +173,7 @@ def _keep(
     account: tuple[Path | None, float | None],
 ) -> tuple[pd.DataFrame, int]:
     """Return all reports that are kept in the file, in the order in which they came, and how many are new."""
-    from fairpremium.parties._collector import draw_reports, read_drawn
+    from fairpremium.parties.clients import draw_reports, read_drawn
 
     before = len(read_drawn(reports, channel)) if reports.exists() else 0
     path, budget = account

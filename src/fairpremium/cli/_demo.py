@@ -24,7 +24,7 @@ from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
 
 if TYPE_CHECKING:
-    from fairpremium.parties._bundle import Bundle
+    from fairpremium.parties.bundle import Bundle
 
 _ROWS, _SEED, _NEW_SEED, _KEEP, _LEVEL = 5000, 2025, 2026, 0.8, 0.95
 _UNIT = "per policy and year"
@@ -158,8 +158,8 @@ def _clear(out: Path) -> None:
 
 
 def _check_bundle(out: Path) -> Bundle:
-    from fairpremium.parties._bundle import load_bundle
-    from fairpremium.parties._keys import read_public_key
+    from fairpremium.parties.bundle import load_bundle
+    from fairpremium.parties.protocol import read_public_key
 
     return load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
 

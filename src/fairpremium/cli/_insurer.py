@@ -63,8 +63,8 @@ def upload(
     --secret motor.secret --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
-    from fairpremium.parties._linkage import read_secret
+    from fairpremium.parties.clients import Insurer
+    from fairpremium.parties.protocol import read_secret
 
     check_ids(study=study, portfolio=portfolio)
     shared = read_secret(secret)
@@ -136,8 +136,8 @@ def fit(
     Example: fairpremium insurer fit first --study motor --portfolio p2026 --family normal --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
-    from fairpremium.parties._messages import FitSpec
+    from fairpremium.parties.clients import Insurer
+    from fairpremium.parties.protocol import FitSpec
 
     check_ids(fit=fit)
     weights = split_weights(reference, "--reference") if "=" in reference else None
@@ -182,8 +182,8 @@ def show_fit(
     Example: fairpremium insurer show first --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
-    from fairpremium.parties._messages import Fit
+    from fairpremium.parties.clients import Insurer
+    from fairpremium.parties.protocol import Fit
 
     if fit is not None:
         check_ids(fit=fit)
@@ -203,7 +203,7 @@ def cancel(
     Example: fairpremium insurer cancel first --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
+    from fairpremium.parties.clients import Insurer
 
     check_ids(fit=fit)
     with connect(Insurer, service, key) as insurer:
@@ -260,7 +260,7 @@ def fetch(
     Example: fairpremium insurer fetch first -o bundle.zip --trust service.key.pub --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
+    from fairpremium.parties.clients import Insurer
 
     check_ids(fit=fit)
     check_output(output, suffixes=(".zip",))
@@ -297,7 +297,7 @@ def price(
     """
     require_service()
     from fairpremium.cli._price import price_table, render_prices
-    from fairpremium.parties._bundle import load_bundle
+    from fairpremium.parties.bundle import load_bundle
 
     if not bundle.is_file():
         raise ValueError(f"There is no file {bundle}.")
@@ -319,7 +319,7 @@ def erase(
     Example: fairpremium insurer erase p2026 --key insurer.key
     """
     require_service()
-    from fairpremium.parties._insurer import Insurer
+    from fairpremium.parties.clients import Insurer
 
     check_ids(portfolio=portfolio)
     with connect(Insurer, service, key) as insurer:

@@ -31,7 +31,7 @@ def new(
     Example: fairpremium keys new insurer.key
     """
     require_service()
-    from fairpremium.parties._keys import new_key, write_key
+    from fairpremium.parties.protocol import new_key, write_key
 
     made = []
     for path in paths:
@@ -64,7 +64,7 @@ def secret(
     Example: fairpremium keys secret motor.secret
     """
     require_service()
-    from fairpremium.parties._linkage import new_secret, write_secret
+    from fairpremium.parties.protocol import new_secret, write_secret
 
     made = new_secret()
     write_secret(path, made)
@@ -93,7 +93,7 @@ def add(
     Example: fairpremium keys add insurer.key.pub --party acme --role insurer --folder third-party
     """
     require_service()
-    from fairpremium.parties._keys import read_public_key
+    from fairpremium.parties.protocol import read_public_key
 
     key = read_public_key(public)
     with third_party(folder, database, new=True) as service:
@@ -162,8 +162,7 @@ def _iso(seconds: float | None) -> str | None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    from fairpremium.parties._keys import read_key, read_public_key
-    from fairpremium.parties._linkage import read_secret
+    from fairpremium.parties.protocol import read_key, read_public_key, read_secret
 
     head = path.read_bytes()[:20]
     if head.startswith(b"ed25519:"):

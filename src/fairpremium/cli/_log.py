@@ -26,7 +26,7 @@ from fairpremium.cli._service import (
 )
 
 if TYPE_CHECKING:
-    from fairpremium.parties._messages import Checkpoint
+    from fairpremium.parties.protocol import Checkpoint
 
 _LONGEST = 60
 
@@ -42,7 +42,7 @@ def show_log(
     Example: fairpremium log show --key insurer.key
     """
     require_service()
-    from fairpremium.parties._client import Client
+    from fairpremium.parties.clients import Client
 
     with progress("Reading the log"), connect(Client, service, key) as client:
         pages = list(client.log(after))
@@ -79,9 +79,8 @@ def _checkpoints(bundles: list[Path], public_key: str) -> tuple[Checkpoint, ...]
     """Return the checkpoints of bundles, which must be signed by the service."""
     if not bundles:
         return ()
-    from fairpremium.parties._bundle import load_bundle
-    from fairpremium.parties._keys import VerifyKey
-    from fairpremium.parties._messages import Checkpoint
+    from fairpremium.parties.bundle import load_bundle
+    from fairpremium.parties.protocol import Checkpoint, VerifyKey
 
     trusted = [VerifyKey(public_key)]
     return tuple(Checkpoint.model_validate(load_bundle(path, keys=trusted).manifest["log"]) for path in bundles)

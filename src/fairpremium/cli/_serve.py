@@ -61,10 +61,9 @@ def serve(
     require_service()
     from sqlalchemy.exc import SQLAlchemyError
 
-    from fairpremium.parties._keys import read_public_key
-    from fairpremium.parties._parent import stop_with_parent
-    from fairpremium.parties._serve import serve as run
-    from fairpremium.parties._settings import Settings
+    from fairpremium.parties.http import serve as run
+    from fairpremium.parties.protocol import read_public_key
+    from fairpremium.parties.service import Settings, stop_with_parent
 
     check_folder(folder, new=True)
     settings = Settings(
@@ -115,8 +114,7 @@ def worker(
     require_service()
     from sqlalchemy.exc import SQLAlchemyError
 
-    from fairpremium.parties._parent import stop_with_parent
-    from fairpremium.parties._worker import work
+    from fairpremium.parties.service import stop_with_parent, work
 
     check_folder(folder)
     stop = threading.Event()

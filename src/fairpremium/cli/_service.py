@@ -16,10 +16,9 @@ import typer
 from fairpremium.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from fairpremium.parties._client import Client
-    from fairpremium.parties._keys import VerifyKey
-    from fairpremium.parties._messages import Message
-    from fairpremium.parties._third_party import ThirdParty
+    from fairpremium.parties.clients import Client
+    from fairpremium.parties.protocol import Message, VerifyKey
+    from fairpremium.parties.service import ThirdParty
 
     C = TypeVar("C", bound=Client)
     M = TypeVar("M", bound=Message)
@@ -72,7 +71,7 @@ def require_service() -> None:
 
 def connect(kind: type[C], service: str, key: Path | None) -> C:
     """Return a party's connection to the service."""
-    from fairpremium.parties._keys import read_key
+    from fairpremium.parties.protocol import read_key
 
     address = urlsplit(service)
     if address.scheme not in ("http", "https") or not address.hostname:
@@ -89,7 +88,7 @@ def connect(kind: type[C], service: str, key: Path | None) -> C:
 
 def check_ids(**ids: str | None) -> None:
     """Raise if an id is not one, before it becomes part of an address."""
-    from fairpremium.parties._messages import check_id
+    from fairpremium.parties.protocol import check_id
 
     for name, value in ids.items():
         try:
@@ -100,7 +99,7 @@ def check_ids(**ids: str | None) -> None:
 
 def read_trusted(paths: list[Path]) -> list[VerifyKey]:
     """Read the public keys to trust."""
-    from fairpremium.parties._keys import read_public_key
+    from fairpremium.parties.protocol import read_public_key
 
     return [read_public_key(path) for path in paths]
 
@@ -110,7 +109,7 @@ def third_party(folder: Path, database: str | None, *, new: bool = False) -> Ite
     """Open the third party's folder for a command, which exists unless it may be new."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from fairpremium.parties._third_party import ThirdParty
+    from fairpremium.parties.service import ThirdParty
 
     check_folder(folder, new=new)
     try:

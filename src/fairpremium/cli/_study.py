@@ -82,8 +82,8 @@ def create(
     Example: fairpremium study create motor --groups F,M --keep 0.8 --collector app --insurer acme --key operator.key
     """
     require_service()
-    from fairpremium.parties._client import Operator
-    from fairpremium.parties._messages import StudySpec
+    from fairpremium.parties.clients import Operator
+    from fairpremium.parties.protocol import StudySpec
 
     check_ids(study=study)
     if spec is not None:
@@ -178,7 +178,7 @@ def close_study(
 
 def _set_state(study: str, state: str, service: str, key: Path | None, as_json: bool) -> None:
     require_service()
-    from fairpremium.parties._client import Operator
+    from fairpremium.parties.clients import Operator
 
     check_ids(study=study)
     with connect(Operator, service, key) as operator:
@@ -197,7 +197,7 @@ def show_study(
     Example: fairpremium study show motor --key insurer.key
     """
     require_service()
-    from fairpremium.parties._client import Client
+    from fairpremium.parties.clients import Client
 
     if study is not None:
         check_ids(study=study)

@@ -1,0 +1,1 @@
+"""Comparisons with simple answers and with other packages; each script writes results/."""

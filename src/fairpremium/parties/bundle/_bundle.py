@@ -1,0 +1,351 @@
+"""What the insurer gets: one signed file with the model, the premiums, the report and a test of itself.
+
+A bundle is a zip file (`fairpremium.parties.bundle._archive`) with these members, in this order::
+
+    manifest.json      what it is: format, version, SHA-256 and size of each member, columns, study, guarantees
+    manifest.sig       64 bytes: Ed25519 signature of the manifest
+    model.json         the pricer, as `DiscriminationFreePricer.save` writes it
+    selftest.parquet   synthetic rows with the prices that the model must give them
+    report.html        the audit, if there is one
+    premiums.parquet   key, premium, low, high, unaware, and one column per group
+
+Nothing in it is code. Before the signature is known to be good, only the directory of the zip file is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
+from fairpremium.parties.protocol import SigningKey, VerifyKey
+from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing._inputs import check_level
+from fairpremium.pricing._model_file import from_document, to_document
+from fairpremium.privacy._descriptor import canonical_json, label_to_json
+
+from ._archive import Archive, measure, write_archive
+from ._selftest import Ranges, draw_selftest, price_columns, run_selftest
+
+__all__ = ["FORMAT", "MEMBERS", "VERSION", "Bundle", "load_bundle", "write_bundle"]
+
+FORMAT = "fairpremium-bundle"
+VERSION = 1
+MEMBERS = ("manifest.json", "manifest.sig", "model.json", "selftest.parquet", "report.html", "premiums.parquet")
+_OPTIONAL = {"report.html"}
+
+# What is signed begins with this line, so that no other signature of the same key can be passed off as one of these.
+_DOMAIN = b"fairpremium bundle manifest 1\n"
+_LARGEST = {"manifest.json": 1 << 25, "manifest.sig": 64, "model.json": 1 << 30, "selftest.parquet": 1 << 28}
+_LARGEST_REPORT = 1 << 27
+_KEY = pa.binary(16)
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
+           ValueError, pa.ArrowException)  # fmt: skip
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_bundle(
+    path: str | os.PathLike[str],
+    *,
+    pricer: DiscriminationFreePricer,
+    manifest: Mapping[str, Any],
+    premiums: pa.Table | str | os.PathLike[str],
+    report_html: str | None,
+    sign: SigningKey,
+    ranges: Ranges | None = None,
+    level: float = 0.95,
+) -> str:
+    """Write a bundle; the same arguments give the same bytes.
+
+    Parameters
+    ----------
+    path : str or path
+        Written beside its place and moved there when it is whole; an earlier file is replaced.
+    pricer : DiscriminationFreePricer
+        Fitted. **It is written as it is**, with its number of rows and missing reports, shares of groups, covariance
+        and table of candidates: what may not leave must not be in it.
+    manifest : mapping
+        What the bundle says about itself beside what is found here: study, channel, epsilon, reference, versions,
+        disclosure report, metrics, checkpoint of the log. Plain data with text as keys.
+    premiums : pyarrow.Table or path of a Parquet file
+        With the columns ``key`` (16 bytes), ``premium``, ``low`` and ``high`` (if the pricer has intervals),
+        ``unaware``, and ``group <label>`` for each group. A file is copied as it is.
+    report_html : str or None
+    sign : SigningKey
+    ranges : mapping, optional
+        Smallest and largest value of numeric features, for the rows of the self-test; see `feature_ranges`.
+    level : float
+        Of the intervals.
+
+    Returns
+    -------
+    str
+        SHA-256 of the file.
+    """
+    target, level = Path(path), check_level(level)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".bundle-") as folder:
+        source = _premiums_file(premiums, Path(folder))
+        _check_premiums(pq.read_schema(source), pricer)
+        contents: dict[str, bytes | Path] = {
+            "model.json": canonical_json(to_document(pricer)),
+            "selftest.parquet": _parquet(draw_selftest(pricer, ranges, level)),
+        }
+        if report_html is not None:
+            contents["report.html"] = report_html.encode()
+        contents["premiums.parquet"] = source
+        measured = {name: measure(content) for name, content in contents.items()}
+        own = {
+            "format": FORMAT,
+            "version": VERSION,
+            "key_id": sign.key_id,
+            "members": {name: {"sha256": sha256, "size": part.size} for name, (part, sha256) in measured.items()},
+            "level": level if pricer.has_intervals_ else None,
+            **_schema(pricer),
+        }
+        text = _manifest_bytes(manifest, own)
+        signed: dict[str, bytes | Path] = {"manifest.json": text, "manifest.sig": sign.sign(_DOMAIN + text)}
+        for name, content in signed.items():
+            measured[name] = measure(content)
+        for name, (part, _) in measured.items():
+            if part.size > _largest(name):
+                raise ValueError(f"{name} of the bundle has {part.size} bytes, but at most {_largest(name)} are read.")
+        contents = {**signed, **contents}
+        whole = Path(folder) / "bundle"
+        with whole.open("wb") as file:
+            write_archive(file, [(n, contents[n], measured[n][0]) for n in MEMBERS if n in contents])
+            file.flush()
+            os.fsync(file.fileno())
+        sha256 = measure(whole)[1]
+        whole.replace(target)
+    return sha256
+
+
+def _premiums_file(premiums: Any, folder: Path) -> Path:
+    if not isinstance(premiums, pa.Table):
+        return Path(premiums)
+    path = folder / "premiums.parquet"
+    pq.write_table(premiums.replace_schema_metadata(None), path)
+    return path
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _manifest_bytes(given: Mapping[str, Any], own: dict[str, Any]) -> bytes:
+    clash = sorted(name for name in own if name in given and given[name] != own[name])
+    if clash:
+        raise ValueError(f"Got a manifest with {clash}, which `write_bundle` finds itself; leave them out.")
+    text = canonical_json({**given, **own})
+    if canonical_json(json.loads(text)) != text:
+        raise ValueError("Got a manifest with keys that are not text, but expected plain data.")
+    return text
+
+
+# --- what model and premiums must have in common ---------------------------------------------------------------------
+
+
+def _schema(pricer: DiscriminationFreePricer) -> dict[str, Any]:
+    design = pricer._fitted().design
+    features = [
+        {"name": c.name, "kind": "number"}
+        if c.levels is None
+        else {"name": c.name, "kind": "category", "levels": list(c.levels)}
+        for c in design.columns
+    ]
+    return {
+        "features": features,
+        "groups": [label_to_json(group) for group in pricer.groups_],
+        "columns": ["key", *price_columns(pricer)],
+    }
+
+
+def _check_premiums(schema: pa.Schema, pricer: DiscriminationFreePricer) -> None:
+    expected = ["key", *price_columns(pricer)]
+    if schema.names != expected:
+        raise ValueError(f"Got premiums with other columns, but expected {expected}.")
+    if schema.types != [_KEY, *[pa.float64()] * (len(expected) - 1)]:
+        raise ValueError("Got premiums of other types, but expected keys of 16 bytes (fixed) and numbers (double).")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Bundle:
+    """A bundle that passed all checks.
+
+    Attributes
+    ----------
+    path : Path
+    manifest : dict
+        What it says about itself.
+    key : VerifyKey
+        Who signed it.
+    pricer : DiscriminationFreePricer
+        Prices alone, offline, without the sensitive attribute.
+    """
+
+    def __init__(
+        self, archive: Archive, manifest: dict[str, Any], key: VerifyKey, pricer: DiscriminationFreePricer
+    ) -> None:
+        self._archive = archive
+        self.path = archive.path
+        self.manifest = manifest
+        self.key = key
+        self.pricer = pricer
+
+    @property
+    def premiums(self) -> pa.Table:
+        """The premiums of all rows, read now; its bytes are compared with the signed digest once more."""
+        return self.open_premiums().read()
+
+    def open_premiums(self) -> pq.ParquetFile:
+        """Open the premiums without reading them, for ``iter_batches`` where they are larger than memory."""
+        _check_digest(self._archive, self.manifest, "premiums.parquet")
+        return pq.ParquetFile(self._archive.open("premiums.parquet"))
+
+    @property
+    def report(self) -> str | None:
+        """The report, a page of HTML; None if there is none."""
+        if "report.html" not in self._archive:
+            return None
+        _check_digest(self._archive, self.manifest, "report.html")
+        return self._archive.read("report.html", _LARGEST_REPORT).decode()
+
+    def __repr__(self) -> str:
+        return f"Bundle({str(self.path)!r}, signed by {self.key.key_id!r})"
+
+
+def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> Bundle:
+    """Read a bundle, checking in this order: form of the file, signature, version, digests, columns, self-test.
+
+    Parameters
+    ----------
+    path : str or path
+    keys : sequence of VerifyKey
+        Whose signatures count: the keys of the third party, from a place that is not the bundle.
+
+    Raises
+    ------
+    BundleError
+        Its `check` says which check failed. Nothing of the bundle was used then.
+    """
+    if not keys or not all(isinstance(key, VerifyKey) for key in keys):
+        raise ValueError("Got keys without a VerifyKey, but expected those of the third party; see `read_public_key`.")
+    archive = Archive(path, MEMBERS)
+    missing = [name for name in MEMBERS if name not in archive and name not in _OPTIONAL]
+    if missing:
+        raise BundleError(f"The file is not a bundle: it has no {missing[0]}.", check="archive")
+    text = archive.read("manifest.json", _largest("manifest.json"))
+    key = _signer(text, archive.read("manifest.sig", _largest("manifest.sig")), keys)
+    # The version comes before the digests, because it says where they are.
+    manifest = _read_manifest(text, key)
+    _check_members(archive, manifest)
+    pricer = _read_pricer(archive, manifest)
+    bundle = Bundle(archive, manifest, key, pricer)
+    _check_schema(bundle)
+    _check_selftest(bundle)
+    return bundle
+
+
+def _largest(name: str) -> int:
+    return _LARGEST.get(name, _LARGEST_REPORT if name == "report.html" else 1 << 32)
+
+
+def _signer(text: bytes, signature: bytes, keys: Sequence[VerifyKey]) -> VerifyKey:
+    for key in keys:
+        if key.verify(signature, _DOMAIN + text):
+            return key
+    raise BundleError(
+        "The bundle is not signed by a key that was given as trusted, or was changed after it was signed.",
+        check="signature",
+    )
+
+
+def _read_manifest(text: bytes, key: VerifyKey) -> dict[str, Any]:
+    try:
+        manifest = json.loads(text)
+        plain = isinstance(manifest, dict) and canonical_json(manifest) == text
+    except (ValueError, RecursionError):
+        plain = False
+    if not plain or manifest.get("format") != FORMAT:
+        raise BundleError(f'The manifest is not that of a bundle: expected "format": "{FORMAT}".', check="version")
+    if manifest.get("version") != VERSION:
+        raise BundleError(
+            f"The bundle has version {manifest.get('version')!r}, but this fairpremium reads version {VERSION}. "
+            "Install a version that reads it.",
+            check="version",
+        )
+    if manifest.get("key_id") != key.key_id:
+        raise BundleError("The manifest names another key than the one that signed it.", check="signature")
+    return dict(manifest)
+
+
+def _check_members(archive: Archive, manifest: dict[str, Any]) -> None:
+    told = manifest.get("members")
+    names = [name for name in archive if not name.startswith("manifest.")]
+    if not isinstance(told, dict) or sorted(told) != sorted(names):
+        raise BundleError("The members of the bundle are not those that its manifest names.", check="digests")
+    for name in names:
+        _check_digest(archive, manifest, name)
+
+
+def _check_digest(archive: Archive, manifest: dict[str, Any], name: str) -> None:
+    size, sha256 = 0, hashlib.sha256()
+    for chunk in archive.chunks(name):
+        size += len(chunk)
+        sha256.update(chunk)
+    if manifest["members"][name] != {"sha256": sha256.hexdigest(), "size": size}:
+        raise BundleError(f"{name} is not what the manifest says: its SHA-256 differs.", check="digests")
+
+
+def _read_pricer(archive: Archive, manifest: dict[str, Any]) -> DiscriminationFreePricer:
+    try:
+        document = json.loads(archive.read("model.json", _largest("model.json")))
+        pricer: DiscriminationFreePricer = from_document(DiscriminationFreePricer, document, "model.json of the bundle")
+    except (BundleError, MissingExtraError):
+        raise
+    except ModelFileError as error:  # says what is wrong with the file
+        raise BundleError(str(error), check="model") from error
+    except _BROKEN as error:
+        raise BundleError("model.json of the bundle is not a model.", check="model") from error
+    return pricer
+
+
+def _check_schema(bundle: Bundle) -> None:
+    schema, manifest = _schema(bundle.pricer), bundle.manifest
+    wrong = sorted(name for name in schema if manifest.get(name) != schema[name])
+    if wrong:
+        raise BundleError(f"The model does not have the {wrong[0]} that the manifest says.", check="schema")
+    try:
+        with bundle._archive.open("premiums.parquet") as file:
+            _check_premiums(pq.read_schema(file), bundle.pricer)
+        if bundle.pricer.has_intervals_:
+            check_level(manifest["level"])
+    except (*_BROKEN, OSError) as error:
+        raise BundleError(f"The bundle's premiums do not fit the model: {error}", check="schema") from error
+
+
+def _check_selftest(bundle: Bundle) -> None:
+    try:
+        with bundle._archive.open("selftest.parquet") as file:
+            table = pq.read_table(file)
+        wrong = run_selftest(bundle.pricer, table, bundle.manifest["level"] or 0.95)
+    except MissingExtraError:
+        raise
+    except (*_BROKEN, OSError) as error:
+        raise BundleError("The bundle's self-test cannot be run.", check="self-test") from error
+    if wrong is not None:
+        raise BundleError(f"The bundle failed its self-test: {wrong}.", check="self-test")

@@ -1,0 +1,231 @@
+"""The collector's side: the attribute is privatized here, and only reports leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairpremium.parties.protocol import (
+    BATCH_TYPE,
+    KEY,
+    CollectorStudy,
+    KnownChannel,
+    LinkageSecret,
+    Report,
+    ReportsTaken,
+    labels_of,
+    make_key,
+    make_keys,
+    write_report_parts,
+)
+from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
+
+from ._client import Client
+
+__all__ = ["Collector", "draw_reports", "plan_parts", "read_drawn"]
+
+_ROWS_PER_PART = 1_000_000
+_POLICY, _REPORT = "policy", "report"
+
+
+class Collector(Client):
+    """A collector's requests; see `Client` for the parameters."""
+
+    def study(self, study: str) -> CollectorStudy:
+        """Look at a study: its channel above all."""
+        return self.get(f"/v1/studies/{study}", CollectorStudy)
+
+    def channel(self, study: str) -> Channel | None:
+        """Return the channel that the study asks for; None if it takes the true attribute or an unknown channel."""
+        attribute = self.study(study).attribute
+        return Channel.from_descriptor(attribute.channel) if isinstance(attribute, KnownChannel) else None
+
+    def report(
+        self, study: str, secret: LinkageSecret, policy: str | int, report: Any, channel: Channel | None
+    ) -> None:
+        """Send one report that was drawn already."""
+        message = Report(report=report, channel=None if channel is None else channel.descriptor())
+        body = message.model_dump_json().encode()
+        path = f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}"
+        self.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
+
+    def submit(
+        self,
+        reports: pd.DataFrame,
+        *,
+        study: str,
+        secret: LinkageSecret,
+        channel: Channel | None,
+        rows_per_part: int = _ROWS_PER_PART,
+        steps: Sequence[tuple[int, int]] | None = None,
+        tell: Callable[[int, int], None] = lambda done, total: None,
+    ) -> int:
+        """Send reports that were drawn already (`draw_reports`). Called again, it sends the same again.
+
+        Parameters
+        ----------
+        reports : DataFrame
+            Columns ``policy`` and ``report``. Policy numbers are turned into keys and not sent.
+        study : str
+        secret : LinkageSecret
+            Of the study, shared with the insurers.
+        channel : Channel or None
+            That drew the reports.
+        rows_per_part : int
+        steps : sequence of (int, int), optional
+            Up to which row the reports go that are sent together, and in how many parts, as `plan_parts` remembers it
+            for a table that grows; instead of `rows_per_part`.
+        tell : callable
+            Gets the number of parts that were sent, and that of all.
+
+        Returns
+        -------
+        int
+            Number of reports.
+        """
+        keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
+        labels = labels_of(self.study(study).attribute) if channel is None else channel.reports
+        steps = _more_steps([], len(reports), rows_per_part) if steps is None else steps
+
+        def bodies() -> Iterator[bytes]:
+            start = 0
+            for end, parts in steps:
+                rows = slice(start, end)
+                yield from write_report_parts(keys[rows], reports[_REPORT].iloc[rows], labels, channel, parts=parts)
+                start = end
+
+        files = ((f"/v1/studies/{study}/report-parts/{n}", body) for n, body in enumerate(bodies()))
+        total = sum(parts for _, parts in steps)
+        for done, _ in enumerate(self.put_files(files, BATCH_TYPE, ReportsTaken), start=1):
+            tell(done, total)
+        return len(reports)
+
+
+def draw_reports(
+    people: pd.DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    policy: str,
+    column: str,
+    channel: Channel,
+    study: str,
+    ledger: PrivacyLedger | None = None,
+) -> pd.DataFrame:
+    """Draw the report of every person once, and keep it: who is asked again gives the same report.
+
+    Parameters
+    ----------
+    people : DataFrame
+        With the true attribute; it stays here.
+    path : str or path
+        Where the reports are kept, a .parquet or .csv file. People that are in it keep their report; others are drawn
+        and added before anything is sent, so that a repeat after an interruption sends the same reports.
+    policy, column : str
+        Columns of the policy number and of the attribute.
+    channel : Channel
+    study : str
+        Its id, under which the ledger is charged.
+    ledger : PrivacyLedger, optional
+        It is charged for everyone who is drawn, before the draw; a repeat after an interruption costs nothing more.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``policy`` and ``report``, in the order of `people`.
+    """
+    for name in (policy, column):
+        if name not in people.columns:
+            raise ValueError(f"The table of people has no column {name!r}; its columns are {list(people.columns)}.")
+    numbers = people[policy].astype(str)
+    if people[policy].isna().any() or numbers.duplicated().any():
+        raise ValueError(f"Column {policy!r} must name every person once; it has missing or repeated values.")
+    target = Path(path)
+    known = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
+    if target.exists():
+        known = read_drawn(target, channel)
+    new = ~numbers.isin(known[_POLICY])
+    if new.any():
+        if ledger is not None:
+            people_drawn = numbers[new].tolist()
+            once = hashlib.sha256("\n".join([study, str(target.resolve()), *people_drawn]).encode()).hexdigest()
+            ledger.charge_many([(person, column, channel.epsilon) for person in people_drawn], charge_id=once)
+        drawn = pd.DataFrame({_POLICY: numbers[new], _REPORT: channel.privatize(people.loc[new, column])})
+        known = pd.concat([known, drawn], ignore_index=True)
+        _write_safely(target, known, channel)
+    by_policy = known.set_index(_POLICY)[_REPORT]
+    return pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
+
+
+def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
+    """Read the reports that `draw_reports` keeps, in the order in which they were drawn."""
+    target = Path(path)
+    known, its_channel = read_reports(target)
+    if its_channel != channel:
+        raise ValueError(f"{target} holds reports of another channel. Keep them apart: choose another file.")
+    if target.suffix.lower() == ".csv":  # a policy number is a text: 007 is not 7
+        known[_POLICY] = pd.read_csv(target, usecols=[_POLICY], dtype=str, keep_default_na=False)[_POLICY]
+    return known[[_POLICY, _REPORT]]
+
+
+def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
+    """Return in which parts a table of reports is sent, and remember it beside the table.
+
+    A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
+    since become parts of their own.
+
+    Parameters
+    ----------
+    path : str or path
+        The table of reports; the plan is kept in the file of the same name with ``.parts.json``.
+    study : str
+    rows : int
+        Rows of the table now.
+
+    Returns
+    -------
+    steps : list of (int, int)
+        For each time that the table had grown: its rows then, and in how many parts the new ones are sent.
+    """
+    target = Path(f"{os.fspath(path)}.parts.json")
+    plans = json.loads(target.read_bytes()) if target.exists() else {}
+    before = [(end, parts) for end, parts in plans.get(study, [])]
+    if before and before[-1][0] > rows:
+        raise ValueError(f"{path} has fewer reports than were sent from it. Restore it: reports are not drawn twice.")
+    steps = _more_steps(before, rows)
+    if steps != before:
+        plans[study] = steps
+        draft = target.with_name(f".{target.name}.draft")
+        draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
+        _settle(draft, target)
+    return steps
+
+
+def _more_steps(
+    before: Sequence[tuple[int, int]], rows: int, rows_per_part: int = _ROWS_PER_PART
+) -> list[tuple[int, int]]:
+    more = rows - (before[-1][0] if before else 0)
+    return [*before, (rows, math.ceil(more / rows_per_part))] if more else list(before)
+
+
+def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None:
+    draft = target.with_name(f".{target.stem}.draft{target.suffix}")
+    write_reports(draft, reports, channel)
+    sidecar = Path(f"{draft}.channel.json")
+    if sidecar.exists():
+        _settle(sidecar, Path(f"{target}.channel.json"))
+    _settle(draft, target)
+
+
+def _settle(draft: Path, target: Path) -> None:
+    """Put a file into its place once it is on disk."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    draft.replace(target)

@@ -1,0 +1,201 @@
+"""Reports at rest: sorted, immutable runs of (key, code) that are searched where they lie and merged in the background.
+
+A run is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
+codes, each a plain array. The database lists the runs of a study that are alive; new reports come as a new run, and now
+and then some runs of about the same size become one.
+
+The file, all numbers little-endian:
+
+======  =======================================================================
+ bytes  content
+======  =======================================================================
+     8  ``fprun``, carriage return, line feed, zero
+     4  version, 2
+     4  width of a code in bytes, 1 or 2
+     8  n, the number of rows
+    32  what the codes mean: a digest, or zeros (`_report_parts.meaning`)
+     8  zeros
+   8 n  the first eight bytes of each key as a number, key by key in order
+   8 n  the last eight bytes of each key as a number
+ w * n  the codes
+======  =======================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._policy_keys import Keys, Words, find_words, from_words, is_sorted, sort_words, to_words
+
+_MAGIC = b"fprun\r\n\0"
+_VERSION = 2
+_HEADER = struct.Struct("<8sIIQ32sQ")  # magic, version, bytes per code, rows, meaning, zero
+NO_MEANING = bytes(32)
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Reports in the order of their keys.
+
+    Attributes
+    ----------
+    high, low : ndarray of uint64, shape (rows,)
+        The first and the last eight bytes of the keys, as numbers that sort as the bytes do.
+    codes : ndarray of uint8 or uint16, shape (rows,)
+    meaning : bytes of length 32
+        Runs with the same meaning can be merged.
+    """
+
+    high: Words
+    low: Words
+    codes: Codes
+    meaning: bytes = NO_MEANING
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys, dtype V16."""
+        return from_words(self.high, self.low)
+
+    def lookup(self, keys: Keys) -> npt.NDArray[np.int32]:
+        """Return the codes of keys, -1 for those that are not here."""
+        return match(keys, [self])
+
+
+def code_width(codes: int) -> int:
+    """Return the bytes that a code takes when there are so many."""
+    return 1 if codes <= 256 else 2
+
+
+def sort_run(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> Run:
+    """Sort reports by key; keys that are sorted already cost one look.
+
+    Parameters
+    ----------
+    keys : ndarray of dtype V16
+        None repeated.
+    codes : array-like of int, shape (n,)
+        From 0 to 65535.
+    meaning : bytes of length 32
+    """
+    numbers = np.asarray(codes)
+    if numbers.shape != keys.shape:
+        raise ValueError(f"codes must have one code per key. Got shapes {numbers.shape} and {keys.shape}.")
+    if numbers.dtype not in (np.uint8, np.uint16):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < 2**16:
+            raise ValueError("codes must lie between 0 and 65535.")
+        numbers = numbers.astype(f"u{code_width(int(numbers.max()) + 1 if len(numbers) else 0)}")
+    high, low = to_words(keys)
+    if not is_sorted(high, low, distinct=True):
+        order = sort_words(high, low)
+        high, low, numbers = high[order], low[order], numbers[order]
+        if not is_sorted(high, low, distinct=True):
+            raise ValueError("keys must be distinct.")
+    return Run(high, low, numbers, meaning)
+
+
+def pack_run(run: Run) -> bytes:
+    """Return the bytes of a run's file."""
+    return b"".join(run_pieces(run))
+
+
+def run_pieces(run: Run) -> Iterator[bytes | memoryview]:
+    yield run_header(run.codes.dtype.itemsize, len(run), run.meaning)
+    for column in (run.high, run.low, run.codes):
+        yield plain_bytes(column)
+
+
+def run_header(width: int, rows: int, meaning: bytes) -> bytes:
+    return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
+
+
+def open_run(path: str | os.PathLike[str], *, verify: bool = False) -> Run:
+    """Open a run where it lies: its columns are memory-mapped.
+
+    Parameters
+    ----------
+    path : str or Path
+    verify : bool
+        Whether to read it all and compare its SHA-256 with its name.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+        if verify:
+            file.seek(0)
+            if hashlib.file_digest(file, "sha256").hexdigest() != path.name:
+                raise ValueError("A run is damaged: its content does not match its name.")
+    if len(header) < _HEADER.size:
+        raise ValueError("A run is damaged: it has no header.")
+    magic, version, width, rows, meaning, rest = _HEADER.unpack(header)
+    if magic != _MAGIC or version != _VERSION or width not in (1, 2) or rest != 0:
+        raise ValueError(f"Expected a run of version {_VERSION}. Install a version that reads it.")
+    if size != _HEADER.size + rows * (16 + width):
+        raise ValueError("A run is damaged: its size is not the one of its rows.")
+    if rows == 0:
+        return Run(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
+    words = np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(2, rows))
+    codes = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_HEADER.size + 16 * rows, shape=(rows,))
+    return Run(np.asarray(words[0]), np.asarray(words[1]), np.asarray(codes), meaning)
+
+
+def match(keys: Keys, runs: Iterable[Run], singles: Run | None = None, *, missing: int = -1) -> npt.NDArray[np.int32]:
+    """Return the reports of keys: the join of a portfolio with a study.
+
+    Parameters
+    ----------
+    keys : ndarray of dtype V16, shape (n,)
+        In any order, repeated or not.
+    runs : iterable of Run
+        Where several have a key, they have the same code.
+    singles : Run, optional
+        Reports that came one by one; see `sort_run`.
+    missing : int
+        What stands for keys without a report.
+
+    Returns
+    -------
+    codes : ndarray of int32, shape (n,)
+    """
+    high, low = to_words(keys)
+    order = None
+    if not is_sorted(high, low):
+        order = sort_words(high, low)
+        high, low = high[order], low[order]
+    codes = find_codes(high, low, [*runs, *([] if singles is None else [singles])], missing=missing)
+    if order is None:
+        return codes
+    result = np.empty_like(codes)
+    result[order] = codes
+    return result
+
+
+def find_codes(high: Words, low: Words, runs: Iterable[Run], *, missing: int = -1) -> npt.NDArray[np.int32]:
+    """Return the reports of keys that are sorted and given as words; see `match`."""
+    codes = np.full(len(high), missing, dtype=np.int32)
+    for run in runs:
+        if len(run) and len(codes):  # only keys between the first and the last one of the run can be there
+            start, stop = np.searchsorted(high, run.high[0]), np.searchsorted(high, run.high[-1], side="right")
+            place = find_words(run.high, run.low, high[start:stop], low[start:stop])
+            is_here = place >= 0
+            codes[start:stop][is_here] = run.codes[place[is_here]]
+    return codes
+
+
+def plain_bytes(column: npt.NDArray[Any]) -> memoryview:
+    """Return the bytes of an array as files hold them: contiguous, little-endian."""
+    return memoryview(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data).cast("B")

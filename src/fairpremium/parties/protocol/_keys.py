@@ -1,0 +1,269 @@
+"""The keys of the parties: Ed25519 keys that sign, kept in files that nobody else can read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from fairpremium.parties.faults import point
+
+__all__ = ["SigningKey", "VerifyKey", "keep_key", "new_key", "read_key", "read_public_key", "write_key"]
+
+Path_ = str | os.PathLike[str]
+
+_PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
+_LARGEST_FILE = 10_000
+
+# The y of the points of small order (RFC 8032, section 5.1): under such a "key" anyone can sign anything.
+_P = 2**255 - 19
+_Y8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _Y8, _P - _Y8})
+
+
+class VerifyKey:
+    """The public half of a party's key.
+
+    Parameters
+    ----------
+    public_key : str
+        ``ed25519:`` and 64 hexadecimal digits, as `SigningKey.public_key` gives it.
+
+    Examples
+    --------
+    >>> key = new_key()
+    >>> VerifyKey(key.public_key).verify(key.sign(b"a message"), b"a message")
+    True
+    """
+
+    def __init__(self, public_key: str) -> None:
+        found = _PUBLIC.fullmatch(public_key) if isinstance(public_key, str) else None
+        if found is None:
+            raise ValueError(
+                'Got text that is not a public key, but expected "ed25519:" and 64 hexadecimal digits in lower case, '
+                "as in the file that ends in .pub."
+            )
+        raw = bytes.fromhex(found[1])
+        if (int.from_bytes(raw, "little") & (2**255 - 1)) % _P in _SMALL_ORDER:
+            raise ValueError("Got a public key under which anyone can sign; expected one that `new_key` made.")
+        self._raw = raw
+        self._key = Ed25519PublicKey.from_public_bytes(raw)
+
+    @property
+    def public_key(self) -> str:
+        """The key as text."""
+        return f"ed25519:{self._raw.hex()}"
+
+    @cached_property
+    def key_id(self) -> str:
+        """Its short name: ``ed25519-`` and the first 16 digits of the SHA-256 of its 32 bytes."""
+        return f"ed25519-{hashlib.sha256(self._raw).hexdigest()[:16]}"
+
+    def verify(self, signature: bytes, message: bytes) -> bool:
+        """Say whether a signature is this key's signature of a message."""
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VerifyKey) and self._raw == other._raw
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __repr__(self) -> str:
+        return f"VerifyKey({self.public_key!r})"
+
+    def __reduce__(self) -> tuple[type[VerifyKey], tuple[str]]:
+        return VerifyKey, (self.public_key,)
+
+
+class SigningKey:
+    """A party's key. Its secret is in no text, copy or pickle of it, only in the file that `write_key` writes.
+
+    Examples
+    --------
+    >>> key = new_key()
+    >>> repr(key) == f"SigningKey({key.key_id!r})"
+    True
+    """
+
+    __slots__ = ("__key", "verify_key")
+
+    verify_key: VerifyKey
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        if not isinstance(key, Ed25519PrivateKey):
+            raise TypeError(f"Got a key of type {type(key).__name__}, but expected Ed25519; `new_key` makes one.")
+        object.__setattr__(self, "_SigningKey__key", key)
+        object.__setattr__(self, "verify_key", VerifyKey(f"ed25519:{key.public_key().public_bytes_raw().hex()}"))
+
+    @property
+    def key_id(self) -> str:
+        """Short name of the key, which every signature carries."""
+        return self.verify_key.key_id
+
+    @property
+    def public_key(self) -> str:
+        """What the other parties need to check signatures, as text."""
+        return self.verify_key.public_key
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of a message: 64 bytes."""
+        key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
+        return key.sign(message)
+
+    def _pem(self) -> bytes:
+        key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.key_id!r})"
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError("A SigningKey does not change.")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("A SigningKey does not change.")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A SigningKey holds a secret and is not pickled or copied; read it again where it is needed.")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        self.__reduce__()
+
+
+def new_key() -> SigningKey:
+    """Make a key from the randomness of the operating system."""
+    return SigningKey(Ed25519PrivateKey.generate())
+
+
+def write_key(path: Path_, key: SigningKey) -> None:
+    """Write a key to a file that only its owner can read, and its public half beside it.
+
+    Parameters
+    ----------
+    path : str or path
+        The secret, PEM (PKCS 8), with mode 600. The public half goes to the same name with ``.pub``: one line.
+        Neither may exist.
+    key : SigningKey
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> key = new_key()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_key(f"{folder}/insurer.key", key)
+    ...     read_key(f"{folder}/insurer.key").key_id == key.key_id
+    True
+    """
+    write_private(path, key._pem())
+    try:
+        create_file(f"{os.fspath(path)}.pub", f"{key.public_key}\n".encode(), 0o644)
+    except BaseException:
+        os.unlink(path)  # noqa: PTH108
+        raise
+
+
+def keep_key(path: Path_) -> SigningKey:
+    """Read a key, and make it first where there is none; several processes may start at once, or die on the way."""
+    target, public = Path(path), Path(f"{os.fspath(path)}.pub")
+    with suppress(FileExistsError):  # another process was faster
+        if not target.exists():
+            write_private(target, new_key()._pem())
+    key = read_key(target)
+    with suppress(FileExistsError):
+        if not public.exists():
+            create_file(public, f"{key.public_key}\n".encode(), 0o644)
+    return key
+
+
+def read_key(path: Path_) -> SigningKey:
+    """Read a key that `write_key` wrote; the file must be readable by its owner alone."""
+    content = read_private(path)
+    try:
+        key = load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # no PEM, encrypted, of an unknown kind
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(
+            f"{path} is not a key of a party: expected an unencrypted Ed25519 key in PEM (PKCS 8); "
+            "`write_key` writes such a file."
+        )
+    return SigningKey(key)
+
+
+def read_public_key(path: Path_) -> VerifyKey:
+    """Read a public key from a file of one line, such as the one ending in ``.pub``."""
+    text = Path(path).read_bytes()[:_LARGEST_FILE].decode("latin-1").strip()
+    try:
+        return VerifyKey(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+# --- files that only their owner reads -------------------------------------------------------------------------------
+
+
+def create_file(path: Path_, content: bytes, mode: int) -> None:
+    """Create a file, which must not exist; it appears with all of its content, on disk, or not at all."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        point("key.written")
+        os.link(draft, target)  # unlike a rename, this does not replace what is there
+    except FileExistsError:
+        raise FileExistsError(
+            f"{os.fspath(path)} exists and is not overwritten; expected a new name, or remove it if it is not needed."
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    point("key.linked")
+
+
+def write_private(path: Path_, content: bytes) -> None:
+    """Create a file with mode 600."""
+    create_file(path, content, 0o600)
+
+
+def read_private(path: Path_) -> bytes:
+    """Read a small file, or refuse it if anyone but its owner could."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{os.fspath(path)} is not a file.")
+        if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(
+                f"{os.fspath(path)} can be read or changed by others than its owner, but holds a secret; "
+                f"run chmod 600 {os.fspath(path)}, and make a new one if it may have been read."
+            )
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise ValueError(f"{os.fspath(path)} is too large to be a key.")
+    return content

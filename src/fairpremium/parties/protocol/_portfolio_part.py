@@ -1,0 +1,339 @@
+"""Parts of portfolios as Parquet: written by insurers, checked by the one that learns."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ._messages import PortfolioSpec
+from ._parquet_check import (
+    Limits,
+    check_categories,
+    check_category_type,
+    check_number_type,
+    check_numbers,
+)
+from ._policy_keys import WIDTH, Keys, as_keys
+from ._problems import Problem
+
+__all__ = [
+    "PORTFOLIO_TYPE",
+    "Checker",
+    "Limits",
+    "check_portfolio_part",
+    "write_portfolio_part",
+]
+
+PORTFOLIO_TYPE = "application/vnd.apache.parquet"
+_PACKAGE = Path(__file__).resolve().parents[2]
+# The packages are entered by the back door: their front doors load models and solvers that a reader does not need.
+_START = """
+import sys, types
+sys.path[:] = sys.argv[4:]
+for name, folder in zip(("fairpremium", "fairpremium.parties", "fairpremium.parties.protocol"), sys.argv[1:4]):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+from fairpremium.parties.protocol._parquet_check import main
+main()
+"""
+_SMALL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+_ROWS_PER_GROUP = 1 << 20
+_PATIENCE = 5  # times the processor time that a file may take, on a machine that has other things to do
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def check_portfolio_part(
+    path: str | os.PathLike[str], spec: PortfolioSpec, limits: Limits | None = None, *, checker: Checker | None = None
+) -> int:
+    """Check every value of a part of a portfolio that came from outside; all that can be wrong is a `Problem`.
+
+    Parameters
+    ----------
+    path : str or Path
+        A Parquet file that nobody changes meanwhile.
+    spec : PortfolioSpec
+    limits : Limits, optional
+    checker : Checker, optional
+        Whose processes read the file; those of this process by default.
+
+    Returns
+    -------
+    rows : int
+    """
+    features = (*spec.features, *spec.x_star)
+    roles = {
+        "key": spec.key,
+        "numbers": [feature.name for feature in features if feature.kind == "number"],
+        "categories": [feature.name for feature in features if feature.kind == "category"],
+        "outcome": spec.outcome,
+        "weight": spec.weight,
+    }
+    return (checker or _shared_checker()).ask(roles, path, limits or Limits())
+
+
+class Checker:
+    """A few processes that read files from outside; one that a file kills is replaced.
+
+    Parameters
+    ----------
+    processes : int
+        How many files are read at a time; further ones wait.
+    """
+
+    def __init__(self, processes: int = 2):
+        self._owner = os.getpid()
+        self._free = threading.BoundedSemaphore(processes)
+        self._idle: list[_Reader] = []
+        self._lock = threading.Lock()
+
+    def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
+        """Have a file read whose columns have roles; return how many rows it has."""
+        question = {"roles": roles, "path": str(Path(path).absolute()), "limits": asdict(limits)}
+        line = json.dumps(question).encode() + b"\n"
+        with self._free:
+            for _ in range(2):  # what kills a reader twice is the file
+                reader = self._take()
+                try:
+                    result = reader.ask(line, limits)
+                except _ReaderDiedError as death:
+                    reader.close()
+                    if death.took_too_long:
+                        break
+                    continue
+                except Problem:
+                    self._give(reader)
+                    raise
+                except BaseException:
+                    reader.close()
+                    raise
+                self._give(reader)
+                return result
+        raise Problem("bad-parquet", "it cannot be read within the limits of memory and time")
+
+    def _take(self) -> _Reader:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return _Reader()
+
+    def _give(self, reader: _Reader) -> None:
+        with self._lock:
+            self._idle.append(reader)
+
+    def close(self) -> None:
+        """End the processes."""
+        if os.getpid() != self._owner:  # a fork has no say in its parent's processes
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _ReaderDiedError(Exception):
+    """The process ended, or was ended because it took too long."""
+
+    took_too_long = False
+
+
+class _Reader:
+    """One process; see `_checker`."""
+
+    def __init__(self) -> None:
+        arguments = [str(_PACKAGE), str(_PACKAGE / "parties"), str(_PACKAGE / "parties" / "protocol"), *sys.path]
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_SMALL},
+        )
+        if self._process.stdout.readline() != b"ready\n":  # type: ignore[union-attr]
+            self.close()
+            raise Problem("unavailable")
+
+    def ask(self, line: bytes, limits: Limits) -> int:
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert answers is not None
+        alarm = threading.Timer(_PATIENCE * limits.seconds, self._process.kill)
+        alarm.start()
+        try:
+            questions.write(line)
+            questions.flush()
+            facts = json.loads(answers.readline() or b"null")
+            if not isinstance(facts, dict):
+                raise _ReaderDiedError
+            if "problem" in facts:
+                raise Problem(facts["problem"], facts["detail"])
+            rows = facts["rows"]
+            if type(rows) is not int or not 0 < rows <= limits.rows:
+                raise _ReaderDiedError
+            return rows
+        except (OSError, ValueError, KeyError):
+            raise _ReaderDiedError from None
+        except _ReaderDiedError as death:
+            death.took_too_long = not alarm.is_alive()
+            raise
+        finally:
+            alarm.cancel()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+_checkers: dict[int, Checker] = {}  # by process, for a fork must not share the pipes
+_checkers_lock = threading.Lock()
+
+
+def _shared_checker() -> Checker:
+    with _checkers_lock:
+        if os.getpid() not in _checkers:
+            _checkers[os.getpid()] = checker = Checker()
+            atexit.register(checker.close)
+        return _checkers[os.getpid()]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
+    """Write a portfolio as one part: Parquet, the same bytes for the same rows.
+
+    Parameters
+    ----------
+    frame : data frame
+        pandas, polars or Arrow, with the columns of ``spec``; others are left out. Keys are bytes of length 16.
+    spec : PortfolioSpec
+
+    Returns
+    -------
+    part : bytes
+    """
+    return _write(_portfolio_table(frame, spec), _categories(spec))
+
+
+def _portfolio_table(frame: Any, spec: PortfolioSpec) -> Any:
+    import narwhals as nw
+
+    table = nw.from_native(frame, eager_only=True)
+    kinds = {feature.name: feature.kind for feature in (*spec.features, *spec.x_star)}
+    numbers = [name for name, kind in kinds.items() if kind == "number"] + [spec.outcome]
+    numbers += [] if spec.weight is None else [spec.weight]
+    wanted = [spec.key, *kinds, spec.outcome, *([] if spec.weight is None else [spec.weight])]
+    missing = [name for name in wanted if name not in table.columns]
+    if missing:
+        raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")
+    columns = {spec.key: _keys_of(table.get_column(spec.key))}
+    for name in wanted[1:]:
+        column = _combine(table.get_column(name).to_arrow())
+        try:
+            columns[name] = _numbers(column) if name in numbers else _texts(column)
+        except Problem as problem:
+            raise ValueError(f"Column {name!r} cannot be sent: {problem.detail}.") from None
+    return _table({name: columns[name] for name in wanted})
+
+
+def _keys_of(column: Any) -> Any:
+    import pyarrow as pa
+
+    array = _combine(column.to_arrow())
+    if array.null_count or not (
+        array.type == pa.binary(WIDTH) or pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+    ):
+        raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
+    if array.type == pa.binary(WIDTH):
+        return array
+    return _key_array(as_keys(array.to_pylist()))
+
+
+def _key_array(keys: Keys) -> Any:
+    import pyarrow as pa
+
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(WIDTH), len(keys), [None, pa.py_buffer(keys.view(np.uint8))])
+
+
+def _combine(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _numbers(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    check_number_type(column.type)
+    check_numbers(column)
+    return column
+
+
+def _texts(column: Any) -> Any:
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    check_category_type(column.type)
+    check_categories(column, set(), Limits())
+    return column
+
+
+def _table(columns: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def _categories(spec: PortfolioSpec) -> list[str]:
+    return [feature.name for feature in (*spec.features, *spec.x_star) if feature.kind == "category"]
+
+
+def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> bytes:
+    """Write Parquet; LZ4 costs next to nothing where it does not help, ZSTD saves less time than it takes."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=_ROWS_PER_GROUP,
+        compression=compression,
+        use_dictionary=dictionaries,
+        write_statistics=False,
+    )
+    return sink.getvalue()

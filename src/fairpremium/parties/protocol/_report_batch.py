@@ -1,0 +1,122 @@
+"""Batches of reports on their way to the third party: each is the very file in which it will keep them (`_runs`).
+
+A batch is plain arrays of a length that its first bytes tell: keys in order, none repeated, and the code of the report
+of each. There is nothing in it that could be unpacked, so it is checked where it lies; and nothing that tells in which
+order people reported. The code of a report is its position among the labels of the study; labels and channel are named
+by a digest, so that codes are never taken for those of another channel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairpremium.labels import encode_labels
+from fairpremium.privacy import Channel
+from fairpremium.privacy._descriptor import canonical_json
+
+from ._batch_file import Run, code_width, open_run, pack_run, sort_run
+from ._policy_keys import as_keys, is_sorted
+from ._problems import Problem
+
+__all__ = ["BATCH_TYPE", "check_report_part", "meaning", "write_report_part", "write_report_parts"]
+
+BATCH_TYPE = "application/vnd.fairpremium.reports"
+
+
+def meaning(labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> bytes:
+    """Return the digest that says what codes mean.
+
+    Parameters
+    ----------
+    labels : sequence of str, of int or of bool
+        The reports that a study knows; the code of a report is its position here.
+    descriptor : dict or None
+        The description of the channel that drew the reports; None if it is not known, or there is none.
+    """
+    return hashlib.sha256(canonical_json({"channel": descriptor, "labels": list(labels)})).digest()
+
+
+def write_report_part(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None) -> bytes:
+    """Write a batch of reports: the same bytes for the same reports in any order.
+
+    Parameters
+    ----------
+    keys : sequence of bytes of length 16, or array of dtype V16
+    reports : sequence of shape (n,)
+    labels : sequence
+        The reports that the study knows, in its order.
+    channel : Channel, optional
+        The channel that drew the reports.
+
+    Returns
+    -------
+    part : bytes
+    """
+    return pack_run(_sorted(keys, reports, labels, channel))
+
+
+def write_report_parts(
+    keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, parts: int
+) -> Iterator[bytes]:
+    """Write reports as batches of about equal size that follow each other in the order of keys.
+
+    Batches that do not overlap are compared with each other in no time.
+
+    Parameters
+    ----------
+    keys, reports, labels, channel
+        See `write_report_part`.
+    parts : int
+        How many.
+
+    Yields
+    ------
+    part : bytes
+    """
+    run = _sorted(keys, reports, labels, channel)
+    for i in range(parts):
+        some = slice(len(run) * i // parts, len(run) * (i + 1) // parts)
+        yield pack_run(Run(run.high[some], run.low[some], run.codes[some], run.meaning))
+
+
+def _sorted(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None) -> Run:
+    if any(isinstance(label, tuple) for label in labels):
+        raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
+    codes = encode_labels(reports, tuple(labels), name="reports")
+    rows = as_keys(keys)
+    if len(rows) != len(codes):
+        raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
+    descriptor = None if channel is None else channel.descriptor()
+    return sort_run(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
+
+
+def check_report_part(path: str | os.PathLike[str], labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> Run:
+    """Check a batch of reports that came from outside; all that can be wrong is a `Problem`.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file that nobody changes meanwhile.
+    labels : sequence of str, of int or of bool
+        The reports that the study knows.
+    descriptor : dict or None
+        The description of the study's channel.
+    """
+    try:
+        run = open_run(path)
+    except ValueError:
+        raise Problem("bad-batch", "its header or its length") from None
+    if not len(run) or run.codes.dtype.itemsize != code_width(len(labels)):
+        raise Problem("bad-batch", "no rows, or codes of another width")
+    if run.meaning != meaning(labels, descriptor):
+        raise Problem("wrong-channel")
+    if not is_sorted(run.high, run.low, distinct=True):
+        raise Problem("bad-batch", "keys out of order or repeated")
+    if int(np.max(run.codes)) >= len(labels):
+        raise Problem("bad-batch", "a report that the study does not know")
+    return run

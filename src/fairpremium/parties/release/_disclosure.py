@@ -1,0 +1,279 @@
+"""Rules that a fit has to keep before anything of it is released; every refusal names its rule.
+
+A refusal is itself something that comes back. So the rules look at the reports through one thing only, how many there
+are of each kind: all else comes from what the insurer knows anyway, in the worst case over the reports. Where the
+reports reach the rules after a privacy mechanism (see `_release`), refusals tell no more than it allows; where they do
+not, a count of reports is what a refusal can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fairpremium.errors import FairPremiumError
+from fairpremium.families import Family, get_family
+from fairpremium.labels import encode_labels
+from fairpremium.models import LinearModel
+from fairpremium.parties.protocol import Rules, round_count
+from fairpremium.privacy import Channel
+
+from ._public_data import (
+    PublicRows,
+    largest_leverage,
+    largest_score_share,
+    public_rows,
+    read_rows,
+)
+
+TITLES = {
+    1: "each reported group needs enough rows and effective rows",
+    2: "no row may have a large leverage in a reported group",
+    3: "a reported group needs enough rows per coefficient",
+    4: "no row may carry a large part of the score in any direction",
+    5: "the rows of two fits must be the same or differ by enough rows",
+    6: "a study allows so many distinct fits",
+    9: "the privacy budget of the study is used up",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says.
+
+    Parameters
+    ----------
+    rule : int
+        Its number.
+    passed : bool
+    limit : str
+        The limit, for everybody.
+    measured : str
+        What was measured, rounded: for the log of the third party, never for the insurer.
+    """
+
+    rule: int
+    passed: bool
+    limit: str
+    measured: str
+
+    @property
+    def title(self) -> str:
+        """What the rule asks for."""
+        return TITLES[self.rule]
+
+    def for_insurer(self) -> dict[str, Any]:
+        """Return what a refused insurer sees: the rule and its limit."""
+        return {"rule": self.rule, "title": self.title, "limit": self.limit}
+
+
+class RefusedError(FairPremiumError, ValueError):
+    """A fit breaks a disclosure rule.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        Of all rules that were looked at.
+    """
+
+    def __init__(self, verdicts: Iterable[Verdict]):
+        self.verdicts = tuple(verdicts)
+        broken = next(v for v in self.verdicts if not v.passed)
+        super().__init__(f"Rule {broken.rule} of the study forbids this fit: {broken.title} ({broken.limit}).")
+
+
+def refuse(verdicts: Sequence[Verdict]) -> None:
+    """Raise if a rule is broken."""
+    if not all(v.passed for v in verdicts):
+        raise RefusedError(verdicts)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What a fit could show of a single row, from public data alone."""
+
+    rows: int
+    effective_rows: float
+    parameters: int
+    leverage: float
+    score_share: float
+
+
+def measure(public: PublicRows) -> Exposure:
+    """Measure how far a single row can stand out."""
+    return Exposure(
+        len(public.rows),
+        public.effective_rows,
+        public.parameters,
+        largest_leverage(public),
+        largest_score_share(public),
+    )
+
+
+def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[Verdict]:
+    """Apply rules 1 to 4.
+
+    Parameters
+    ----------
+    exposure : Exposure
+    counts : array of shape (reports,)
+        Rows of each report: of reports that may be shown, or noised. This is all that the rules see of the reports.
+    rules : Rules
+
+    Notes
+    -----
+    Rule 2: in a group with a share c of the rows the sum of w z z' is about c times that of all rows, so a row's
+    leverage is about 1 / c of what it is among all rows. A column that singles out fewer than n_min / c rows is
+    refused whatever those reported. Rule 4 does not depend on the reports at all: a row's score is hidden among the
+    scores of all other rows, whose reports the insurer does not know.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    fewest = max(float(counts.min()), 0.0)
+    share = fewest / exposure.rows
+    effective = exposure.effective_rows * share
+    leverage = exposure.leverage / share if share else math.inf
+    return [
+        Verdict(
+            1,
+            fewest >= rules.rows and effective >= rules.effective_rows,
+            f"at least {rules.rows} rows and {rules.effective_rows} effective rows",
+            f"{_count(fewest, rules)} rows, {_round(effective)} effective rows",
+        ),
+        Verdict(2, leverage <= 1 / rules.n_min, f"leverage at most 1/{rules.n_min}", _round(leverage)),
+        Verdict(
+            3,
+            exposure.parameters * rules.rows_per_parameter <= fewest,
+            f"at least {rules.rows_per_parameter} rows per coefficient",
+            f"{exposure.parameters} coefficients, {_count(fewest, rules)} rows",
+        ),
+        Verdict(
+            4,
+            exposure.score_share <= rules.score_share,
+            f"a share of at most {rules.score_share:g}",
+            _round(exposure.score_share),
+        ),
+    ]
+
+
+def check_fit(
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    reports: Any,
+    channel: Channel | None,
+    family: str | Family,
+    model: Any,
+    rules: Rules | None = None,
+    *,
+    groups: Sequence[Any] | None = None,
+) -> list[Verdict]:
+    """Apply rules 1 to 4 to the data of a fit.
+
+    Parameters
+    ----------
+    X : data frame
+    y : array of shape (n,)
+    sample_weight : array of shape (n,) or None
+    reports : array of shape (n,)
+        The reports that the rules may see; missing ones are None. Give reports after the second randomization, if
+        there is one, so that a refusal is post-processing too.
+    channel : Channel or None
+        Of these reports; None for the true attribute.
+    family, model
+        As for a pricer. For nets and trees leverage and scores are those of a linear predictor in the features.
+    rules : Rules, optional
+    groups : sequence, optional
+        The groups, if `channel` is None.
+
+    Returns
+    -------
+    list of Verdict
+    """
+    labels = tuple(groups or ()) if channel is None else channel.reports
+    if not labels:
+        raise ValueError("Got channel=None without groups=..., but expected the groups of the true attribute.")
+    codes = encode_labels(reports, labels, name="reports", missing="code")
+    rows, design = read_rows(X, y, sample_weight, get_family(family))
+    if len(codes) != len(rows):
+        raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
+    public = public_rows(rows, design, get_family(family), model if isinstance(model, LinearModel) else None)
+    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+    return check_counts(measure(public), counts, Rules() if rules is None else rules)
+
+
+def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> Verdict:
+    """Apply rule 5 to the keys of all fits of one insurer, the one that is asked for last.
+
+    Parameters
+    ----------
+    key_sets : sequence of arrays
+        Keys of the rows of each fit.
+    rules : Rules, optional
+    rarest : float
+        Smallest probability of a report, whoever reports: `rarest_report(channel)`.
+
+    Notes
+    -----
+    The sets divide the keys into cells: the keys that are in exactly the same fits. Whatever is added up and
+    subtracted between fits is constant on cells, so no combination of fits says something about fewer rows than a
+    cell has. Every cell needs n_min / rarest rows, among which n_min of each reported group are to be expected
+    whatever the true groups. The rule does not look at reports.
+    """
+    rules = Rules() if rules is None else rules
+    if not 0 < rarest <= 1:
+        raise ValueError(f"Got rarest={rarest!r}, but expected a probability above zero.")
+    least = math.ceil(rules.n_min / rarest)
+    smallest = min(cell_sizes(key_sets), default=least)
+    return Verdict(5, smallest >= least, f"no row or at least {least}", str(smallest))
+
+
+def cell_sizes(key_sets: Sequence[Any]) -> list[int]:
+    """Count the keys that are in exactly the same sets, for each combination that occurs.
+
+    Examples
+    --------
+    >>> sorted(cell_sizes([["a", "b", "c"], ["b", "c", "d"]]))  # a alone, b and c, d alone
+    [1, 1, 2]
+    """
+    lengths = [len(keys) for keys in key_sets]
+    if not sum(lengths):
+        return []
+    everything = np.concatenate([np.asarray(keys, dtype=object) for keys in key_sets])
+    codes, distinct = pd.factorize(everything)
+    member = np.zeros((len(distinct), len(key_sets)), dtype=bool)
+    member[codes, np.repeat(np.arange(len(key_sets)), lengths)] = True
+    _, sizes = np.unique(np.packbits(member, axis=1), axis=0, return_counts=True)
+    return [int(size) for size in sizes]
+
+
+def rarest_report(channel: Channel) -> float:
+    """Compute the smallest entry of T: every report is at least so likely, whoever reports."""
+    return float(channel.matrix.min())
+
+
+def round_missing(rows: int, missing: int, rules: Rules | None = None) -> int:
+    """Return how many of the rows to show as without a report.
+
+    It comes from the rounded number of those with one: that and a second rounding would tell more than either.
+
+    Examples
+    --------
+    >>> round_missing(1503, 190)  # 1313 reports, told as 1315
+    188
+    """
+    return max(rows - (round_count(rows - missing, rules) or 0), 0)
+
+
+def _count(count: float, rules: Rules) -> str:
+    rounded = round_count(count, rules)
+    return f"at most {rules.suppress_up_to}" if rounded is None else f"about {rounded}"
+
+
+def _round(value: float) -> str:
+    return f"{value:.2g}"

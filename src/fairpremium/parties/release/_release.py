@@ -1,0 +1,374 @@
+"""From the data of a fit to what may leave the third party, with a stated privacy guarantee for the reports.
+
+The neighbouring relation of every statement here: one person's report S is replaced by any other. Features, outcomes,
+volumes, settings and everything released before are known to whoever receives the release.
+
+Two mechanisms, and none:
+
+- "gaussian": linear models with the inverse correction. Sums over reports are released with Gaussian noise, and the
+  prices are computed from them (`fairpremium.parties.release._gaussian`).
+- "randomized": everything else. Reports are randomized once more, and all is computed from the new ones
+  (`fairpremium.parties.release._randomized`).
+- "none": the prices as they are. Exact coefficients tell an insurer that shapes its data every report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.blocks import open_source
+from fairpremium.families import get_family
+from fairpremium.labels import encode_labels
+from fairpremium.models import LinearModel
+from fairpremium.noise import NoiseEstimator
+from fairpremium.parties.protocol import Rules
+from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
+from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.privacy._randomized_response import check_epsilon
+
+from ._accounting import check_delta
+from ._disclosure import Verdict, check_counts, measure, refuse, round_missing
+from ._public_data import public_rows, read_rows
+from ._randomized import missing_share, randomize_reports, seen_channel
+
+MECHANISMS = ("gaussian", "randomized", "none")
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What is to be fitted; the fields are those of `DiscriminationFreePricer`."""
+
+    family: Any = "normal"
+    model: Any = "linear"
+    correction: str = "auto"
+    pooling: Literal["auto"] | float = "auto"
+    reference: Any = "marginal"
+    intervals: bool = True
+
+
+@dataclass(frozen=True)
+class ReleaseSettings:
+    """How the reports are protected.
+
+    Parameters
+    ----------
+    mechanism : {"gaussian", "randomized", "none"}
+    epsilon : float
+        What this release may cost; for "randomized" it is paid once in a study.
+    delta : float
+        For "gaussian" alone.
+    secret : bytes
+        Secret of the study, at least 16 bytes from ``secrets.token_bytes``, held by the third party alone. All noise
+        comes from it, by keyed hashing, so that the same fit asked for again is the same to the last bit.
+    """
+
+    mechanism: Literal["gaussian", "randomized", "none"]
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    secret: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(f"Got mechanism={self.mechanism!r}, but expected one of {list(MECHANISMS)}.")
+        if self.mechanism == "none":
+            return
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not isinstance(self.secret, bytes) or len(self.secret) < 16:
+            raise ValueError("secret must be at least 16 bytes, for instance secrets.token_bytes(32).")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What may leave the third party.
+
+    Parameters
+    ----------
+    pricer : DiscriminationFreePricer
+        Fitted; it is saved and loaded as any other.
+    mechanism : str
+    epsilon, delta : float
+        The realised guarantee; epsilon is inf for "none".
+    statement : str
+        The guarantee in words, for the manifest.
+    verdicts : tuple of Verdict
+    channel_used : Channel or None
+        From D to the reports that were used.
+    reports_used : array or None
+        The reports S' that audits and reports of this fit may use as well, at no further cost; None for "gaussian",
+        whose shares are in the pricer.
+    noise : dict
+        A summary of the noise, for the manifest.
+    reported : int
+        Number of rows with a report, as far as it may be told: estimated from what was released, and rounded.
+    """
+
+    pricer: DiscriminationFreePricer
+    mechanism: str
+    epsilon: float
+    delta: float
+    statement: str
+    verdicts: tuple[Verdict, ...]
+    channel_used: Channel | None
+    reports_used: npt.NDArray[Any] | None
+    noise: dict[str, Any]
+    reported: int
+
+
+def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", "randomized"]:
+    """Return the mechanism for a fit that does not ask for one.
+
+    Parameters
+    ----------
+    model : str or model object
+    correction : str
+    n : int
+        Rows of the portfolio.
+
+    Notes
+    -----
+    What costs accuracy is less the mechanism than the correction that it allows. Randomized reports allow all of them,
+    and the efficient ones lose little (benchmarks/results/release.md): with correction="auto" they come first, up to
+    the size at which comparing corrections takes long and noise on sums, whose error falls like 1 / n, no longer
+    matters. Who asks for the inverse correction of a linear model gets noised sums.
+    """
+    linear = isinstance(model, LinearModel) or model == "linear"
+    least = {"inverse": _GAUSSIAN_FROM, "auto": _AUTO_UP_TO}.get(correction)
+    return "gaussian" if linear and least is not None and n >= least else "randomized"
+
+
+_GAUSSIAN_FROM = 2_000  # rows; with fewer the noise on sums leaves little
+_AUTO_UP_TO = 1_000_000
+
+
+def fit_release(
+    settings: FitSettings,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    reports: Any,
+    channel: Channel | NoiseEstimator | None,
+    privacy: ReleaseSettings,
+    *,
+    keys: Any = None,
+    groups: Sequence[Any] | None = None,
+    rules: Rules | None = None,
+    features: Sequence[str] | None = None,
+    second: RandomizedResponse | None = None,
+    progress: Progress | None = None,
+    checkpoint: MutableMapping[str, Any] | None = None,
+) -> Release:
+    """Check the rules, fit, and return what may be released.
+
+    Parameters
+    ----------
+    settings : FitSettings
+    X, y, sample_weight
+        As for `DiscriminationFreePricer.fit`: a table and columns, or a source and names of its columns.
+    reports : array of shape (n,), or the name of a column
+        S; None where there is no report.
+    channel : Channel, noise estimator or None
+        Of the reports; None if they are the true attribute. A noise estimator needs "randomized".
+    privacy : ReleaseSettings
+    keys : sequence of length n, optional
+        One key per row, none twice; "randomized" needs them.
+    groups : sequence, optional
+        The groups, if `channel` is not a Channel.
+    rules : Rules, optional
+        Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
+    features : sequence of str, optional
+        Columns of a source to price with.
+    second : RandomizedResponse, optional
+        With "randomized": the reports went through it already (see `randomize_reports`); needed with a source.
+    progress : callable, optional
+        Gets a phase and the fraction that is done.
+    checkpoint : mutable mapping, optional
+        Plain data of steps that were released already; it is filled step by step, and a fit that starts with it takes
+        those steps from it.
+
+    Returns
+    -------
+    Release
+
+    Raises
+    ------
+    RefusedError
+        A rule forbids the fit. It is decided before anything is fitted to reports.
+    """
+    tell = progress or _silent
+    if privacy.mechanism == "gaussian":
+        from ._gaussian import release_gaussian
+
+        return release_gaussian(
+            settings, X, y, sample_weight, reports, channel, privacy, groups, rules, features, tell, checkpoint
+        )
+    used, effective, statement, noise = reports, channel, _NONE, {}
+    epsilon = float("inf")
+    labels = _labels(channel, groups)
+    if privacy.mechanism == "randomized":
+        used, effective, second = _randomize(X, reports, channel, privacy, keys, labels, second, tell)
+        epsilon = second.epsilon
+        noise = {"keep": second.keep, "epsilon": second.epsilon}
+        statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
+    tell("rules", 0.1)
+    verdicts = _check(settings, X, y, sample_weight, used, labels, features, rules)
+    refuse(verdicts)
+    tell("fit", 0.2)
+    pricer = DiscriminationFreePricer(
+        settings.family,
+        settings.model,
+        effective,
+        settings.correction,
+        settings.pooling,
+        settings.reference,
+        settings.intervals,
+        random_state=0,
+    )
+    pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
+    missing = pricer.n_missing_reports_
+    if second is not None and len(second.groups) > len(labels):
+        missing = round(pricer.n_rows_ * missing_share(second, missing / pricer.n_rows_))
+    pricer.n_missing_reports_ = round_missing(pricer.n_rows_, missing, rules)
+    tell("done", 1.0)
+    return Release(
+        pricer,
+        privacy.mechanism,
+        epsilon,
+        0.0,
+        statement,
+        tuple(verdicts),
+        pricer.channel_,
+        None if is_source(X) else used,
+        noise,
+        pricer.n_rows_ - pricer.n_missing_reports_,
+    )
+
+
+_NONE = "The prices are exact: whoever shaped the features or outcomes can read single reports from them."
+_HIDDEN = (
+    "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
+    "fit of the study: for any single report, its value and whether there is one, it is {:.4g}-differentially private, "
+    "however many fits there are and whatever their features, outcomes and settings."
+)
+_RANDOMIZED = (
+    "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
+    "fit of the study: for the value of any single report it is {:.4g}-differentially private, however many fits there "
+    "are and whatever their features, outcomes and settings. Whether a key reported at all is not covered."
+)
+
+
+def _randomize(
+    X: Any,
+    reports: Any,
+    channel: Any,
+    privacy: ReleaseSettings,
+    keys: Any,
+    labels: tuple[Any, ...],
+    second: RandomizedResponse | None,
+    tell: Progress,
+) -> tuple[Any, Any, RandomizedResponse]:
+    """Return the reports to use, the channel from D to them, and the second channel."""
+    known = channel if isinstance(channel, Channel) else None
+    if second is not None:
+        drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
+        if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
+            raise ValueError("Got second=... that is not a randomization of these reports with at most this epsilon.")
+        used = reports
+    else:
+        if keys is None or is_source(X):
+            raise ValueError(
+                "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
+                "of reports first (randomize_reports) and pass second=..."
+            )
+        tell("randomize", 0.0)
+        drawn = randomize_reports(keys, reports, known, privacy.epsilon, privacy.secret, groups=labels)
+        used, second = drawn.reports, drawn.second
+    if isinstance(channel, NoiseEstimator):
+        return used, channel, second  # it estimates the whole way from D to the reports that it sees
+    return used, seen_channel(second, known, _missing(used, X), labels), second
+
+
+def _missing(reports: Any, X: Any) -> Any:
+    """Return reports, or of a source the share of rows without one."""
+    if not is_source(X):
+        return reports
+    with open_source(X) as source:
+        counts = count_labels(source, reports)
+    return counts[None] / sum(counts.values())
+
+
+def _labels(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:
+    labels = channel.reports if isinstance(channel, Channel) else tuple(groups or ())
+    if not labels:
+        raise ValueError("Got no groups, but expected groups=... where there is no channel that names them.")
+    return tuple(labels)
+
+
+def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules) -> None:
+    """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
+
+    Parameters
+    ----------
+    settings, X, y, sample_weight
+        As for `fit_release`.
+    labels : sequence
+        The values of the reports.
+    rules : Rules
+
+    Raises
+    ------
+    RefusedError
+        A rule forbids the fit, whatever was reported.
+    """
+    even = np.resize(np.asarray(labels, dtype=object), len(y))
+    refuse(_check(settings, X, y, sample_weight, even, tuple(labels), None, rules))
+
+
+def _check(
+    settings: FitSettings,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    reports: Any,
+    labels: tuple[Any, ...],
+    features: Sequence[str] | None,
+    rules: Rules | None,
+) -> list[Verdict]:
+    """Apply rules 1 to 4 to reports that the rules may see."""
+    if rules is None:
+        return []
+    family = get_family(settings.family)
+    model = settings.model if isinstance(settings.model, LinearModel) else None
+    if not is_source(X):
+        codes = encode_labels(reports, labels, name="reports", missing="code")
+        rows, design = read_rows(X, y, sample_weight, family)
+        if len(codes) != len(rows):
+            raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
+        counts: Any = np.bincount(codes[codes >= 0], minlength=len(labels))
+        return check_counts(measure(public_rows(rows, design, family, model)), counts, rules)
+    with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
+        some = portfolio.rows(labels, family, thorough=False)
+        counts = some.reduce(CountReports(len(labels)), block_rows=1 << 16)[0]
+        return check_counts(measure(public_rows(some, portfolio.design, family, model)), counts, rules)
+
+
+@dataclass(frozen=True)
+class CountReports:
+    """Count the rows of each report."""
+
+    labels: int
+
+    def __call__(self, block: Any) -> tuple[npt.NDArray[np.float64]]:
+        """Count in one block."""
+        return (np.bincount(block.report, minlength=self.labels + 1)[: self.labels].astype(np.float64),)
+
+
+def _silent(phase: str, fraction: float) -> None:
+    pass

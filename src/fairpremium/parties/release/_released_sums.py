@@ -1,0 +1,95 @@
+"""Sums that are released once: the noise belongs to the data, the settings and the question."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Rows, Stream
+
+from ._expected_reports import weight_of
+from ._keyed_noise import FINENESS, KeyedStream, Noised, grid_for, noised_steps
+
+
+class Releaser:
+    """Adds noise to sums, each once: the noise belongs to the data, the settings and the question.
+
+    Parameters
+    ----------
+    secret : bytes
+    identity : bytes
+        Digest of the data, reports and settings.
+    checkpoint : mutable mapping
+        Released integers by label; what is in it is not computed again.
+    """
+
+    def __init__(self, secret: bytes, identity: bytes, checkpoint: MutableMapping[str, Any]):
+        self._secret, self._identity, self.checkpoint = secret, identity, checkpoint
+        self.released: list[dict[str, Any]] = []
+
+    def release(
+        self,
+        label: str,
+        context: Sequence[Array],
+        sensitivity: float,
+        mu: float,
+        shape: tuple[int, ...],
+        compute: Callable[[], Array],
+    ) -> tuple[Array, float]:
+        """Return a noised vector in a shape, and the standard deviation of the noise.
+
+        Parameters
+        ----------
+        label : str
+        context : sequence of arrays
+            All that the sum depends on besides the data and the settings.
+        sensitivity : float
+            Largest change, in Euclidean length, that one report makes.
+        mu : float
+        shape : tuple
+        compute : callable
+            Returns the sum; called unless the checkpoint has the answer.
+        """
+        size = math.prod(shape)
+        grid = grid_for(sensitivity, mu, size)
+        question = hashlib.sha256(label.encode())
+        for array in (*context, np.array([sensitivity, mu, grid])):
+            question.update(np.ascontiguousarray(array, dtype=np.float64).tobytes() + b"|")
+        fields = (self._identity, question.digest())
+        mark = hmac.digest(self._secret, b"question" + b"".join(fields), "sha256").hex()
+        known = self.checkpoint.get(label)
+        if known is not None and known["question"] == mark and len(known["steps"]) == size:
+            steps = [int(step) for step in known["steps"]]
+        else:
+            exact = np.asarray(compute(), dtype=np.float64).ravel()
+            steps = noised_steps(exact, grid, KeyedStream(self._secret, *fields))
+            self.checkpoint[label] = {"question": mark, "steps": steps}
+        found = Noised(steps, grid, grid * FINENESS)
+        self.released.append({"sum": label, "numbers": size, "sigma": found.sigma, "mu": mu})
+        return found.values(shape), found.sigma
+
+
+def digest_of(rows: Rows | Stream) -> bytes:
+    """Compute a digest of everything in the rows, reports included."""
+    task = _Digest()
+    parts = [task(rows, 0)] if isinstance(rows, Rows) else list(rows.apply(task))
+    return hashlib.sha256(b"".join(d for part in parts for d in part)).digest()
+
+
+@dataclass(frozen=True)
+class _Digest:
+    def __call__(self, rows: Rows, start: int) -> list[bytes]:
+        hashed = hashlib.sha256()
+        for array in (rows.X, rows.y, weight_of(rows.block(0, len(rows))), rows.report):
+            hashed.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
+        return [hashed.digest()]
+
+    def join(self, a: list[bytes], b: list[bytes]) -> list[bytes]:
+        return a + b

@@ -1,0 +1,121 @@
+"""Who may do what: registered keys, used nonces, and one table of rights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from fairpremium.parties.protocol import Problem, Role, Verified, VerifyKey, check_id
+from fairpremium.parties.store.log import append, upsert
+from fairpremium.parties.store.schema import keys, nonces
+
+from ._context import House, Party
+
+__all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
+
+_EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
+
+# The one table of rights: command -> roles. What a role may not do does not exist for it.
+RIGHTS: dict[str, frozenset[Role]] = {
+    "put_study": frozenset({"operator"}),
+    "open_study": frozenset({"operator"}),
+    "close_study": frozenset({"operator"}),
+    "get_study": _EVERYBODY,
+    "list_studies": _EVERYBODY,
+    "put_report": frozenset({"collector"}),
+    "put_report_part": frozenset({"collector"}),
+    "put_portfolio": frozenset({"insurer"}),
+    "get_portfolio": frozenset({"insurer"}),
+    "put_part": frozenset({"insurer"}),
+    "seal_portfolio": frozenset({"insurer"}),
+    "delete_portfolio": frozenset({"insurer"}),
+    "put_fit": frozenset({"insurer"}),
+    "get_fit": frozenset({"insurer"}),
+    "list_fits": frozenset({"insurer"}),
+    "cancel_fit": frozenset({"insurer"}),
+    "get_bundle": frozenset({"insurer"}),
+    "get_log": _EVERYBODY,
+}
+
+
+def check_right(who: Party, command: str) -> None:
+    """Insist that a role may use a command."""
+    if who.role not in RIGHTS[command]:
+        raise Problem("not-found")
+
+
+def add_key(connection: Connection, house: House, key: VerifyKey, party: str, role: Role) -> None:
+    """Register a public key of a party. All keys of a party have one role."""
+    check_id(party)
+    other = connection.execute(select(keys.c.role).where(keys.c.party == party, keys.c.role != role).limit(1)).scalar()
+    if other is not None:
+        raise ValueError(f"{party} is registered as {other}; a party has one role. Choose another name.")
+    known = connection.execute(select(keys).where(keys.c.key_id == key.key_id)).one_or_none()
+    if known is not None:
+        if (known.party, known.role, known.revoked) != (party, role, None):
+            raise ValueError("This key is registered for another party or was revoked. Make a new one: keys new.")
+        return
+    values = {"key_id": key.key_id, "public_key": key.public_key, "party": party, "role": role}
+    connection.execute(insert(keys).values(**values, added=house.now()))
+    append(connection, house.now(), party, "key.added", key_id=key.key_id, role=role)
+
+
+def revoke_key(connection: Connection, house: House, key_id: str) -> None:
+    """Refuse a key from now on."""
+    row = connection.execute(select(keys).where(keys.c.key_id == key_id)).one_or_none()
+    if row is None:
+        raise ValueError("No key with this id is registered.")
+    if row.revoked is None:
+        connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=house.now()))
+        append(connection, house.now(), row.party, "key.revoked", key_id=key_id)
+
+
+def all_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
+    """Return the keys that are in force."""
+    rows = connection.execute(select(keys).where(keys.c.revoked.is_(None)))
+    return {row.key_id: (Party(row.party, row.role), VerifyKey(row.public_key)) for row in rows}
+
+
+class Registered(NamedTuple):
+    """A key as it was registered; the times are in seconds."""
+
+    party: str
+    role: Role
+    key_id: str
+    added: float
+    revoked: float | None
+
+
+def list_keys(connection: Connection) -> list[Registered]:
+    """Return all keys, those that were revoked too."""
+    columns = (keys.c.party, keys.c.role, keys.c.key_id, keys.c.added, keys.c.revoked)
+    return [Registered(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
+
+
+def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, created: float) -> None:
+    """Remember a nonce; one that was used before is a replay."""
+    expires = created + 2 * house.limits.signature_window
+    row = upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires)
+    # Not every driver counts the rows of an insert; those that it returns are there.
+    if connection.execute(row.returning(nonces.c.nonce)).first() is None:
+        raise Problem("replayed")
+
+
+def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -> list[bool]:
+    """Remember many nonces; the answer to each is whether it is new."""
+    window = 2 * house.limits.signature_window
+    rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
+    fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
+    new = {(row.key_id, row.nonce) for row in fresh}
+    answers = []
+    for v in used:
+        answers.append((v.key_id, v.nonce) in new)
+        new.discard((v.key_id, v.nonce))  # twice in one batch is a replay too
+    return answers
+
+
+def forget_old_nonces(connection: Connection, house: House) -> None:
+    """Delete nonces whose requests would be too old to be accepted."""
+    connection.execute(delete(nonces).where(nonces.c.expires < house.now()))

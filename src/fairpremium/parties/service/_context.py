@@ -1,0 +1,107 @@
+"""What the commands of the third party work with: a database, a folder of files, a key, and who is asking."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairpremium.parties.protocol import Role, Run, SigningKey, keep_key, open_run
+from fairpremium.parties.store import BlobStore, Store, sqlite_url
+
+__all__ = ["House", "Limits", "Party", "open_house"]
+
+_KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
+
+
+class Party(NamedTuple):
+    """Who asks: a name and what it may do."""
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service accepts."""
+
+    json_bytes: int = 256 * 1024
+    part_bytes: int = 64 * 1024**2
+    parts: int = 10_000
+    signature_window: float = 300.0
+    requests_per_second: float = 5000.0
+    wait_seconds: float = 30.0
+    waits: int = 64  # requests of a party that wait for a fit at the same time
+    lease_seconds: float = 30.0
+    attempts: int = 5
+    memory_rows: int = 500_000
+
+
+@dataclass(frozen=True)
+class House:
+    """The third party's belongings."""
+
+    store: Store
+    blobs: BlobStore
+    key: SigningKey = field(repr=False)
+    limits: Limits = Limits()
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        return self.store.clock()
+
+    def run(self, digest: str) -> Run:
+        """Open a run of reports; the newest ones stay open."""
+        return _open_run(str(self.blobs.path(digest)))
+
+
+@lru_cache(maxsize=256)
+def _open_run(path: str) -> Run:
+    return open_run(Path(path))
+
+
+def open_house(
+    folder: str | os.PathLike[str],
+    *,
+    database: str | None = None,
+    clock: Callable[[], float] = time.time,
+    limits: Limits | None = None,
+) -> House:
+    """Open a folder of the third party; an empty one gets a key, a database and a place for files.
+
+    Parameters
+    ----------
+    folder : str or path
+        Holds the service's private key and all files; nobody else may read it.
+    database : str or None
+        Address of a PostgreSQL database; None keeps a SQLite file in the folder.
+    clock : callable
+        Returns the time in seconds.
+    limits : Limits or None
+    """
+    home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = keep_key(home / _KEY_FILE)
+    store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
+    return House(store, BlobStore(home / _FILES), key, limits or Limits())
+
+
+def database_url(address: str) -> str:
+    """Return an address as SQLAlchemy wants it; ``postgresql://`` gets its driver."""
+    head, sep, rest = address.partition("://")
+    if not sep or head.partition("+")[0] not in ("postgresql", "postgres", "sqlite"):
+        raise ValueError("database must be an address like postgresql://user@host/name. Got another kind of address.")
+    if head in ("postgresql", "postgres"):
+        return f"postgresql+psycopg://{rest}"
+    return address
+
+
+def as_json(value: Any) -> str:
+    """Return the one JSON text of a message."""
+    from fairpremium.privacy._descriptor import canonical_json
+
+    return canonical_json(value.model_dump(mode="json")).decode()

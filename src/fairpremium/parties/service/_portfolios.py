@@ -1,0 +1,158 @@
+"""Commands on portfolios: declare, add parts, seal, erase."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, func, insert, select, update
+
+from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
+from fairpremium.privacy._descriptor import canonical_json
+
+from ._context import House, Party, as_json
+from ._studies import find_study
+
+
+def put_portfolio(connection: Connection, house: House, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
+    """Declare a portfolio: its study, its columns and their roles."""
+    find_study(connection, who, spec.study)
+    row = connection.execute(_mine(who, portfolio)).one_or_none()
+    text = as_json(spec)
+    if row is None:
+        values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
+        connection.execute(insert(portfolios).values(**values, created=house.now()))
+        columns = len(spec.features)
+        append(connection, house.now(), who.name, "portfolio.declared", portfolio=portfolio, study=spec.study,
+               features=columns)  # fmt: skip
+    elif row.spec != text:
+        raise Problem("conflict")
+    return get_portfolio(connection, who, portfolio)
+
+
+def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfolio:
+    """Return a portfolio of this insurer."""
+    row = find_portfolio(connection, who, portfolio)
+    parts = parts_of(connection, who.name, portfolio)
+    return Portfolio(
+        id=row.id,
+        spec=PortfolioSpec.model_validate_json(row.spec),
+        state=row.state,
+        parts=tuple(PartTaken(n=part.n, rows=part.rows, sha256=part.sha256) for part in parts),
+        rows=sum(part.rows for part in parts),
+        sha256=row.sha256,
+    )
+
+
+def put_part(
+    connection: Connection, house: House, who: Party, portfolio: str, n: int, sha256: str, rows: int, size: int
+) -> PartTaken:
+    """Take a part whose file is in its place already."""
+    row = find_portfolio(connection, who, portfolio, lock=True)
+    place = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio, portfolio_parts.c.n == n)
+    if row.state == "deleted":
+        raise Problem("portfolio-deleted")
+    before = connection.execute(select(portfolio_parts).where(*place)).one_or_none()
+    if before is not None:
+        if before.sha256 != sha256:
+            raise Problem("conflict")
+        return PartTaken(n=n, rows=before.rows, sha256=sha256)
+    if row.state != "open":
+        raise Problem("portfolio-sealed")
+    if n >= house.limits.parts:
+        raise Problem("quota", "parts of a portfolio")
+    values = {"party": who.name, "portfolio": portfolio, "n": n, "sha256": sha256, "rows": rows, "bytes": size}
+    connection.execute(insert(portfolio_parts).values(**values))
+    append(connection, house.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
+    return PartTaken(n=n, rows=rows, sha256=sha256)
+
+
+def check_before_sealing(connection: Connection, house: House, who: Party, portfolio: str) -> str:
+    """Check the keys of all parts together, which takes a while, and return the digest of the parts."""
+    row = find_portfolio(connection, who, portfolio)
+    parts = parts_of(connection, who.name, portfolio)
+    if row.state == "open":
+        if not sum(part.rows for part in parts):
+            raise Problem("portfolio-empty")
+        key = PortfolioSpec.model_validate_json(row.spec).key
+        keys = np.concatenate([read_keys(house.blobs.path(part.sha256), key) for part in parts])
+        if has_repeats(keys):
+            raise Problem("bad-keys")
+    return _digest(row, parts)
+
+
+def seal(connection: Connection, house: House, who: Party, portfolio: str, checked: str) -> Portfolio:
+    """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
+    row = find_portfolio(connection, who, portfolio, lock=True)
+    if row.state == "deleted":
+        raise Problem("portfolio-deleted")
+    if row.state == "open":
+        parts = parts_of(connection, who.name, portfolio)
+        if _digest(row, parts) != checked:
+            raise Problem("conflict")  # a part came while the keys were checked
+        change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+        connection.execute(change.values(state="sealed", sha256=checked))
+        rows = sum(part.rows for part in parts)
+        append(connection, house.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
+    return get_portfolio(connection, who, portfolio)
+
+
+def delete_portfolio(connection: Connection, house: House, who: Party, portfolio: str) -> list[str]:
+    """Erase the rows; digests and log stay. Returns the files that nothing refers to any more."""
+    row = find_portfolio(connection, who, portfolio, lock=True)
+    if row.state == "deleted":  # the first request may have been killed before the files were gone
+        return _unneeded(connection, who, portfolio)
+    busy = select(func.count()).select_from(fits).where(
+        fits.c.party == who.name, fits.c.portfolio == portfolio, fits.c.state.not_in(ENDED)
+    )  # fmt: skip
+    if connection.execute(busy).scalar_one():
+        raise Problem("portfolio-busy")
+    change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+    connection.execute(change.values(state="deleted"))
+    append(connection, house.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
+    return _unneeded(connection, who, portfolio)
+
+
+def _unneeded(connection: Connection, who: Party, portfolio: str) -> list[str]:
+    return [part.sha256 for part in parts_of(connection, who.name, portfolio) if not is_needed(connection, part.sha256)]
+
+
+def find_portfolio(connection: Connection, who: Party, portfolio: str, *, lock: bool = False) -> Any:
+    """Return the row of one of the insurer's portfolios; otherwise there is no such portfolio."""
+    query = _mine(who, portfolio)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise Problem("not-found")
+    return row
+
+
+def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
+    """Return the rows of the parts, in order."""
+    mine = (portfolio_parts.c.party == party, portfolio_parts.c.portfolio == portfolio)
+    return list(connection.execute(select(portfolio_parts).where(*mine).order_by(portfolio_parts.c.n)))
+
+
+def _mine(who: Party, portfolio: str) -> Any:
+    return select(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+
+
+def _digest(row: Any, parts: list[Any]) -> str:
+    content = {"spec": row.spec, "parts": [[part.n, part.sha256] for part in parts]}
+    return hashlib.sha256(canonical_json(content)).hexdigest()
+
+
+def is_needed(connection: Connection, sha256: str) -> bool:
+    """Does a portfolio that was not erased hold this file?"""
+    query = (
+        select(func.count())
+        .select_from(portfolio_parts)
+        .join(
+            portfolios,
+            (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio),
+        )
+        .where(portfolio_parts.c.sha256 == sha256, portfolios.c.state != "deleted")
+    )
+    return bool(connection.execute(query).scalar_one())

@@ -1,0 +1,103 @@
+"""How a service is run."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairpremium.parties.protocol import Problem
+
+from ._context import Limits
+
+__all__ = ["Settings", "report_failure"]
+
+_SHORTEST = 8  # letters of a password
+_logger = logging.getLogger("fairpremium.service")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a service.
+
+    Parameters
+    ----------
+    folder : str or path
+        The third party's folder.
+    database : str or None
+        Address of a PostgreSQL database; None for the SQLite file in the folder.
+    host, port : str, int
+        Where to listen.
+    certificate, certificate_key : path or None
+        Files for TLS.
+    behind_proxy : bool
+        A proxy on the way does TLS.
+    hosts : tuple of str
+        Names under which clients reach the service, with port where it is not the usual one; none allows all.
+    console_password : str or None
+        For the console, 8 letters or more; without one the console answers on loopback only.
+    limits : Limits
+    body_seconds : float
+        How long a body may take to arrive.
+    clock : callable
+    """
+
+    folder: str | os.PathLike[str] | Path
+    database: str | None = field(default=None, repr=False)  # its address may hold a password
+    host: str = "127.0.0.1"
+    port: int = 8350
+    certificate: str | None = None
+    certificate_key: str | None = None
+    behind_proxy: bool = False
+    hosts: tuple[str, ...] = ()
+    console_password: str | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
+    body_seconds: float = 120.0
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        if self.console_password is not None and len(self.console_password) < _SHORTEST:
+            raise ValueError(f"Got a password for the console that is too short; expected {_SHORTEST} letters or more.")
+
+    def check(self) -> None:
+        """Refuse to listen to the world without encryption."""
+        if not (self.is_loopback or self.certificate or self.behind_proxy):
+            raise ValueError(
+                f"Got host={self.host!r} without encryption. Give a certificate (--certificate, --certificate-key), "
+                "say that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
+            )
+        if bool(self.certificate) != bool(self.certificate_key):
+            raise ValueError("Got one of certificate and certificate-key, but expected both or none.")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Can only this machine reach the service?"""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def scheme(self) -> str:
+        """How clients reach the service."""
+        return "https" if self.certificate or self.behind_proxy else "http"
+
+    def check_host(self, host: str) -> None:
+        """Refuse a request for another host."""
+        if self.hosts and host.lower() not in self.hosts:
+            raise Problem("not-found")
+
+
+def report_failure(what: str) -> None:
+    """Log that something of ours failed: where, but no value of a request and no message of a library."""
+    kind, _, trace = sys.exc_info()
+    where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])
+    _logger.error("%s failed: %s in %s", what, kind.__name__ if kind else "error", where)

@@ -1,0 +1,153 @@
+"""Commands on studies: declare, open, close, look."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, Problem, StudySpec, round_count
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import fits, participants, report_runs, reports, studies
+
+from ._context import House, Party, as_json
+
+StudyView = OperatorStudy | CollectorStudy | InsurerStudy
+
+
+def put_study(connection: Connection, house: House, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
+    """Declare a study. It may be declared anew until it is opened."""
+    row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
+    text = as_json(spec)
+    if row is not None and row.spec == text:
+        return _operator_view(connection, row)
+    if row is not None and (row.state != "draft" or count_reports(connection, study)):
+        raise Problem("study-frozen")
+    if row is None:
+        values = {"id": study, "spec": text, "state": "draft", "secret": secrets.token_bytes(32)}
+        connection.execute(insert(studies).values(**values, created=house.now()))
+    else:
+        connection.execute(update(studies).where(studies.c.id == study).values(spec=text))
+        connection.execute(delete(participants).where(participants.c.study == study))
+    rows = [{"study": study, "party": name, "role": "collector"} for name in spec.collectors]
+    rows += [{"study": study, "party": name, "role": "insurer"} for name in spec.insurers]
+    if rows:
+        connection.execute(insert(participants), rows)
+    append(connection, house.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
+    return _operator_view(connection, study_row(connection, study))
+
+
+def set_state(connection: Connection, house: House, who: Party, study: str, state: str) -> OperatorStudy:
+    """Open a study for reports, or close it."""
+    row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
+    if row is None:
+        raise Problem("not-found")
+    if row.state != state:
+        connection.execute(update(studies).where(studies.c.id == study).values(state=state))
+        append(connection, house.now(), who.name, f"study.{state}", study=study)
+    return _operator_view(connection, study_row(connection, study))
+
+
+def list_studies(connection: Connection, who: Party) -> list[StudyView]:
+    """Return the studies that a party takes part in; operator and auditor see all."""
+    query = select(studies).order_by(studies.c.created, studies.c.id)
+    if who.role in ("collector", "insurer"):
+        query = query.join(participants, participants.c.study == studies.c.id).where(
+            participants.c.party == who.name, participants.c.role == who.role
+        )
+    return [_view(connection, who, row) for row in connection.execute(query)]
+
+
+def get_study(connection: Connection, who: Party, study: str) -> StudyView:
+    """Return a study as the party may see it."""
+    return _view(connection, who, find_study(connection, who, study))
+
+
+def find_study(connection: Connection, who: Party, study: str) -> Any:
+    """Return the row of a study that the party takes part in; otherwise there is no such study."""
+    query = select(studies).where(studies.c.id == study)
+    if who.role in ("collector", "insurer"):
+        query = query.join(participants, participants.c.study == studies.c.id).where(
+            participants.c.party == who.name, participants.c.role == who.role
+        )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise Problem("not-found")
+    return row
+
+
+def lock_study(connection: Connection, study: str) -> None:
+    """Let other transactions that lock the same study wait for this one."""
+    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update())
+
+
+def study_row(connection: Connection, study: str) -> Any:
+    """Return the row of a study that is known to exist."""
+    return connection.execute(select(studies).where(studies.c.id == study)).one()
+
+
+def spec_of(row: Any) -> StudySpec:
+    """Return what was declared."""
+    return _read_spec(row.spec)
+
+
+@lru_cache(maxsize=128)
+def _read_spec(text: str) -> StudySpec:
+    return StudySpec.model_validate_json(text)
+
+
+def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:
+    """Count the reports of a study, of all collectors or of one."""
+    single = select(func.count()).select_from(reports).where(reports.c.study == study)
+    in_files = select(func.coalesce(func.sum(report_runs.c.rows), 0)).where(report_runs.c.study == study)
+    if collector is not None:
+        single = single.where(reports.c.collector == collector)
+        in_files = in_files.where(report_runs.c.collector == collector)
+    return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
+
+
+def count_fits(connection: Connection, study: str, party: str | None = None) -> int:
+    """Count the distinct fits of a study, of all insurers or of one."""
+    query = select(func.count()).select_from(
+        select(fits.c.party, fits.c.spec)
+        .where(fits.c.study == study, *([] if party is None else [fits.c.party == party]))
+        .distinct()
+        .subquery()
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def _view(connection: Connection, who: Party, row: Any) -> StudyView:
+    if who.role == "collector":
+        spec = spec_of(row)
+        accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
+        return CollectorStudy(id=row.id, title=spec.title, attribute=spec.attribute, state=row.state, accepted=accepted)
+    if who.role == "insurer":
+        spec = spec_of(row)
+        return InsurerStudy(
+            id=row.id,
+            title=spec.title,
+            attribute=spec.attribute,
+            state=row.state,
+            families=spec.families,
+            models=spec.models,
+            fits_left=max(spec.rules.fits - count_fits(connection, row.id, who.name), 0),
+            rules=spec.rules,
+            release=spec.release,
+        )
+    return _operator_view(connection, row)
+
+
+def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
+    spec = spec_of(row)
+    return OperatorStudy(
+        id=row.id,
+        title=spec.title,
+        attribute=spec.attribute,
+        state=row.state,
+        spec=spec,
+        reports=round_count(count_reports(connection, row.id), spec.rules),
+        fits=count_fits(connection, row.id),
+    )

@@ -1,0 +1,175 @@
+"""Workers: each fit is done by a child process, which may die; the worker holds the lease and watches."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from sqlalchemy.exc import DBAPIError
+
+from fairpremium.parties.protocol import Problem
+
+from ._context import House, Limits, open_house
+from ._fits import Lease, LeaseLost, claim, give_back, renew
+from ._housekeeping import clean
+from ._settings import report_failure
+
+__all__ = ["work", "work_once"]
+
+_CLEAN_EVERY = 3600.0
+_IDLE = 0.3  # seconds between two looks for work
+_TROUBLED = 3.0  # seconds before the next look when the database or the disk does not let us work
+_FULL = 28  # how a child says that the disk is full
+
+
+def _run(house: House, lease: Lease) -> None:
+    from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
+
+    run_fit(house, lease)
+
+
+def work_once(house: House) -> bool:
+    """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
+    lease = house.store.write(lambda c: claim(c, house))
+    if lease is None:
+        return False
+    stop = threading.Event()
+    lost = threading.Event()
+    beat = threading.Thread(target=_beat, args=(house, lease, stop, lost), daemon=True)
+    beat.start()
+    try:
+        _run(house, lease)
+    except LeaseLost:
+        house.store.write(lambda c: give_back(c, house, lease))
+    finally:
+        stop.set()
+        beat.join()
+    return True
+
+
+def work(
+    folder: str | os.PathLike[str],
+    *,
+    database: str | None = None,
+    limits: Limits | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    once: bool = False,
+) -> None:
+    """Take fits one after the other until told to stop.
+
+    Parameters
+    ----------
+    folder, database, limits
+        As for `ThirdParty`.
+    stop : callable
+        Asked between fits and while one runs; a fit that runs is then given back.
+    once : bool
+        Return when no fit is waiting.
+    """
+    house = open_house(folder, database=database, limits=limits)
+    cleaned = float("-inf")
+    try:
+        while not stop():
+            try:
+                if time.monotonic() - cleaned > _CLEAN_EVERY:
+                    clean(house)
+                    cleaned = time.monotonic()
+                lease = house.store.write(lambda c: claim(c, house))
+                if lease is not None:
+                    _supervise(house, lease, folder, database, limits, stop)
+                elif once:
+                    return
+                else:
+                    time.sleep(_IDLE)
+            except (DBAPIError, Problem, OSError):  # a fit that we held is free when its lease is over
+                if once:
+                    raise
+                report_failure("a look for work")
+                _wait(stop, _TROUBLED)
+    finally:
+        house.store.close()
+
+
+def _supervise(
+    house: House,
+    lease: Lease,
+    folder: str | os.PathLike[str],
+    database: str | None,
+    limits: Limits | None,
+    stop: Callable[[], bool],
+) -> None:
+    """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
+    context = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
+    context.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
+    child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
+    child.start()
+    every = house.limits.lease_seconds / 5
+    next_beat = time.monotonic() + every
+    stopped = False
+    try:
+        while child.is_alive():
+            child.join(min(_IDLE, every))
+            if time.monotonic() < next_beat and not stop():
+                continue
+            next_beat = time.monotonic() + every
+            if stop():
+                stopped = True
+                break
+            house.store.write(lambda c: renew(c, house, lease))
+    except LeaseLost:
+        pass
+    finally:
+        child.kill()
+        child.join()
+    if child.exitcode == _FULL:  # no hurry: the fit is tried again when its lease is over
+        _wait(stop, _TROUBLED)
+        return
+    # A child that ended well has written the end itself; this frees what one left behind that did not.
+    house.store.write(lambda c: give_back(c, house, lease, tried=not stopped))
+
+
+def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _run(open_house(folder, database=database, limits=limits), lease)
+    except LeaseLost:
+        pass
+    except Exception as error:  # its text may quote data
+        report_failure("a fit")
+        sys.exit(_FULL if _is_full(error) else 1)
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, Problem):
+        return error.code == "storage-full"
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _wait(stop: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stop():
+        time.sleep(_IDLE)
+
+
+def _end_with_parent() -> None:
+    """Die when the worker was killed: nobody renews the lease then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _beat(house: House, lease: Lease, stop: threading.Event, lost: threading.Event) -> None:
+    while not stop.wait(house.limits.lease_seconds / 5):
+        try:
+            house.store.write(lambda c: renew(c, house, lease))
+        except LeaseLost:
+            lost.set()
+            return

@@ -1,0 +1,257 @@
+"""The database: short transactions, one writer at a time where it matters, many commands in one commit."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from fairpremium.parties.faults import point
+from fairpremium.parties.protocol import Problem
+
+from .schema import commits, log_head, prepare
+
+T = TypeVar("T")
+
+_BUSY_MS = 30_000
+_ATTEMPTS = 8
+_BATCH = 200
+_IDLE = "idle_in_transaction_session_timeout=300s"  # a process that is frozen must not hold its locks for ever
+
+
+class Store:
+    """A SQLite file or a PostgreSQL database with the tables of the third party.
+
+    Parameters
+    ----------
+    url : str
+        ``sqlite:///path`` or ``postgresql+psycopg://...``.
+    clock : callable
+        Returns the time in seconds; tests hand in one of their own.
+
+    Notes
+    -----
+    On SQLite every writing transaction begins with ``BEGIN IMMEDIATE``, so that a transaction never has to give up
+    halfway because another one wrote first. A command is a function of a connection; it may be run again when the
+    database breaks the connection, so it must keep nothing outside of the transaction.
+
+    A connection to PostgreSQL may break between a commit and its answer. Every transaction there leaves a mark, which a
+    second try finds if the first one was committed after all: then nothing is done twice.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.time):
+        self.url = url
+        self.clock = clock
+        self._engine = _connect(url)
+        try:
+            self._run(prepare, "")  # makes the place for marks, too
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def dialect(self) -> str:
+        """Name of the database system."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that reads: all of it sees the database at one moment."""
+        options: dict[str, Any] = {"reads_only": True}
+        if self.dialect == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
+        with self._engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+
+    def read(self, command: Callable[[Connection], T]) -> T:
+        """Run a command that only reads."""
+
+        def once() -> T:
+            with self.reading() as connection:
+                return command(connection)
+
+        return _again(once)
+
+    def write(self, command: Callable[[Connection], T]) -> T:
+        """Run a command in a transaction of its own."""
+        return self._run(command, "" if self.dialect == "sqlite" else secrets.token_hex(16))
+
+    def _run(self, command: Callable[[Connection], T], mark: str) -> T:
+        results: list[T] = []
+
+        def once() -> T:
+            with self._engine.begin() as connection:
+                if mark and not self._leave_mark(connection, mark):
+                    return results[-1]
+                results.append(command(connection))
+                point("store.before_commit")
+            point("store.after_commit", writes=False)
+            return results[-1]
+
+        return _again(once)
+
+    def _leave_mark(self, connection: Connection, mark: str) -> bool:
+        """Return whether a transaction is new. If a try before it is still being committed, this waits for its end."""
+        row = insert(commits).values(mark=mark, at=self.clock()).on_conflict_do_nothing()
+        return connection.execute(row.returning(commits.c.mark)).first() is not None
+
+    def write_all(self, commands: list[Callable[[Connection], Any]]) -> list[Any]:
+        """Run commands in one transaction; what one of them raises is its result, and undoes it alone."""
+
+        def once(connection: Connection) -> list[Any]:
+            results: list[Any] = []
+            if self.dialect == "postgresql":  # all of them write to the log: in turn, not waiting in circles
+                connection.execute(select(log_head.c.seq).with_for_update())
+            for command in commands:
+                try:
+                    with connection.begin_nested():
+                        results.append(command(connection))
+                except DBAPIError as error:
+                    if _is_transient(error) or _is_full(error):
+                        raise
+                    results.append(error)
+                except Exception as error:
+                    results.append(error)
+            return results
+
+        return self.write(once)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+class Write(Protocol):
+    """Runs a command in a transaction."""
+
+    def __call__(self, command: Callable[[Connection], T], /) -> T: ...
+
+
+class Writer:
+    """A thread that commits the commands of many requests together: one fsync for all that wait."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._queue: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, command: Callable[[Connection], T]) -> Future[T]:
+        """Queue a command; the future has its result once it is on disk."""
+        future: Future[T] = Future()
+        with self._closing:
+            if self._is_closed:  # nobody would ever answer
+                future.set_exception(Problem("unavailable"))
+            else:
+                self._queue.put((command, future))
+        return future
+
+    def write(self, command: Callable[[Connection], T]) -> T:
+        """Run a command and return its result once it is on disk."""
+        return self.submit(command).result()
+
+    def close(self) -> None:
+        """Finish what is queued and stop."""
+        with self._closing:
+            self._is_closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            batch = [self._queue.get()]
+            while len(batch) < _BATCH and batch[-1] is not None:
+                try:
+                    batch.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            work = [item for item in batch if item is not None and item[1].set_running_or_notify_cancel()]
+            if work:
+                self._commit(work)
+            if batch[-1] is None:
+                return
+
+    def _commit(self, work: list[tuple[Callable[[Connection], Any], Future[Any]]]) -> None:
+        try:
+            results = self._store.write_all([command for command, _ in work])
+        except Exception as error:
+            results = [error] * len(work)
+        for (_, future), result in zip(work, results, strict=True):
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the address of a SQLite file."""
+    return f"sqlite:///{path.resolve()}"
+
+
+def _connect(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        how: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20}
+        return create_engine(url, hide_parameters=True, connect_args={"options": f"-c {_IDLE}"}, **how)
+    engine = create_engine(
+        url, hide_parameters=True, connect_args={"check_same_thread": False, "timeout": _BUSY_MS / 1000}
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, explicitly
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_MS}", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        reads_only = connection.get_execution_options().get("reads_only")
+        connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _again(once: Callable[[], T]) -> T:
+    """Run a transaction, again if the database broke it off."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return once()
+        except DBAPIError as error:
+            if _is_full(error):
+                raise Problem("storage-full") from None
+            if not _is_transient(error) or attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(0.05 * 2**attempt)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Problem("storage-full") from None
+            raise
+    raise AssertionError("unreachable")
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    """Is this a lost connection, a lock, a deadlock or a serialization failure?"""
+    if error.connection_invalidated:
+        return True
+    code = getattr(error.orig, "sqlstate", None)
+    if code is not None:
+        return code in ("40001", "40P01", "55P03") or code.startswith(("08", "57P"))
+    return isinstance(error, OperationalError) and any(
+        words in str(error.orig) for words in ("database is locked", "database table is locked", "connection")
+    )
+
+
+def _is_full(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) == "53100" or "disk is full" in str(error.orig)

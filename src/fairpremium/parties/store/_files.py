@@ -1,0 +1,321 @@
+"""Files named by the SHA-256 of their content: there whole or not at all, whatever kills the process or fills the disk.
+
+The order is always the same: temporary file in the same folder, fsync, rename, fsync of the folder. Only then may a
+database refer to the file. A file that nothing refers to is swept away later.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from fairpremium.parties.faults import point
+from fairpremium.parties.protocol import Problem
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_INCOMING = ".incoming-"
+_LOCK = ".lock"
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def full_is_a_problem() -> Iterator[None]:
+    """Turn a full disk, or a quota that is used up, into the problem "storage-full"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Problem("storage-full") from None
+        raise
+
+
+class BlobStore:
+    """A folder of immutable files, each named by the SHA-256 of its content.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Created, with access for its owner only, where it is missing.
+
+    Notes
+    -----
+    Several processes may use one folder. A file is safe from `sweep` and `delete` of other processes from `hold` on:
+    put the file and commit the reference to it inside one ``with store.hold():``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = BlobStore(folder)
+    ...     digest = store.put(b"content")
+    ...     digest == store.put(b"content"), store.path(digest).read_bytes()
+    (True, b'content')
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = Path(folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, digest: str) -> Path:
+        """Return where the file of a digest is, or would be."""
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise ValueError("digest must be 64 hexadecimal digits in lower case.")
+        return self.folder / digest
+
+    def __contains__(self, digest: str) -> bool:
+        return self.path(digest).exists()
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.name for entry in os.scandir(self.folder) if _DIGEST.fullmatch(entry.name))
+
+    def open(self, digest: str) -> BinaryIO:
+        """Open a file for reading; FileNotFoundError where there is none."""
+        return self.path(digest).open("rb")
+
+    def receive(self, limit: int | None = None) -> Incoming:
+        """Begin a file that arrives in pieces.
+
+        Parameters
+        ----------
+        limit : int, optional
+            The most bytes it may have; one more is the problem "too-large".
+        """
+        return Incoming(self, limit)
+
+    def put(self, content: bytes | bytearray | memoryview | BinaryIO | Path, limit: int | None = None) -> str:
+        """Store a file and return its digest; the same content again changes nothing.
+
+        Parameters
+        ----------
+        content : bytes, binary stream or Path
+            A stream is read to its end. A path is a temporary file, which moves into the store or, from another file
+            system, is copied and removed.
+        limit : int, optional
+            The most bytes it may have.
+        """
+        with self.receive(limit) as incoming:
+            if isinstance(content, Path):
+                incoming.take(content)
+            elif isinstance(content, (bytes, bytearray, memoryview)):
+                incoming.write(content)
+            else:
+                while chunk := content.read(_CHUNK):
+                    incoming.write(chunk)
+            return incoming.keep()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep `sweep` and `delete`, in this process and others, waiting."""
+        with self._lock(fcntl.LOCK_SH):
+            yield
+
+    def delete(self, digest: str, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Remove a file and return whether it was there.
+
+        Parameters
+        ----------
+        digest : str
+        unless : callable, optional
+            Asked while nobody holds the store: True keeps the file, because something refers to it after all.
+        """
+        path = self.path(digest)
+        with self._lock(fcntl.LOCK_EX):
+            if unless() or not path.exists():
+                return False
+            path.unlink()
+            self._sync_folder()
+        return True
+
+    def sweep(self, referenced: Set[str] | Callable[[], Set[str]], older_than: float = 3600.0) -> int:
+        """Remove what nothing refers to: files without a reference, and rests of uploads that were cut off.
+
+        Parameters
+        ----------
+        referenced : set of str, or callable
+            The digests that are referred to. A callable is asked while nobody holds the store.
+        older_than : float
+            Files that were touched within so many seconds stay: an upload may still be writing them, or be about to
+            refer to them.
+
+        Returns
+        -------
+        removed : int
+        """
+        removed = 0
+        with self._lock(fcntl.LOCK_EX):
+            live = referenced() if callable(referenced) else referenced
+            before = time.time() - older_than
+            for entry in list(os.scandir(self.folder)):
+                is_orphan = bool(_DIGEST.fullmatch(entry.name)) and entry.name not in live
+                if not is_orphan and not entry.name.startswith(_INCOMING):
+                    continue
+                with suppress(FileNotFoundError):
+                    if entry.stat().st_mtime <= before:
+                        os.unlink(entry.path)  # noqa: PTH108
+                        removed += 1
+            if removed:
+                self._sync_folder()
+        return removed
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, kind)
+            yield
+        finally:
+            os.close(lock)  # gives the lock back
+
+
+class Incoming:
+    """A file on its way into a `BlobStore`; outside its ``with`` nothing is left of it unless it was kept.
+
+    Attributes
+    ----------
+    path : Path
+        The temporary file, complete up to the last `write`, for checks before `keep`.
+    size : int
+        Bytes so far.
+    """
+
+    def __init__(self, store: BlobStore, limit: int | None):
+        self._store = store
+        self._limit = limit
+        self._hash = hashlib.sha256()
+        self._synced = self._is_kept = False
+        self.size = 0
+        self.path = store.folder / f"{_INCOMING}{secrets.token_hex(16)}"
+        self._file = -1
+        with self._no_rubbish():
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            point("blob.created")
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written so far."""
+        return self._hash.hexdigest()
+
+    def write(self, *pieces: bytes | bytearray | memoryview) -> None:
+        """Append pieces."""
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            if self._limit is not None and self.size + len(view) > self._limit:
+                self.discard()
+                raise Problem("too-large")
+            with self._no_rubbish():
+                self._hash.update(view)
+                self.size += len(view)
+                while view:
+                    view = view[os.write(self._file, view) :]
+
+    def take(self, path: Path) -> None:
+        """Become the given file, which moves here."""
+        if self._limit is not None and path.stat().st_size > self._limit:
+            self.discard()
+            raise Problem("too-large")
+        with self._no_rubbish():
+            try:
+                os.replace(path, self.path)  # noqa: PTH105
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                shutil.copyfile(path, self.path)
+                path.unlink()
+            os.close(self._file)
+            self._file = os.open(self.path, os.O_RDWR)
+            os.fchmod(self._file, 0o600)
+            with self.path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    self._hash.update(chunk)
+                    self.size += len(chunk)
+
+    def sync(self) -> None:
+        """Bring the content to the disk; `keep` does so too."""
+        with self._no_rubbish():
+            point("blob.written")
+            os.fsync(self._file)
+            point("blob.synced")
+        self._synced = True
+
+    @contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Bring the content to the disk in a thread, while the caller checks the file."""
+        errors: list[BaseException] = []
+
+        def sync() -> None:
+            try:
+                self.sync()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=sync)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+            if errors:  # whatever the caller met then, this was the cause: the file is gone
+                raise errors[0]
+
+    def keep(self) -> str:
+        """Give the file its name for good, and return the digest; again, it does nothing more."""
+        digest = self.sha256
+        if self._is_kept:
+            return digest
+        if not self._synced:
+            self.sync()
+        with self._no_rubbish():
+            os.utime(self._file)  # an upload may have taken longer than orphans live
+            os.replace(self.path, self._store.path(digest))  # noqa: PTH105
+            self._close()
+            point("blob.renamed")
+            self._store._sync_folder()
+            point("blob.folder_synced")
+        self._is_kept = True
+        return digest
+
+    def discard(self) -> None:
+        """Leave nothing behind; after `keep` this does nothing."""
+        if self._file >= 0:
+            self._close()
+            self.path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        os.close(self._file)
+        self._file = -1
+
+    @contextmanager
+    def _no_rubbish(self) -> Iterator[None]:
+        try:
+            with full_is_a_problem():
+                yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def __enter__(self) -> Incoming:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()

@@ -1,0 +1,304 @@
+"""Real processes of a service, many of them and quickly: a process that has imported everything forks them.
+
+As a script this is that process. It reads lines of JSON, each a task for a new process, and answers with its number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 120.0  # seconds until a test gives up waiting; machines may be slow
+
+
+class Zygote:
+    """The process that forks, seen from the test."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "error", __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._ask({"task": "hello"}) == os.getpid()
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, task: str, output: Path, faults: dict[str, str] | None = None, **options: Any) -> Task:
+        """Start a process; `faults` are variables of the fault points without their prefix."""
+        variables = {f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in (faults or {}).items()}
+        output.unlink(missing_ok=True)
+        pid = self._ask({"task": task, "output": str(output), "variables": variables, "options": options})
+        return Task(self, pid, output)
+
+    def run(self, task: str, output: Path, faults: dict[str, str] | None = None, **options: Any) -> tuple[int, Any]:
+        """Run a process to its end; return its exit code (minus the signal that ended it) and what it said."""
+        process = self.start(task, output, faults, **options)
+        code = process.wait()
+        said = output.read_text(encoding="utf-8") if output.exists() else ""
+        return code, json.loads(said) if said else None
+
+    def poll(self, pid: int) -> int | None:
+        """The exit code of a process, None while it lives."""
+        code = self._ask({"task": "poll", "pid": pid})
+        assert code is None or isinstance(code, int)
+        return code
+
+    def close(self) -> None:
+        """End the process, and all that it started."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Task:
+    """A process."""
+
+    def __init__(self, zygote: Zygote, pid: int, output: Path):
+        self._zygote = zygote
+        self.pid = pid
+        self.output = output
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it lives."""
+        if self.code is None:
+            self.code = self._zygote.poll(self.pid)
+        return self.code
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        wait_until(lambda: self.poll() is not None)
+        assert self.code is not None
+        return self.code
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal, if it lives."""
+        if self.poll() is None:
+            os.kill(self.pid, how)
+
+    def said(self) -> Any:
+        """Wait for what it says, and return that."""
+        wait_until(lambda: self.output.exists() or self.poll() is not None)
+        assert self.output.exists(), f"ended with {self.code}"
+        return json.loads(self.output.read_text(encoding="utf-8"))
+
+
+def wait_until(condition: Any, seconds: float = PATIENCE, every: float = 0.02) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(every)
+
+
+def descendants(pid: int) -> list[int]:
+    """The numbers of all processes below one, those that were started last at the end."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, todo = [], [pid]
+    while todo:
+        below = sorted(parents.get(todo.pop(0), []))
+        found += below
+        todo += below
+    return found
+
+
+def state_of(pid: int) -> str:
+    """The letter of a process's state, Z and nothing for one that is gone."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+    return "" if letter == "Z" else letter
+
+
+# --- the process that forks ------------------------------------------------------------------------------------------
+
+
+def _main() -> None:
+    import altair  # noqa: F401 (imported for those that are forked)
+
+    from fairpremium.parties.http import _app, _serve  # noqa: F401
+    from fairpremium.parties.service import _worker  # noqa: F401
+
+    children: set[int] = set()
+    codes: dict[int, int] = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        if question["task"] == "hello":
+            answer: Any = os.getppid()
+        elif question["task"] == "poll":
+            answer = codes.get(question["pid"])
+            if answer is None:
+                done, status = os.waitpid(question["pid"], os.WNOHANG)
+                if done:
+                    answer = codes[done] = os.waitstatus_to_exitcode(status)
+                    children.discard(done)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _begin(question)
+            children.add(answer)
+        print(json.dumps(answer), flush=True)
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGKILL)
+
+
+def _begin(question: dict[str, Any]) -> None:
+    """Be a new process."""
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        os.setsid()
+        os.environ.update(question["variables"])
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+        _TASKS[question["task"]](Path(question["output"]), **question["options"])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _say(output: Path, what: Any) -> None:
+    draft = output.with_name(f".{output.name}.{os.getpid()}")
+    draft.write_text(json.dumps(what), encoding="utf-8")
+    draft.replace(output)
+
+
+def _limits(options: dict[str, Any]) -> Any:
+    from fairpremium.parties.service._context import Limits
+
+    return Limits(**options)
+
+
+def _web(output: Path, folder: str, database: str | None, port: int = 0, **limits: Any) -> None:
+    from fairpremium.parties.http._serve import serve
+    from fairpremium.parties.service._settings import Settings
+
+    settings = Settings(folder=folder, database=database, port=port, limits=_limits(limits))
+    serve(settings, workers=0, tell=lambda url: _say(output, url))
+
+
+def _work(output: Path, folder: str, database: str | None, **limits: Any) -> None:
+    from fairpremium.parties.service._worker import work
+
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+    _say(output, os.getpid())
+    work(folder, database=database, limits=_limits(limits), stop=lambda: bool(ended))
+
+
+def _open(output: Path, folder: str, database: str | None) -> None:
+    """Open a folder, perhaps for the first time."""
+    from fairpremium.parties.service._third_party import ThirdParty
+
+    party = ThirdParty(folder, database=database)
+    _say(output, party.public_key)
+    party.close()
+
+
+def _request(
+    output: Path, folder: str, database: str | None, key: str, request: list[Any], arm: dict[str, str]
+) -> None:
+    """Handle one request, as the service does; faults are armed when everything is open."""
+    import httpx
+
+    from fairpremium.parties.clients._client import AppTransport
+    from fairpremium.parties.clients._signed_auth import SignedAuth
+    from fairpremium.parties.http._app import create_app
+    from fairpremium.parties.protocol import _portfolio_part as _parts
+    from fairpremium.parties.protocol._keys import read_key
+    from fairpremium.parties.service._settings import Settings
+
+    _parts._Reader = _Reader  # type: ignore[assignment,misc]
+    transport = AppTransport(create_app(Settings(folder=folder, database=database)))
+    client = httpx.Client(base_url="http://third.party", auth=SignedAuth(read_key(key)), transport=transport)
+    client.get("/v1/log")
+    method, path, kind, body = request
+    content = {"content": bytes.fromhex(body), "headers": {"Content-Type": kind}} if kind else {}
+    os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
+    answers = []
+    for _ in range(2 if arm.get("full") == "*:1" else 1):  # the same process must work again afterwards
+        response = client.request(method, path, **content)
+        answers.append([response.status_code, response.text])
+        os.environ.pop("FAIRPREMIUM_FULL_AT", None)
+    _say(output, answers)
+
+
+class _Reader:
+    """Reads files in this process: to start another one takes longer than all the rest."""
+
+    def ask(self, line: bytes, limits: Any) -> int:
+        from fairpremium.parties.protocol._parquet_check import check_portfolio
+
+        question = json.loads(line)
+        return check_portfolio(question["path"], question["roles"], limits)
+
+    def close(self) -> None:
+        pass
+
+
+def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str], most: int = 1) -> None:
+    """Do waiting fits in this process, and say how many there were."""
+    from fairpremium.parties.service._third_party import ThirdParty
+    from fairpremium.parties.service._worker import work_once
+
+    party = ThirdParty(folder, database=database)
+    os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
+    count = 0
+    while count < most and work_once(party.house):
+        count += 1
+    _say(output, count)
+
+
+def _report(
+    output: Path, folder: str, database: str | None, study: str, collector: str, reports: list[Any], descriptor: Any
+) -> None:
+    """Put reports one by one, straight into the folder, and say what came of each."""
+    from fairpremium.parties import Problem
+    from fairpremium.parties.protocol._messages import Report
+    from fairpremium.parties.service._context import Party
+    from fairpremium.parties.service._third_party import ThirdParty
+
+    party = ThirdParty(folder, database=database)
+    answers = []
+    for key, value in reports:
+        try:
+            message = Report(report=value, channel=descriptor)
+            party.put_report(Party(collector, "collector"), study, bytes.fromhex(key), message)
+            answers.append("taken")
+        except Problem as problem:
+            answers.append(problem.code)
+    _say(output, answers)
+
+
+_TASKS = {"web": _web, "work": _work, "open": _open, "request": _request, "fit": _fit, "report": _report}
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,183 @@
+"""The database and the log: nothing half written, nobody in each other's way, tampering located."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import delete, func, insert, select, text, update
+
+from fairpremium.parties.protocol._keys import new_key
+from fairpremium.parties.protocol._problems import Problem
+from fairpremium.parties.store._database import Store, Writer
+from fairpremium.parties.store.log import append, keep_checkpoint, read_page, sign_checkpoint, verify_log
+from fairpremium.parties.store.schema import UnknownSchemaError, log, log_head, meta, nonces
+
+
+def add_nonce(name):
+    return lambda c: c.execute(insert(nonces).values(key_id="k", nonce=name, expires=0.0))
+
+
+def count(store):
+    return store.read(lambda c: c.execute(select(func.count()).select_from(nonces)).scalar())
+
+
+def test_a_transaction_that_fails_leaves_nothing(store):
+    def fails(connection):
+        add_nonce("a")(connection)
+        raise Problem("conflict")
+
+    with pytest.raises(Problem):
+        store.write(fails)
+    assert count(store) == 0
+
+
+def test_one_command_of_a_batch_may_fail_alone(store):
+    def fails(connection):
+        add_nonce("b")(connection)
+        raise Problem("conflict")
+
+    results = store.write_all([add_nonce("a"), fails, add_nonce("a"), add_nonce("c")])
+    assert isinstance(results[1], Problem)
+    assert isinstance(results[2], Exception)  # the nonce is there already
+    assert count(store) == 2
+
+
+def test_the_writer_commits_what_many_threads_ask_for(store):
+    writer = Writer(store)
+    futures = []
+
+    def ask(i):
+        futures.append(writer.submit(add_nonce(f"n{i}")))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for future in futures:
+        future.result(timeout=30)
+    with pytest.raises(Exception, match=r"UNIQUE|unique"):
+        writer.submit(add_nonce("n1")).result(timeout=30)
+    writer.close()
+    assert count(store) == 100
+
+
+def test_eight_writers_on_one_database_lose_nothing(database_url, tmp_path):
+    stores = [Store(database_url) for _ in range(8)]
+    failures = []
+
+    def work(store, w):
+        try:
+            for i in range(25):
+                store.write(add_nonce(f"{w}-{i}"))
+                store.write(lambda c: append(c, 0.0, "p", "event"))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(store, w)) for w, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert count(stores[0]) == 200
+    key = new_key()
+    assert stores[0].read(lambda c: verify_log(c, key.verify_key)) == (200, True, None, "")
+    for store in stores:
+        store.close()
+
+
+def test_a_database_of_another_version_is_refused(database_url):
+    store = Store(database_url)
+    store.write(lambda c: c.execute(update(meta).values(value="99")))
+    store.close()
+    with pytest.raises(UnknownSchemaError, match="99"):
+        Store(database_url)
+
+
+# --- the log ---
+
+
+@pytest.fixture
+def filled(store):
+    for i in range(1, 8):
+        store.write(lambda c, i=i: append(c, float(i), "insurer" if i % 2 else "collector", "event", i=i))
+    return store
+
+
+def unlock(connection):
+    """Remove the triggers, as somebody with the database in hands can."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("ALTER TABLE log DISABLE TRIGGER USER"))
+        return
+    for name in ("UPDATE", "DELETE"):
+        connection.execute(text(f"DROP TRIGGER log_no_{name}"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda: update(log).where(log.c.seq == 3).values(event="x"), lambda: delete(log).where(log.c.seq == 3)],
+    ids=["update", "delete"],
+)
+def test_the_database_refuses_to_change_the_log(filled, change):
+    with pytest.raises(Exception, match="append-only"):
+        filled.write(lambda c: c.execute(change()))
+    key = new_key().verify_key
+    assert filled.read(lambda c: verify_log(c, key)).intact
+
+
+@pytest.mark.parametrize("column", ["time", "party", "event", "body", "previous", "hash"])
+def test_a_changed_entry_is_named(filled, column):
+    values = {"body": '{"i": 99}', "previous": "1" * 64, "hash": "2" * 64}
+    filled.write(unlock)
+    filled.write(lambda c: c.execute(update(log).where(log.c.seq == 4).values({column: values.get(column, "x")})))
+    found = filled.read(lambda c: verify_log(c, new_key().verify_key))
+    assert not found.intact
+    assert found.first_bad == 4
+
+
+@pytest.mark.parametrize(("seq", "named"), [(1, 1), (4, 4), (7, 7)])
+def test_a_missing_entry_is_named(filled, seq, named):
+    filled.write(unlock)
+    filled.write(lambda c: c.execute(delete(log).where(log.c.seq == seq)))
+    found = filled.read(lambda c: verify_log(c, new_key().verify_key))
+    assert (found.intact, found.first_bad) == (False, named)
+
+
+def test_a_log_that_was_rewritten_as_a_whole_contradicts_a_signed_checkpoint(filled):
+    key = new_key()
+    before = filled.read(lambda c: sign_checkpoint(c, key))
+    filled.write(unlock)
+    filled.write(lambda c: c.execute(delete(log)))
+    filled.write(lambda c: c.execute(update(log_head).values(seq=0, hash="0" * 64)))
+    for i in range(1, 8):
+        filled.write(lambda c, i=i: append(c, float(i), "insurer", "another", i=i))
+    assert filled.read(lambda c: verify_log(c, key.verify_key)).intact  # the chain alone cannot tell
+    found = filled.read(lambda c: verify_log(c, key.verify_key, [before]))
+    assert (found.intact, found.first_bad) == (False, 7)
+
+
+def test_a_cut_off_end_contradicts_a_stored_checkpoint(filled):
+    key = new_key()
+    filled.write(lambda c: keep_checkpoint(c, key, 6))
+    filled.write(unlock)
+    filled.write(lambda c: c.execute(delete(log).where(log.c.seq >= 5)))
+    last = filled.read(lambda c: c.execute(select(log.c.hash).where(log.c.seq == 4)).scalar())
+    filled.write(lambda c: c.execute(update(log_head).values(seq=4, hash=last)))
+    found = filled.read(lambda c: verify_log(c, key.verify_key))
+    assert (found.intact, found.first_bad) == (False, 6)
+
+
+def test_a_checkpoint_of_another_key_is_not_believed(filled):
+    strange = filled.read(lambda c: sign_checkpoint(c, new_key()))
+    assert not filled.read(lambda c: verify_log(c, new_key().verify_key, [strange])).intact
+
+
+def test_a_party_reads_its_own_entries_and_an_auditor_all(filled):
+    key = new_key()
+    own = filled.read(lambda c: read_page(c, 0, "collector", key))
+    assert [entry.seq for entry in own.entries] == [2, 4, 6]
+    everything = filled.read(lambda c: read_page(c, 2, None, key))
+    assert [entry.seq for entry in everything.entries] == [3, 4, 5, 6, 7]
+    assert everything.checkpoint.seq == 7
