@@ -14,7 +14,9 @@ from fairpremium.parties.service._settings import Settings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store._database import Store, sqlite_url
 from helpers import places, processes
-from helpers.postgres import postgres, postgres_url  # noqa: F401 (fixtures)
+from helpers import postgres as database_server
+
+postgres, postgres_url = database_server.postgres, database_server.postgres_url
 
 
 @pytest.fixture(scope="session")
