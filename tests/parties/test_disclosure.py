@@ -16,13 +16,13 @@ from fairpremium.parties.release._disclosure import (
     Rules,
     Verdict,
     cell_sizes,
-    check_fit,
     check_overlap,
     rarest_report,
     refuse,
     round_count,
 )
 from fairpremium.parties.release._public_data import largest_leverage, largest_score_share, public_rows, read_rows
+from fairpremium.parties.release._release import FitSettings, check_reports
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -36,6 +36,11 @@ def portfolio():
 @pytest.fixture(scope="module")
 def reports(portfolio):
     return CHANNEL.privatize(portfolio.sensitive, rng=4)
+
+
+def check_fit(X, y, weight, reports, channel, family, model, rules=None):
+    settings = FitSettings(family, model)
+    return check_reports(settings, X, y, weight, reports, channel.reports, None, rules or Rules())
 
 
 def broken(X, y, reports, *, weight=None, family="normal", rules=None, channel=CHANNEL):
@@ -158,7 +163,7 @@ def test_a_refusal_tells_rule_and_limit_and_no_number_of_its_own(portfolio):
     verdicts = check_fit(portfolio.X, portfolio.y, None, reports, CHANNEL, "normal", "linear")
     with pytest.raises(RefusedError, match="Rule 1") as caught:
         refuse(verdicts)
-    shown = str(caught.value) + json.dumps([v.for_insurer() for v in caught.value.verdicts])
+    shown = str(caught.value) + json.dumps([(v.rule, v.title, v.limit) for v in caught.value.verdicts])
     assert "13" not in shown
     assert "about 15 rows" in verdicts[0].measured
 

@@ -13,11 +13,12 @@ from fairpremium.parties.release._accounting import delta_of
 from fairpremium.parties.release._keyed_noise import (
     FINENESS,
     KeyedStream,
+    Noised,
     bernoulli_exp,
     discrete_gaussian,
     discrete_laplace,
     grid_for,
-    release_vector,
+    noised_steps,
 )
 
 SECRET = b"a secret of the study"
@@ -116,12 +117,13 @@ def test_too_many_sums_for_the_grid_are_refused():
 def test_the_privacy_loss_is_what_the_accounting_says(epsilon):
     """The best test between two neighbours: P(E) <= e^epsilon P'(E) + delta, and nearly equal for the worst event."""
     mu, n = 0.8, 6_000
+    grid = grid_for(1.0, mu, 3)
     a, b = np.zeros(3), np.array([0.6, -0.8, 0.0])  # neighbours, one report apart
 
     def score(vector, name):
         out = np.empty(n)
         for i in range(n):
-            noised = release_vector(vector, 1.0, mu, stream(name, i.to_bytes(4, "big")))
+            noised = Noised(noised_steps(vector, grid, stream(name, i.to_bytes(4, "big"))), grid, grid * FINENESS)
             out[i] = noised.values((3,)) @ (b - a) / noised.sigma
         return out
 

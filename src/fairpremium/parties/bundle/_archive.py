@@ -8,20 +8,22 @@ inflated, so that a file can be no larger inside than outside.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
+import shutil
 import struct
+import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from fairpremium.errors import BundleError
 
-__all__ = ["LARGEST", "Archive", "Member", "Part", "measure", "write_archive"]
+__all__ = ["LARGEST", "Archive", "write_archive"]
 
-LARGEST = 2**32 - 2**16  # bytes of an archive: what fits without the extensions of large zip files
+LARGEST = 2**32 - 2**16  # bytes of an archive that is read: what fits without the extensions of large zip files
+_LARGEST_WRITTEN = 2**31 - 2**27  # beyond, zipfile uses these extensions
 
 _CHUNK = 1 << 20
 _MOST_MEMBERS = 16
@@ -33,13 +35,6 @@ _VERSION, _DATE = 20, 0x21  # zip 2.0; the first of January 1980
 _UNIX, _MODE = 3 << 8, 0o100644 << 16  # a regular file
 
 
-class Part(NamedTuple):
-    """Size and checksum of a member's bytes."""
-
-    size: int
-    crc: int
-
-
 class Member(NamedTuple):
     """A member: its name, and where its bytes are."""
 
@@ -49,27 +44,21 @@ class Member(NamedTuple):
     offset: int
 
 
-def measure(content: bytes | Path) -> tuple[Part, str]:
-    """Return size, checksum and SHA-256 of a file or of bytes."""
-    size, crc, sha256 = 0, 0, hashlib.sha256()
-    for chunk in _chunks(content):
-        size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-        sha256.update(chunk)
-    return Part(size, crc), sha256.hexdigest()
-
-
-def write_archive(file: BinaryIO, members: Sequence[tuple[str, bytes | Path, Part]]) -> None:
+def write_archive(file: BinaryIO, members: Mapping[str, bytes | Path]) -> None:
     """Write members one after the other; the same members give the same bytes."""
-    placed = _place([(name, part) for name, _, part in members])
-    for member, (name, content, part) in zip(placed, members, strict=True):
-        file.write(_local(member))
-        written = 0
-        for chunk in _chunks(content):
-            file.write(chunk)
-            written += len(chunk)
-        if written != part.size:
-            raise ValueError(f"{name} changed while it was written.")
-    file.write(_directory(placed))
+    size = sum(len(body) if isinstance(body, bytes) else body.stat().st_size for body in members.values())
+    if size > _LARGEST_WRITTEN:
+        raise ValueError(f"Got {size} bytes for a bundle, but expected at most {_LARGEST_WRITTEN}. Price fewer rows.")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name)  # of 1980, which is as good as any date and always the same
+            info.external_attr, info.create_system = _MODE, _UNIX >> 8
+            with archive.open(info, "w") as target:
+                if isinstance(content, bytes):
+                    target.write(content)
+                else:
+                    with content.open("rb") as source:
+                        shutil.copyfileobj(source, target, _CHUNK)
 
 
 class Archive:
@@ -163,27 +152,16 @@ class _Window(io.RawIOBase):
         super().close()
 
 
-def _chunks(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
-
-
 # --- the form --------------------------------------------------------------------------------------------------------
 
 
-def _place(parts: Sequence[tuple[str, Part]]) -> list[Member]:
-    """Put members back to back, each after its header."""
+def _place(found: Sequence[tuple[str, int, int]]) -> list[Member]:
+    """Put members (name, size, checksum) back to back, each after its header."""
     placed, at = [], 0
-    for name, part in parts:
+    for name, size, crc in found:
         at += _LOCAL.size + len(name)
-        placed.append(Member(name, part.size, part.crc, at))
-        at += part.size
-    if at > LARGEST:
-        raise ValueError(f"Got {at} bytes for one bundle, but expected at most {LARGEST}; price fewer rows at a time.")
+        placed.append(Member(name, size, crc, at))
+        at += size
     return placed
 
 
@@ -225,10 +203,10 @@ def _read_directory(file: BinaryIO, names: Sequence[str]) -> list[Member]:
     if n == 0 or start + length + _END.size != total:
         raise _error("its directory is not at its end; it was cut off or extended")
     found = _read_central(_read(file, start, length), n)
-    known = [name for name in names if name in dict(found)]
-    if [name for name, _ in found] != known:
+    own = [name for name, _, _ in found]
+    if own != [name for name in names if name in own]:
         raise _error(f"its members are not {', '.join(names)}, each once and in this order")
-    if sum(_LOCAL.size + len(name) + part.size for name, part in found) != start:
+    if sum(_LOCAL.size + len(name) + size for name, size, _ in found) != start:
         raise _error("its members do not lie back to back")
     members = _place(found)
     if _read(file, start, total - start) != _directory(members):
@@ -239,7 +217,7 @@ def _read_directory(file: BinaryIO, names: Sequence[str]) -> list[Member]:
     return members
 
 
-def _read_central(directory: bytes, n: int) -> list[tuple[str, Part]]:
+def _read_central(directory: bytes, n: int) -> list[tuple[str, int, int]]:
     """Read names, sizes and checksums; the rest of the directory is compared as a whole afterwards."""
     found, at = [], 0
     for _ in range(n):
@@ -252,7 +230,7 @@ def _read_central(directory: bytes, n: int) -> list[tuple[str, Part]]:
         if (fields[15] >> 16) & 0o170000 == 0o120000:
             raise _error("a member is a link")
         at += _CENTRAL.size
-        found.append((directory[at : at + length].decode("latin-1"), Part(size, crc)))
+        found.append((directory[at : at + length].decode("latin-1"), size, crc))
         at += length
     return found
 

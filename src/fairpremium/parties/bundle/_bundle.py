@@ -32,7 +32,7 @@ from fairpremium.pricing._inputs import check_level
 from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.privacy._descriptor import canonical_json, label_to_json
 
-from ._archive import Archive, measure, write_archive
+from ._archive import Archive, write_archive
 from ._selftest import Ranges, draw_selftest, price_columns, run_selftest
 
 __all__ = ["FORMAT", "MEMBERS", "VERSION", "Bundle", "load_bundle", "write_bundle"]
@@ -103,31 +103,35 @@ def write_bundle(
         if report_html is not None:
             contents["report.html"] = report_html.encode()
         contents["premiums.parquet"] = source
-        measured = {name: measure(content) for name, content in contents.items()}
         own = {
             "format": FORMAT,
             "version": VERSION,
             "key_id": sign.key_id,
-            "members": {name: {"sha256": sha256, "size": part.size} for name, (part, sha256) in measured.items()},
+            "members": {name: _digest(content) for name, content in contents.items()},
             "level": level if pricer.has_intervals_ else None,
             **_schema(pricer),
         }
         text = _manifest_bytes(manifest, own)
-        signed: dict[str, bytes | Path] = {"manifest.json": text, "manifest.sig": sign.sign(_DOMAIN + text)}
-        for name, content in signed.items():
-            measured[name] = measure(content)
-        for name, (part, _) in measured.items():
-            if part.size > _largest(name):
-                raise ValueError(f"{name} of the bundle has {part.size} bytes, but at most {_largest(name)} are read.")
-        contents = {**signed, **contents}
+        contents = {"manifest.json": text, "manifest.sig": sign.sign(_DOMAIN + text), **contents}
+        for name, size in {"manifest.json": len(text), **{n: m["size"] for n, m in own["members"].items()}}.items():
+            if size > _largest(name):
+                raise ValueError(f"{name} of the bundle has {size} bytes, but at most {_largest(name)} are read.")
         whole = Path(folder) / "bundle"
         with whole.open("wb") as file:
-            write_archive(file, [(n, contents[n], measured[n][0]) for n in MEMBERS if n in contents])
+            write_archive(file, {name: contents[name] for name in MEMBERS if name in contents})
             file.flush()
             os.fsync(file.fileno())
-        sha256 = measure(whole)[1]
+        sha256 = _digest(whole)["sha256"]
         whole.replace(target)
-    return sha256
+    return str(sha256)
+
+
+def _digest(content: bytes | Path) -> dict[str, Any]:
+    """Return SHA-256 and size of bytes or of a file."""
+    if isinstance(content, bytes):
+        return {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    with content.open("rb") as file:
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": file.tell()}
 
 
 def _premiums_file(premiums: Any, folder: Path) -> Path:

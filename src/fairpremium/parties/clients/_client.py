@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from fairpremium.parties.protocol import Fit, LogPage, Message, Problem, PublicKey, SigningKey, content_digest
+from fairpremium.parties.protocol import Fit, LogPage, Message, OperatorStudy, Problem, SigningKey, content_digest
 
 from ._signed_auth import SignedAuth
 
@@ -158,10 +158,6 @@ class Client:
             draft.unlink(missing_ok=True)
         return str(tag)
 
-    def service_keys(self) -> list[PublicKey]:
-        """Read the public keys that the service names; compare them with what its operator told you."""
-        return [PublicKey.model_validate(item) for item in self.send("GET", "/v1/keys").json()]
-
     def log(self, after: int = 0) -> Iterator[LogPage]:
         """Read the log, page by page."""
         while True:
@@ -194,22 +190,16 @@ class _Pieces:
 class Operator(Client):
     """The operator's requests."""
 
-    def put_study(self, study: str, spec: Message) -> Any:
+    def put_study(self, study: str, spec: Message) -> OperatorStudy:
         """Declare a study."""
-        from fairpremium.parties.protocol import OperatorStudy
-
         return self.put(f"/v1/studies/{study}", spec, OperatorStudy)
 
-    def set_state(self, study: str, state: str) -> Any:
+    def set_state(self, study: str, state: str) -> OperatorStudy:
         """``open`` or ``close`` a study."""
-        from fairpremium.parties.protocol import OperatorStudy
-
         return self.post(f"/v1/studies/{study}/{state}", OperatorStudy)
 
-    def get_study(self, study: str) -> Any:
+    def get_study(self, study: str) -> OperatorStudy:
         """Look at a study."""
-        from fairpremium.parties.protocol import OperatorStudy
-
         return self.get(f"/v1/studies/{study}", OperatorStudy)
 
 

@@ -18,19 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.errors import FairPremiumError
-from fairpremium.families import Family, get_family
-from fairpremium.labels import encode_labels
-from fairpremium.models import LinearModel
 from fairpremium.parties.protocol import Rules, round_count
 from fairpremium.privacy import Channel
 
-from ._public_data import (
-    PublicRows,
-    largest_leverage,
-    largest_score_share,
-    public_rows,
-    read_rows,
-)
+from ._public_data import PublicRows, largest_leverage, largest_score_share
 
 TITLES = {
     1: "each reported group needs enough rows and effective rows",
@@ -67,10 +58,6 @@ class Verdict:
     def title(self) -> str:
         """What the rule asks for."""
         return TITLES[self.rule]
-
-    def for_insurer(self) -> dict[str, Any]:
-        """Return what a refused insurer sees: the rule and its limit."""
-        return {"rule": self.rule, "title": self.title, "limit": self.limit}
 
 
 class RefusedError(FairPremiumError, ValueError):
@@ -159,52 +146,6 @@ def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> lis
             _round(exposure.score_share),
         ),
     ]
-
-
-def check_fit(
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    reports: Any,
-    channel: Channel | None,
-    family: str | Family,
-    model: Any,
-    rules: Rules | None = None,
-    *,
-    groups: Sequence[Any] | None = None,
-) -> list[Verdict]:
-    """Apply rules 1 to 4 to the data of a fit.
-
-    Parameters
-    ----------
-    X : data frame
-    y : array of shape (n,)
-    sample_weight : array of shape (n,) or None
-    reports : array of shape (n,)
-        The reports that the rules may see; missing ones are None. Give reports after the second randomization, if
-        there is one, so that a refusal is post-processing too.
-    channel : Channel or None
-        Of these reports; None for the true attribute.
-    family, model
-        As for a pricer. For nets and trees leverage and scores are those of a linear predictor in the features.
-    rules : Rules, optional
-    groups : sequence, optional
-        The groups, if `channel` is None.
-
-    Returns
-    -------
-    list of Verdict
-    """
-    labels = tuple(groups or ()) if channel is None else channel.reports
-    if not labels:
-        raise ValueError("Got channel=None without groups=..., but expected the groups of the true attribute.")
-    codes = encode_labels(reports, labels, name="reports", missing="code")
-    rows, design = read_rows(X, y, sample_weight, get_family(family))
-    if len(codes) != len(rows):
-        raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
-    public = public_rows(rows, design, get_family(family), model if isinstance(model, LinearModel) else None)
-    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
-    return check_counts(measure(public), counts, Rules() if rules is None else rules)
 
 
 def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> Verdict:

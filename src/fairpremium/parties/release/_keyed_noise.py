@@ -16,7 +16,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fairpremium.arrays import Array
 
@@ -129,21 +128,6 @@ def grid_for(sensitivity: float, mu: float, size: int) -> float:
     if steps <= 0:
         raise ValueError(f"Got {size} sums to release with mu={mu:.3g}, but expected fewer sums or a larger epsilon.")
     return max(sensitivity / steps, np.finfo(float).tiny)
-
-
-def release_vector(vector: npt.ArrayLike, sensitivity: float, mu: float, stream: KeyedStream) -> Noised:
-    """Round a vector to its grid and add discrete Gaussian noise.
-
-    Parameters
-    ----------
-    vector : array
-        That one report changes by at most `sensitivity` in Euclidean length.
-    sensitivity, mu : float
-    stream : KeyedStream
-    """
-    flat = np.asarray(vector, dtype=np.float64).ravel()
-    grid = grid_for(sensitivity, mu, len(flat))
-    return Noised(noised_steps(flat, grid, stream), grid, grid * FINENESS)
 
 
 def noised_steps(flat: Array, grid: float, stream: Any) -> list[int]:

@@ -218,7 +218,7 @@ def fit_release(
         noise = {"keep": second.keep, "epsilon": second.epsilon}
         statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
     tell("rules", 0.1)
-    verdicts = _check(settings, X, y, sample_weight, used, labels, features, rules)
+    verdicts = check_reports(settings, X, y, sample_weight, used, labels, features, rules)
     refuse(verdicts)
     tell("fit", 0.2)
     pricer = DiscriminationFreePricer(
@@ -328,10 +328,10 @@ def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels
         A rule forbids the fit, whatever was reported.
     """
     even = np.resize(np.asarray(labels, dtype=object), len(y))
-    refuse(_check(settings, X, y, sample_weight, even, tuple(labels), None, rules))
+    refuse(check_reports(settings, X, y, sample_weight, even, tuple(labels), None, rules))
 
 
-def _check(
+def check_reports(
     settings: FitSettings,
     X: Any,
     y: Any,
@@ -341,7 +341,11 @@ def _check(
     features: Sequence[str] | None,
     rules: Rules | None,
 ) -> list[Verdict]:
-    """Apply rules 1 to 4 to reports that the rules may see."""
+    """Apply rules 1 to 4 to the data of a fit.
+
+    The reports are those that the rules may see: after the second randomization, if there is one, so that a refusal is
+    post-processing too. For nets and trees leverage and scores are those of a linear predictor in the features.
+    """
     if rules is None:
         return []
     family = get_family(settings.family)

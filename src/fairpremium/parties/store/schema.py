@@ -2,143 +2,121 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Connection,
-    Float,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    insert,
-    inspect,
-    select,
-    text,
-)
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer, LargeBinary, String, Text
 
 from fairpremium.errors import FairPremiumError
 
 SCHEMA_VERSION = 2
 
-metadata = MetaData()
+metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
 
-meta = Table("meta", metadata, Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
+_key, _column = partial(Column, primary_key=True), partial(Column, nullable=False)
 
-keys = Table(
+
+def _table(name: str, *columns: Any) -> sa.Table:
+    return sa.Table(name, metadata, *columns)
+
+
+meta = _table("meta", _key("name", String(64)), _column("value", Text))
+
+keys = _table(
     "keys",
-    metadata,
-    Column("key_id", String(64), primary_key=True),
-    Column("public_key", Text, nullable=False),
-    Column("party", _name, nullable=False),
-    Column("role", String(16), nullable=False),
-    Column("added", Float, nullable=False),
+    _key("key_id", String(64)),
+    _column("public_key", Text),
+    _column("party", _name),
+    _column("role", String(16)),
+    _column("added", Float),
     Column("revoked", Float),
-    CheckConstraint("role IN ('operator', 'collector', 'insurer', 'auditor')"),
+    sa.CheckConstraint("role IN ('operator', 'collector', 'insurer', 'auditor')"),
 )
 
-nonces = Table(
-    "nonces",
-    metadata,
-    Column("key_id", String(64), primary_key=True),
-    Column("nonce", String(64), primary_key=True),
-    Column("expires", Float, nullable=False, index=True),
-)
+nonces = _table("nonces", _key("key_id", String(64)), _key("nonce", String(64)), _column("expires", Float, index=True))
 
-studies = Table(
+studies = _table(
     "studies",
-    metadata,
-    Column("id", _name, primary_key=True),
-    Column("spec", Text, nullable=False),
-    Column("state", String(8), nullable=False),
-    Column("secret", LargeBinary, nullable=False),  # draws the second randomization and the noise of releases
-    Column("created", Float, nullable=False),
+    _key("id", _name),
+    _column("spec", Text),
+    _column("state", String(8)),
+    _column("secret", LargeBinary),  # draws the second randomization and the noise of releases
+    _column("created", Float),
 )
 
-participants = Table(
+participants = _table(
     "participants",
-    metadata,
-    Column("study", _name, primary_key=True),
-    Column("party", _name, primary_key=True),
-    Column("role", String(16), nullable=False),
+    _key("study", _name),
+    _key("party", _name),
+    _column("role", String(16)),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-reports = Table(  # sent one by one, and not in a file yet
+reports = _table(  # sent one by one, and not in a file yet
     "reports",
-    metadata,
-    Column("study", _name, primary_key=True),
-    Column("collector", _name, primary_key=True),
-    Column("key", LargeBinary(16), primary_key=True),
-    Column("code", Integer, nullable=False),
+    _key("study", _name),
+    _key("collector", _name),
+    _key("key", LargeBinary(16)),
+    _column("code", Integer),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-report_parts = Table(  # sent in batches
+report_parts = _table(  # sent in batches
     "report_parts",
-    metadata,
-    Column("study", _name, primary_key=True),
-    Column("collector", _name, primary_key=True),
-    Column("n", Integer, primary_key=True),
-    Column("sha256", _digest, nullable=False),
-    Column("rows", Integer, nullable=False),
+    _key("study", _name),
+    _key("collector", _name),
+    _key("n", Integer),
+    _column("sha256", _digest),
+    _column("rows", Integer),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-report_runs = Table(  # files of reports; rows that were in none before
+report_runs = _table(  # files of reports; rows that were in none before
     "report_runs",
-    metadata,
-    Column("study", _name, primary_key=True),
-    Column("collector", _name, primary_key=True),
-    Column("sha256", _digest, primary_key=True),
-    Column("rows", Integer, nullable=False),
+    _key("study", _name),
+    _key("collector", _name),
+    _key("sha256", _digest),
+    _column("rows", Integer),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-portfolios = Table(
+portfolios = _table(
     "portfolios",
-    metadata,
-    Column("party", _name, primary_key=True),
-    Column("id", _name, primary_key=True),
-    Column("study", _name, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("state", String(8), nullable=False),
+    _key("party", _name),
+    _key("id", _name),
+    _column("study", _name),
+    _column("spec", Text),
+    _column("state", String(8)),
     Column("sha256", _digest),
-    Column("created", Float, nullable=False),
+    _column("created", Float),
     ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
-portfolio_parts = Table(
+portfolio_parts = _table(
     "portfolio_parts",
-    metadata,
-    Column("party", _name, primary_key=True),
-    Column("portfolio", _name, primary_key=True),
-    Column("n", Integer, primary_key=True),
-    Column("sha256", _digest, nullable=False, index=True),
-    Column("rows", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
+    _key("party", _name),
+    _key("portfolio", _name),
+    _key("n", Integer),
+    _column("sha256", _digest, index=True),
+    _column("rows", Integer),
+    _column("bytes", BigInteger),
     ForeignKeyConstraint(["party", "portfolio"], ["portfolios.party", "portfolios.id"]),
 )
 
-fits = Table(
+fits = _table(
     "fits",
-    metadata,
-    Column("party", _name, primary_key=True),
-    Column("id", _name, primary_key=True),
-    Column("study", _name, nullable=False),
-    Column("portfolio", _name, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("state", String(10), nullable=False, index=True),
-    Column("phase", String(40), nullable=False, default="waiting"),
-    Column("progress", Float, nullable=False, default=0.0),
-    Column("cancel", Integer, nullable=False, default=0),
-    Column("attempt", Integer, nullable=False, default=0),
+    _key("party", _name),
+    _key("id", _name),
+    _column("study", _name),
+    _column("portfolio", _name),
+    _column("spec", Text),
+    _column("state", String(10), index=True),
+    _column("phase", String(40), default="waiting"),
+    _column("progress", Float, default=0.0),
+    _column("cancel", Integer, default=0),
+    _column("attempt", Integer, default=0),
     Column("lease_until", Float),
     Column("lease_token", String(64)),
     Column("refusal", Text),
@@ -146,60 +124,55 @@ fits = Table(
     Column("matched", Integer),
     Column("summary", Text),  # for the operator's console
     Column("sha256", _digest),
-    Column("log_seq", Integer, nullable=False),
-    Column("created", Float, nullable=False),
+    _column("log_seq", Integer),
+    _column("created", Float),
     Column("ended", Float),
     ForeignKeyConstraint(["party", "portfolio"], ["portfolios.party", "portfolios.id"]),
-    Index("fits_of_a_study", "study", "party"),
+    sa.Index("fits_of_a_study", "study", "party"),
 )
 
-releases = Table(  # what left the house about the reports of a study
+releases = _table(  # what left the house about the reports of a study
     "releases",
-    metadata,
-    Column("study", _name, primary_key=True),
-    Column("party", _name, primary_key=True),
-    Column("fit", _name, primary_key=True),
-    Column("keys_sha256", _digest, nullable=False),  # a run with the keys that took part, and their reports
-    Column("mechanism", String(16), nullable=False),
+    _key("study", _name),
+    _key("party", _name),
+    _key("fit", _name),
+    _column("keys_sha256", _digest),  # a run with the keys that took part, and their reports
+    _column("mechanism", String(16)),
     Column("epsilon", Float),
     Column("delta", Float),
-    Column("identity", _digest, nullable=False),
+    _column("identity", _digest),
 )
 
-log = Table(
+log = _table(
     "log",
-    metadata,
-    Column("seq", _seq, primary_key=True, autoincrement=False),
-    Column("time", String(32), nullable=False),
-    Column("party", _name, nullable=False, index=True),
-    Column("event", String(40), nullable=False),
-    Column("body", Text, nullable=False),
-    Column("previous", _digest, nullable=False),
-    Column("hash", _digest, nullable=False),
+    _key("seq", _seq, autoincrement=False),
+    _column("time", String(32)),
+    _column("party", _name, index=True),
+    _column("event", String(40)),
+    _column("body", Text),
+    _column("previous", _digest),
+    _column("hash", _digest),
 )
 
-log_head = Table(
+log_head = _table(
     "log_head",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("hash", _digest, nullable=False),
+    _key("id", Integer, autoincrement=False),
+    _column("seq", BigInteger),
+    _column("hash", _digest),
 )
 
-checkpoints = Table(
+checkpoints = _table(
     "checkpoints",
-    metadata,
-    Column("seq", _seq, primary_key=True, autoincrement=False),
-    Column("hash", _digest, nullable=False),
-    Column("key_id", String(64), nullable=False),
-    Column("signature", Text, nullable=False),
+    _key("seq", _seq, autoincrement=False),
+    _column("hash", _digest),
+    _column("key_id", String(64)),
+    _column("signature", Text),
 )
 
-commits = Table(  # marks of transactions, for an hour; see Store
+commits = _table(  # marks of transactions, for an hour; see Store
     "commits",
-    metadata,
-    Column("mark", String(32), primary_key=True),
-    Column("at", Float, nullable=False, index=True),
+    _key("mark", String(32)),
+    _column("at", Float, index=True),
 )
 
 START = "0" * 64  # what the first entry of the log follows
@@ -222,18 +195,18 @@ class UnknownSchemaError(FairPremiumError):
     """A database was written by another version of fairpremium."""
 
 
-def prepare(connection: Connection) -> None:
+def prepare(connection: sa.Connection) -> None:
     """Create the tables in an empty database; refuse one of an unknown version."""
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
-        connection.execute(text("SELECT pg_advisory_xact_lock(7033247)"))
-    if not inspect(connection).has_table("meta"):
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
+    if not sa.inspect(connection).has_table("meta"):
         metadata.create_all(connection)
         for statement in _APPEND_ONLY[connection.dialect.name]:
             connection.exec_driver_sql(statement)
-        connection.execute(insert(meta).values(name="schema_version", value=str(SCHEMA_VERSION)))
-        connection.execute(insert(log_head).values(id=1, seq=0, hash=START))
+        connection.execute(sa.insert(meta).values(name="schema_version", value=str(SCHEMA_VERSION)))
+        connection.execute(sa.insert(log_head).values(id=1, seq=0, hash=START))
         return
-    found = connection.execute(select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
+    found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
     if found != str(SCHEMA_VERSION):
         raise UnknownSchemaError(
             f"The database has schema version {found}, but this fairpremium knows version {SCHEMA_VERSION}. "
