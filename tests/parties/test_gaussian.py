@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +18,13 @@ from fairpremium.corrections import pad_missing
 from fairpremium.families import get_family
 from fairpremium.parties.release._accounting import mu_of
 from fairpremium.parties.release._disclosure import RefusedError, Rules
-from fairpremium.parties.release._expected_reports import _Length, _SumsByReport, learn_phi, release_expected_reports
-from fairpremium.parties.release._noised_newton import Solver, Step, _Gradient, _Moves
+from fairpremium.parties.release._expected_reports import (
+    learn_phi,
+    release_expected_reports,
+    sums_by_report,
+    weighted_length,
+)
+from fairpremium.parties.release._noised_newton import Solver, Step
 from fairpremium.parties.release._public_data import largest, public_rows, read_rows
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
 from fairpremium.parties.release._released_sums import Releaser
@@ -97,12 +103,12 @@ def test_no_report_moves_a_gradient_further_than_its_sensitivity(family, K):
         B = problem.start(K) + 0.3 * rng.normal(size=(problem.moments.q, K)) * (1 if family != "normal" else 1.0)
         raw = rng.normal(size=(K, K))
         step = Step(problem, B, solver.root, expected, raw @ raw.T + np.eye(K))
-        furthest = float(largest(problem.rows, _Moves(step))[0])
+        furthest = largest(problem.rows, step.moves)
         for limit in (np.inf, furthest / 3):
             at = replace(step, limit=limit)
-            base = rows.reduce(_Gradient(at))[0]
+            base = rows.reduce(at.gradient)[0]
             moves = [
-                np.linalg.norm(other.reduce(_Gradient(at))[0] - base) for other in all_neighbours(rows, table.shape[1])
+                np.linalg.norm(other.reduce(at.gradient)[0] - base) for other in all_neighbours(rows, table.shape[1])
             ]
             assert max(moves) <= min(furthest, limit) * (1 + 1e-9)
             nearest = max(nearest, max(moves) / min(furthest, limit))
@@ -112,10 +118,11 @@ def test_no_report_moves_a_gradient_further_than_its_sensitivity(family, K):
 def test_no_report_moves_the_sums_per_report_further_than_their_sensitivity():
     rows, problem, table = small_problem(5)
     phi = learn_phi(problem)
-    sensitivity = np.sqrt(2) * float(largest(problem.rows, _Length(phi))[0])
+    sensitivity = np.sqrt(2) * largest(problem.rows, partial(weighted_length, phi=phi))
     codes = table.shape[1]
-    base = rows.reduce(_SumsByReport(phi, codes))[0]
-    moves = [np.linalg.norm(other.reduce(_SumsByReport(phi, codes))[0] - base) for other in all_neighbours(rows, codes)]
+    sums = partial(sums_by_report, phi=phi, codes=codes)
+    base = rows.reduce(sums)[0]
+    moves = [np.linalg.norm(other.reduce(sums)[0] - base) for other in all_neighbours(rows, codes)]
     assert 0.999999 * sensitivity <= max(moves) <= sensitivity * (1 + 1e-9)
 
 

@@ -67,7 +67,6 @@ __all__ = [
     "FitSpec",
     "InsurerStudy",
     "KnownChannel",
-    "Limits",
     "LinkageSecret",
     "LogPage",
     "Message",

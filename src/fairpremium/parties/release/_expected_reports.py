@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import eigh
@@ -44,8 +45,8 @@ class Phi:
 def learn_phi(problem: LinearProblem) -> Phi:
     """Choose the scale and the coordinates of phi, from public rows."""
     rows, total = problem.rows, problem.moments.total_weight
-    scale = float(np.sqrt(rows.reduce(_SlopeSquares(problem))[0] / total)) or 1.0
-    gram = rows.reduce(_PhiSquares(problem, scale))[0] / total
+    scale = float(np.sqrt(rows.reduce(partial(_slope_squares, problem=problem))[0] / total)) or 1.0
+    gram = rows.reduce(partial(_phi_squares, problem=problem, scale=scale))[0] / total
     size = np.sqrt(np.diag(gram))
     size[size == 0] = 1.0
     values, vectors = np.linalg.eigh(gram / np.outer(size, size))
@@ -68,40 +69,24 @@ def weight_of(block: Block) -> Array:
     return np.ones(len(block.y)) if block.weight is None else block.weight
 
 
-@dataclass(frozen=True)
-class _SlopeSquares:
-    problem: LinearProblem
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        return (np.asarray(weight_of(block) @ _slope(self.problem, block)[1] ** 2),)
+def _slope_squares(block: Block, problem: LinearProblem) -> tuple[Array, ...]:
+    return (np.asarray(weight_of(block) @ _slope(problem, block)[1] ** 2),)
 
 
-@dataclass(frozen=True)
-class _PhiSquares:
-    problem: LinearProblem
-    scale: float
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        phi = _raw_phi(self.problem, self.scale, block)
-        return ((phi * weight_of(block)[:, None]).T @ phi,)
+def _phi_squares(block: Block, problem: LinearProblem, scale: float) -> tuple[Array, ...]:
+    phi = _raw_phi(problem, scale, block)
+    return ((phi * weight_of(block)[:, None]).T @ phi,)
 
 
-@dataclass(frozen=True)
-class _Length:
-    phi: Phi
-
-    def __call__(self, block: Block) -> Array:
-        return np.asarray((weight_of(block) * np.linalg.norm(self.phi(block), axis=1))[:, None])
+def weighted_length(block: Block, phi: Phi) -> Array:
+    """Compute w |phi| of each row."""
+    return np.asarray(weight_of(block) * np.linalg.norm(phi(block), axis=1))
 
 
-@dataclass(frozen=True)
-class _SumsByReport:
-    phi: Phi
-    codes: int
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        weighted = self.phi(block) * weight_of(block)[:, None]
-        return (np.stack([weighted[block.report == s].sum(axis=0) for s in range(self.codes)]),)
+def sums_by_report(block: Block, phi: Phi, codes: int) -> tuple[Array, ...]:
+    """Compute N_s, the sum of w phi over the rows with each report: shape (codes, r)."""
+    weighted = phi(block) * weight_of(block)[:, None]
+    return (np.stack([weighted[block.report == s].sum(axis=0) for s in range(codes)]),)
 
 
 @dataclass(frozen=True)
@@ -202,7 +187,7 @@ def release_expected_reports(
     phi, codes = learn_phi(problem), table.shape[1]
     total_weight = problem.moments.total_weight
     # a row that changes its report leaves one sum and enters another
-    sensitivity = np.sqrt(2.0) * float(largest(problem.rows, _Length(phi))[0])
+    sensitivity = np.sqrt(2.0) * largest(problem.rows, partial(weighted_length, phi=phi))
     shape = (codes, phi.root.shape[1])
     noised, sigma = release(
         "reports",
@@ -210,8 +195,8 @@ def release_expected_reports(
         sensitivity,
         mu,
         shape,
-        lambda: rows.reduce(_SumsByReport(phi, codes))[0],
+        lambda: rows.reduce(partial(sums_by_report, phi=phi, codes=codes))[0],
     )
-    total = problem.rows.reduce(_SumsByReport(phi, 1))[0][0]
+    total = problem.rows.reduce(partial(sums_by_report, phi=phi, codes=1))[0][0]
     noised = noised - (noised.sum(axis=0) - total) / codes
     return ExpectedReports(phi, noised.T / total_weight, table, sigma / total_weight, total / total_weight)

@@ -16,6 +16,7 @@ import hashlib
 import math
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -192,13 +193,8 @@ _STATEMENT = (
 # --- shares and standard errors ---
 
 
-@dataclass(frozen=True)
-class _GroupSums:
-    reports: ExpectedReports
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        ratio = self.reports.groups(block) / self.reports.reported(block)[:, None]
-        return (weight_of(block) @ ratio,)
+def _group_sums(block: Block, reports: ExpectedReports) -> tuple[Array, ...]:
+    return (weight_of(block) @ (reports.groups(block) / reports.reported(block)[:, None]),)
 
 
 @dataclass(frozen=True)
@@ -216,20 +212,14 @@ class _ShareScores:
         return np.asarray((weights - there * p) / r + p - self.shares)
 
 
-@dataclass(frozen=True)
-class _ExpectedSquares:
+def _expected_squares(block: Block, contributions: RowFunction, reports: ExpectedReports) -> tuple[Array, ...]:
     """sum_i of E[u_i u_i'] over the reports that row i might have given, as they are expected and within bounds."""
-
-    contributions: RowFunction
-    reports: ExpectedReports
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        chances = self.reports.linear(block), self.reports.probabilities(block)
-        total: Any = 0.0
-        for s in range(self.reports.codes):
-            U = self.contributions(block._replace(report=np.full(len(block.y), s, dtype=np.uint16)))
-            total = total + np.stack([(U * chance[:, s, None]).T @ U for chance in chances])
-        return (total,)
+    chances = reports.linear(block), reports.probabilities(block)
+    total: Any = 0.0
+    for s in range(reports.codes):
+        U = contributions(block._replace(report=np.full(len(block.y), s, dtype=np.uint16)))
+        total = total + np.stack([(U * chance[:, s, None]).T @ U for chance in chances])
+    return (total,)
 
 
 @dataclass(frozen=True)
@@ -240,11 +230,12 @@ class _Meat:
     noise: Array  # of minus the gradient and the shares
 
     def __call__(self, rows: Rows | Stream, contributions: RowFunction) -> Array:
-        meat = floored(*rows.reduce(_ExpectedSquares(contributions, self.reports), block_rows=2048)[0])
+        squares = partial(_expected_squares, contributions=contributions, reports=self.reports)
+        meat = floored(*rows.reduce(squares, block_rows=2048)[0])
         meat[: len(self.noise), : len(self.noise)] += self.noise
         return np.asarray(meat)
 
 
 def _shares(problem: LinearProblem, reports: ExpectedReports) -> Array:
-    sums = problem.rows.reduce(_GroupSums(reports))[0]
+    sums = problem.rows.reduce(partial(_group_sums, reports=reports))[0]
     return np.asarray(sums / sums.sum())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, solve_triangular
@@ -74,7 +75,7 @@ class Step:
             furthest = np.maximum(furthest, np.einsum("ik,kl,il->i", a, np.outer(d, d) * inverse, a))
         return np.asarray(np.sqrt(np.maximum(furthest, 0.0)) * np.linalg.norm(Z @ self.root.T, axis=1))
 
-    def kept(self, block: Block) -> Array:
+    def counted(self, block: Block) -> Array:
         """Compute the part of each row that counts with its report: shape (rows,)."""
         return np.minimum(1.0, self.limit / np.maximum(self.moves(block), 1e-300))
 
@@ -83,75 +84,40 @@ class Step:
         Z, a, _ = self.terms(block)
         weights = np.ascontiguousarray(self.reports.table.T)[block.report]
         if math.isfinite(self.limit):
-            part = self.kept(block)[:, None]
+            part = self.counted(block)[:, None]
             weights = part * weights + (1 - part) * self.reports.groups(block)
         return (np.linalg.inv(cholesky(self.shape, lower=True)) @ ((a * weights).T @ (Z @ self.root.T)),)
 
-
-@dataclass(frozen=True)
-class _Moves:
-    step: Step
-
-    def __call__(self, block: Block) -> Array:
-        return self.step.moves(block)[:, None]
-
-
-@dataclass(frozen=True)
-class _Gradient:
-    step: Step
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        return self.step.gradient(block)
-
-
-@dataclass(frozen=True)
-class _Tempered:
-    """Derivative of the gradient in the model of the reports: sum of (1 - c) a z phi', shape (K, q, r)."""
-
-    step: Step
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        Z, a, _ = self.step.terms(block)
-        rest = 1 - self.step.kept(block)
-        phi = self.step.reports.phi(block)
+    def tempered(self, block: Block) -> tuple[Array, ...]:
+        """Derivative of the gradient in the model of the reports: sum of (1 - c) a z phi', shape (K, q, r)."""
+        Z, a, _ = self.terms(block)
+        rest = 1 - self.counted(block)
+        phi = self.reports.phi(block)
         return (np.stack([(Z * (rest * a[:, k])[:, None]).T @ phi for k in range(a.shape[1])]),)
 
+    def excess(self, block: Block, limits: Array) -> tuple[Array, ...]:
+        """How much rows move the sum beyond some limits."""
+        moves = self.moves(block)
+        return (np.maximum(moves[:, None] - limits, 0.0).sum(axis=0),)
 
-@dataclass(frozen=True)
-class _Excess:
-    """How much rows move the sum beyond some limits."""
-
-    step: Step
-    limits: Array
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        moves = self.step.moves(block)
-        return (np.maximum(moves[:, None] - self.limits, 0.0).sum(axis=0),)
-
-
-@dataclass(frozen=True)
-class _Curvature:
-    """Expected Hessians (K, q, q) and squares of the scores (K q, K q), both as they are and within bounds, and the
-    sum of |u|^2 a a' (K, K).
-    """
-
-    step: Step
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        step, table = self.step, self.step.reports.table
-        Z, a, bent = step.terms(block)
+    def curvature(self, block: Block) -> tuple[Array, ...]:
+        """Expected Hessians (K, q, q) and squares of the scores (K q, K q), both as they are and within bounds, and the
+        sum of |u|^2 a a' (K, K).
+        """
+        table = self.reports.table
+        Z, a, bent = self.terms(block)
         K, q = a.shape[1], Z.shape[1]
         hessian = np.empty((2, K, q, q))
         squares = np.empty((2, K, q, K, q))
-        shares = step.reports.groups(block), step.reports.positive_groups(block)
-        chances = step.reports.linear(block), step.reports.probabilities(block)
+        shares = self.reports.groups(block), self.reports.positive_groups(block)
+        chances = self.reports.linear(block), self.reports.probabilities(block)
         for j, (share, chance) in enumerate(zip(shares, chances, strict=True)):
             for k in range(K):
                 hessian[j, k] = (Z * (share[:, k] * bent[:, k])[:, None]).T @ Z
                 for m in range(k + 1):
                     factor = (chance @ (table[k] * table[m])) * a[:, k] * a[:, m]
                     squares[j, k, :, m] = squares[j, m, :, k] = (Z * factor[:, None]).T @ Z
-        length = ((Z @ step.root.T) ** 2).sum(axis=1)
+        length = ((Z @ self.root.T) ** 2).sum(axis=1)
         return hessian, squares.reshape(2, K * q, K * q), (a * length[:, None]).T @ a
 
 
@@ -190,10 +156,10 @@ class Solver:
         """Release the gradient at B."""
         K = B.shape[1]
         step = Step(self.problem, B, self.root, self.reports, np.eye(K))
-        hessian, squares, spread = self.problem.rows.reduce(_Curvature(step), block_rows=2048)
+        hessian, squares, spread = self.problem.rows.reduce(step.curvature, block_rows=2048)
         shape = self.pattern * spread
         step = replace(step, shape=shape / np.trace(shape) * K)
-        furthest = float(largest(self.problem.rows, _Moves(step))[0])
+        furthest = float(largest(self.problem.rows, step.moves))
         limit = self._limit(step, furthest, mu)
         step = replace(step, limit=limit)
         noised, sigma = self.releaser.release(
@@ -202,7 +168,7 @@ class Solver:
             min(furthest, limit),
             mu,
             (K, len(B)),
-            lambda: self.rows.reduce(_Gradient(step), block_rows=2048)[0],
+            lambda: self.rows.reduce(step.gradient, block_rows=2048)[0],
         )
         bread = np.stack([floored(*pair) for pair in zip(*hessian, strict=True)])
         gradient = self.factor @ (cholesky(step.shape, lower=True) @ noised).T
@@ -220,12 +186,12 @@ class Solver:
     def _tempered(self, step: Step) -> Array:
         if math.isinf(step.limit):
             return np.zeros((step.B.shape[1], len(step.B), len(self.reports.coefficients)))
-        return self.problem.rows.reduce(_Tempered(step), block_rows=2048)[0]
+        return self.problem.rows.reduce(step.tempered, block_rows=2048)[0]
 
     def _limit(self, step: Step, furthest: float, mu: float) -> float:
         """Choose where extreme rows are tempered: less noise against a bias if the expectations are wrong."""
         limits = furthest * _THRESHOLDS
-        excess = self.problem.rows.reduce(_Excess(step, limits), block_rows=2048)[0]
+        excess = self.problem.rows.reduce(partial(step.excess, limits=limits), block_rows=2048)[0]
         cost = (limits / mu) ** 2 * step.B.size + (_WRONG * excess) ** 2
         best = int(np.argmin(cost))
         return math.inf if best == 0 else float(limits[best])

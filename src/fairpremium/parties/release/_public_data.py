@@ -7,8 +7,8 @@ a sum whose order follows the reports, the rows here carry no report at all.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,65 +124,51 @@ def without_reports(rows: Rows | Stream) -> Rows | Stream:
 
 @dataclass(frozen=True)
 class _Largest:
-    """The task of finding a column-wise maximum."""
+    """The task of finding the largest value of a function of rows."""
 
     function: RowFunction
 
-    def __call__(self, rows: Rows, start: int) -> Array:
-        return np.asarray(rows.map(self.function).max(axis=0))
+    def __call__(self, rows: Rows, start: int) -> float:
+        return float(rows.map(self.function).max())
 
-    def join(self, a: Array, b: Array) -> Array:
-        return np.maximum(a, b)
+    def join(self, a: float, b: float) -> float:
+        return max(a, b)
 
 
-def largest(rows: Rows | Stream, function: RowFunction) -> Array:
-    """Compute the largest value that a function of a row takes, for each of its columns."""
+def largest(rows: Rows | Stream, function: RowFunction) -> float:
+    """Compute the largest value that a function of a row takes."""
     task = _Largest(function)
-    if isinstance(rows, Rows):
-        return task(rows, 0)
-    found = list(rows.apply(task))
-    return np.asarray(np.max(found, axis=0))
+    return task(rows, 0) if isinstance(rows, Rows) else max(rows.apply(task))
 
 
 # --- how much a single row can move ---
 
 
-@dataclass(frozen=True)
-class _Vectors:
-    """Rows of the design, sqrt(w) z, or their scores w loss'(y, z'b) z at the unaware price."""
-
-    problem: LinearProblem
-    scores: bool
-
-    def __call__(self, block: Block) -> Array:
-        Z = self.problem.moments.coordinates.matrix(block.X)
-        if not self.scores:
-            return Z if block.weight is None else Z * np.sqrt(block.weight)[:, None]
-        _, slope, _ = self.problem.family.loss_terms(block.y, Z @ self.problem.unaware[:, 0])
-        return np.asarray(Z * (slope if block.weight is None else slope * block.weight)[:, None])
+def _design_rows(block: Block, problem: LinearProblem) -> Array:
+    """Rows of the design, sqrt(w) z."""
+    Z = problem.moments.coordinates.matrix(block.X)
+    return Z if block.weight is None else Z * np.sqrt(block.weight)[:, None]
 
 
-@dataclass(frozen=True)
-class _Squares:
-    vectors: Callable[[Block], Array]
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        V = self.vectors(block)
-        return (V.T @ V,)
+def _scores(block: Block, problem: LinearProblem) -> Array:
+    """Scores w loss'(y, z'b) z at the unaware price."""
+    Z = problem.moments.coordinates.matrix(block.X)
+    _, slope, _ = problem.family.loss_terms(block.y, Z @ problem.unaware[:, 0])
+    return np.asarray(Z * (slope if block.weight is None else slope * block.weight)[:, None])
 
 
-@dataclass(frozen=True)
-class _Shares:
-    vectors: Callable[[Block], Array]
-    root: Array  # of the inverse of the sum of squares
+def _squares(block: Block, vectors: RowFunction) -> tuple[Array, ...]:
+    V = vectors(block)
+    return (V.T @ V,)
 
-    def __call__(self, block: Block) -> Array:
-        return np.asarray(((self.vectors(block) @ self.root) ** 2).sum(axis=1, keepdims=True))
+
+def _shares(block: Block, vectors: RowFunction, root: Array) -> Array:
+    return np.asarray(((vectors(block) @ root) ** 2).sum(axis=1))
 
 
 def largest_leverage(public: PublicRows) -> float:
     """Compute the largest w z' (sum of w z z')^-1 z over the rows."""
-    return _largest_share(public, scores=False)
+    return _largest_share(public, partial(_design_rows, problem=public.problem))
 
 
 def largest_score_share(public: PublicRows) -> float:
@@ -190,12 +176,11 @@ def largest_score_share(public: PublicRows) -> float:
 
     It is the largest part of the sum of squared scores, in any direction, that one row contributes.
     """
-    return _largest_share(public, scores=True)
+    return _largest_share(public, partial(_scores, problem=public.problem))
 
 
-def _largest_share(public: PublicRows, *, scores: bool) -> float:
-    vectors = _Vectors(public.problem, scores)
-    total = public.rows.reduce(_Squares(vectors))[0]
+def _largest_share(public: PublicRows, vectors: RowFunction) -> float:
+    total = public.rows.reduce(partial(_squares, vectors=vectors))[0]
     scale = np.sqrt(np.diag(total))
     scale[scale == 0] = 1.0
     values, directions = np.linalg.eigh(total / np.outer(scale, scale))
@@ -203,4 +188,4 @@ def _largest_share(public: PublicRows, *, scores: bool) -> float:
     if not seen.any():
         return 0.0
     root = directions[:, seen] / np.sqrt(values[seen]) / scale[:, None]
-    return float(largest(public.rows, _Shares(vectors, root))[0])
+    return largest(public.rows, partial(_shares, vectors=vectors, root=root))

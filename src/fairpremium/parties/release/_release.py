@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -359,19 +360,12 @@ def check_reports(
         return check_counts(measure(public_rows(rows, design, family, model)), counts, rules)
     with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
         some = portfolio.rows(labels, family, thorough=False)
-        counts = some.reduce(CountReports(len(labels)), block_rows=1 << 16)[0]
+        counts = some.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
         return check_counts(measure(public_rows(some, portfolio.design, family, model)), counts, rules)
 
 
-@dataclass(frozen=True)
-class CountReports:
-    """Count the rows of each report."""
-
-    labels: int
-
-    def __call__(self, block: Any) -> tuple[npt.NDArray[np.float64]]:
-        """Count in one block."""
-        return (np.bincount(block.report, minlength=self.labels + 1)[: self.labels].astype(np.float64),)
+def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:
+    return (np.bincount(block.report, minlength=labels + 1)[:labels].astype(np.float64),)
 
 
 def _silent(phase: str, fraction: float) -> None:
