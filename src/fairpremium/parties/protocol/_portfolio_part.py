@@ -12,10 +12,12 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ._messages import PortfolioSpec
 from ._parquet_check import (
@@ -25,7 +27,7 @@ from ._parquet_check import (
     check_number_type,
     check_numbers,
 )
-from ._policy_keys import WIDTH, Keys, as_keys
+from ._policy_keys import WIDTH, as_keys
 from ._problems import Problem
 
 __all__ = [
@@ -151,9 +153,7 @@ class Checker:
     def __enter__(self) -> Checker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -241,58 +241,48 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     -------
     part : bytes
     """
-    return _write(_portfolio_table(frame, spec), _categories(spec))
-
-
-def _portfolio_table(frame: Any, spec: PortfolioSpec) -> Any:
-    import narwhals as nw
-
     table = nw.from_native(frame, eager_only=True)
     kinds = {feature.name: feature.kind for feature in (*spec.features, *spec.x_star)}
-    numbers = [name for name, kind in kinds.items() if kind == "number"] + [spec.outcome]
-    numbers += [] if spec.weight is None else [spec.weight]
-    wanted = [spec.key, *kinds, spec.outcome, *([] if spec.weight is None else [spec.weight])]
-    missing = [name for name in wanted if name not in table.columns]
+    kinds |= dict.fromkeys([spec.outcome, *([] if spec.weight is None else [spec.weight])], "number")
+    missing = [name for name in (spec.key, *kinds) if name not in table.columns]
     if missing:
         raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")
-    columns = {spec.key: _keys_of(table.get_column(spec.key))}
-    for name in wanted[1:]:
-        column = _combine(table.get_column(name).to_arrow())
+    columns = {spec.key: _keys_of(_arrow(table, spec.key))}
+    for name, kind in kinds.items():
         try:
-            columns[name] = _numbers(column) if name in numbers else _texts(column)
+            columns[name] = (_numbers if kind == "number" else _texts)(_arrow(table, name))
         except Problem as problem:
             raise ValueError(f"Column {name!r} cannot be sent: {problem.detail}.") from None
-    return _table({name: columns[name] for name in wanted})
+    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields)),
+        sink,
+        row_group_size=_ROWS_PER_GROUP,
+        compression="lz4",  # it costs next to nothing where it does not help; ZSTD saves less time than it takes
+        use_dictionary=[name for name, kind in kinds.items() if kind == "category"],
+        write_statistics=False,
+    )
+    return sink.getvalue()
 
 
-def _keys_of(column: Any) -> Any:
-    import pyarrow as pa
+def _arrow(table: Any, name: str) -> pa.Array:
+    column = table.get_column(name).to_arrow()
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
-    array = _combine(column.to_arrow())
+
+def _keys_of(array: pa.Array) -> pa.Array:
     if array.null_count or not (
         array.type == pa.binary(WIDTH) or pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     ):
         raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
     if array.type == pa.binary(WIDTH):
         return array
-    return _key_array(as_keys(array.to_pylist()))
-
-
-def _key_array(keys: Keys) -> Any:
-    import pyarrow as pa
-
+    keys = as_keys(array.to_pylist())
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(WIDTH), len(keys), [None, pa.py_buffer(keys.view(np.uint8))])
 
 
-def _combine(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _numbers(column: Any) -> Any:
-    import pyarrow as pa
-
+def _numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     elif pa.types.is_float16(column.type):
@@ -302,38 +292,9 @@ def _numbers(column: Any) -> Any:
     return column
 
 
-def _texts(column: Any) -> Any:
-    import pyarrow as pa
-
+def _texts(column: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     check_category_type(column.type)
     check_categories(column, set(), Limits())
     return column
-
-
-def _table(columns: dict[str, Any]) -> Any:
-    import pyarrow as pa
-
-    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
-
-
-def _categories(spec: PortfolioSpec) -> list[str]:
-    return [feature.name for feature in (*spec.features, *spec.x_star) if feature.kind == "category"]
-
-
-def _write(table: Any, dictionaries: list[str], compression: str = "lz4") -> bytes:
-    """Write Parquet; LZ4 costs next to nothing where it does not help, ZSTD saves less time than it takes."""
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=_ROWS_PER_GROUP,
-        compression=compression,
-        use_dictionary=dictionaries,
-        write_statistics=False,
-    )
-    return sink.getvalue()

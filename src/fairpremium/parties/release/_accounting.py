@@ -159,14 +159,9 @@ class ReleasePlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "squares": self.squares,
-            "randomized": list(self.randomized),
-        }
+        return {**vars(self), "randomized": list(self.randomized)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `to_dict` returned."""
-        return cls(data["epsilon"], data["delta"], data["squares"], tuple(data["randomized"]))
+        return cls(**{**data, "randomized": tuple(data["randomized"])})

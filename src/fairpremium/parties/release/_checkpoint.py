@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
 __all__ = ["FileCheckpoint"]
 
 
-class FileCheckpoint(MutableMapping[str, Any]):
+class FileCheckpoint(UserDict[str, Any]):
     """A mapping of plain data that is on disk after every change.
 
     Parameters
@@ -23,26 +23,17 @@ class FileCheckpoint(MutableMapping[str, Any]):
     def __init__(self, path: Path):
         self._path = path
         try:
-            self._data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            self.data = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
-            self._data = {}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._data[name]
+            self.data = {}
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._data[name] = value
+        super().__setitem__(name, value)
         self._write()
 
     def __delitem__(self, name: str) -> None:
-        del self._data[name]
+        super().__delitem__(name)
         self._write()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._data)
-
-    def __len__(self) -> int:
-        return len(self._data)
 
     def remove(self) -> None:
         """Delete the file."""
@@ -51,7 +42,7 @@ class FileCheckpoint(MutableMapping[str, Any]):
     def _write(self) -> None:
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with draft.open("w", encoding="utf-8") as file:
-            json.dump(self._data, file)
+            json.dump(self.data, file)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)

@@ -155,16 +155,8 @@ def _release(
     missing = max(round(float(len(rows) * expected.code_shares[-1])), 0)
     learned = Learned(prices, "inverse", strength, shares, reference, model, missing)
     reason = f"Gaussian noise, epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
-    pricer = DiscriminationFreePricer(
-        settings.family,
-        model,
-        channel,
-        "inverse",
-        settings.pooling,
-        settings.reference,
-        settings.intervals,
-        random_state=0,
-    )
+    asked_for = {**vars(settings), "model": model, "correction": "inverse"}
+    pricer = DiscriminationFreePricer(**asked_for, channel=channel, random_state=0)
     candidate = Verdict("inverse", "noised sums", strength, True, reason)
     pricer._take_over(learned, [candidate], design, None, channel, groups, len(rows))
     if not np.isfinite(prices.coefficients).all():

@@ -203,7 +203,7 @@ def fit_release(
     RefusedError
         A rule forbids the fit. It is decided before anything is fitted to reports.
     """
-    tell = progress or _silent
+    tell = progress or (lambda phase, fraction: None)
     if privacy.mechanism == "gaussian":
         from ._gaussian import release_gaussian
 
@@ -222,16 +222,7 @@ def fit_release(
     verdicts = check_reports(settings, X, y, sample_weight, used, labels, features, rules)
     refuse(verdicts)
     tell("fit", 0.2)
-    pricer = DiscriminationFreePricer(
-        settings.family,
-        settings.model,
-        effective,
-        settings.correction,
-        settings.pooling,
-        settings.reference,
-        settings.intervals,
-        random_state=0,
-    )
+    pricer = DiscriminationFreePricer(**vars(settings), channel=effective, random_state=0)
     pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
     missing = pricer.n_missing_reports_
     if second is not None and len(second.groups) > len(labels):
@@ -366,7 +357,3 @@ def check_reports(
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:
     return (np.bincount(block.report, minlength=labels + 1)[:labels].astype(np.float64),)
-
-
-def _silent(phase: str, fraction: float) -> None:
-    pass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -50,14 +51,8 @@ def upsert(connection: Connection, table: Any) -> Any:
 def append(connection: Connection, now: float, party: str, event: str, **body: Any) -> int:
     """Add an entry to the chain and return its number."""
     head = connection.execute(select(log_head.c.seq, log_head.c.hash).with_for_update()).one()
-    entry = {
-        "seq": head.seq + 1,
-        "time": iso(now),
-        "party": party,
-        "event": event,
-        "body": body,
-        "previous": head.hash,
-    }
+    entry = {"seq": head.seq + 1, "time": iso(now), "party": party, "event": event, "body": body}
+    entry["previous"] = head.hash
     digest = _hash(entry)
     connection.execute(insert(log).values(**{**entry, "body": canonical_json(body).decode()}, hash=digest))
     connection.execute(update(log_head).values(seq=entry["seq"], hash=digest))
@@ -69,17 +64,7 @@ def _hash(entry: dict[str, Any]) -> str:
 
 
 def _entry(row: Any) -> Entry:
-    import json
-
-    return Entry(
-        seq=row.seq,
-        time=row.time,
-        party=row.party,
-        event=row.event,
-        body=json.loads(row.body),
-        previous=row.previous,
-        hash=row.hash,
-    )
+    return Entry(**{**row._mapping, "body": json.loads(row.body)})
 
 
 def read_page(connection: Connection, after: int, party: str | None, key: SigningKey) -> LogPage:
