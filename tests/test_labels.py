@@ -95,18 +95,6 @@ def test_numpy_strings_of_mixed_length():
     assert encode_labels(np.array(["a", "b"]), labels).tolist() == [1, 3]
 
 
-def test_colliding_hashes_take_the_slow_road():
-    # Two letters whose polynomial hashes agree modulo 2**64: c0 * m + c1 with m the multiplier. Force it.
-    import fairpremium.labels as module
-
-    values = np.array(["aé", "bé", "aé"])
-    original = module.pd.factorize
-    collide = lambda x: (np.zeros(len(x), dtype=np.intp), x[:1]) if x.dtype == np.uint64 else original(x)  # noqa: E731
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.pd, "factorize", collide)
-        assert encode_labels(values, ["aé", "bé"]).tolist() == [0, 1, 0]
-
-
 INTEGER_COLUMNS = {
     "list": same,
     "int64": np.array,
