@@ -21,7 +21,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Label", "check_labels", "decode_labels", "encode_labels", "infer_labels", "label_key"]
+__all__ = [
+    "Codes",
+    "Label",
+    "check_labels",
+    "decode_labels",
+    "encode_labels",
+    "infer_labels",
+    "label_from_json",
+    "label_key",
+    "label_to_json",
+]
 
 Label: TypeAlias = Any  # str | int | bool | float | tuple of these
 Codes: TypeAlias = npt.NDArray[np.int32]
@@ -224,6 +234,16 @@ def label_key(label: Label) -> tuple[Any, ...]:
     return ("other", type(label).__name__)
 
 
+def label_to_json(label: Label) -> Any:
+    """Return a label as JSON has it; a tuple becomes a list."""
+    return [label_to_json(value) for value in label] if isinstance(label, tuple) else label
+
+
+def label_from_json(label: Any) -> Label:
+    """Return the label that `label_to_json` turned into plain data."""
+    return tuple(label_from_json(value) for value in label) if isinstance(label, list) else label
+
+
 def _plain_label(label: Any, name: str) -> Label:
     if isinstance(label, np.generic):
         label = label.item()
@@ -308,7 +328,7 @@ def _combine(columns: list[Factorized]) -> Factorized:
     total = np.ravel_multi_index([codes for codes, _ in columns], sizes, mode="wrap")
     codes, seen = pd.factorize(total)
     values = [
-        [[*distinct, None][i] for i in position]
+        np.fromiter([*distinct, None], dtype=object)[position].tolist()
         for (_, distinct), position in zip(columns, np.unravel_index(seen, sizes), strict=True)
     ]
     return _mark_missing(codes, list(zip(*values, strict=True)))

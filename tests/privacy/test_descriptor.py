@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
+from fairpremium.documents import canonical_json, seal
 from fairpremium.privacy import Channel, RandomizedResponse
-from fairpremium.privacy._descriptor import canonical_json, seal
 
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
 GENERAL = Channel([[0.5, 0.125], [0.25, 0.25], [0.25, 0.625]], groups=[False, True], reports=["-", "?", 1.5])

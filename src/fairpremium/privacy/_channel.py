@@ -11,9 +11,10 @@ from typing import Any, Literal, NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..labels import Codes, Label, check_labels, encode_labels, label_key
+from ..documents import seal
+from ..labels import Codes, Label, check_labels, encode_labels, label_key, label_to_json
 from ._containers import labels_like
-from ._descriptor import GENERAL, channel_from_descriptor, label_to_json, seal
+from ._descriptor import GENERAL, channel_from_descriptor
 from ._exact import MAX_TOTAL, Rows, integer_weights, left_inverse, log_rounded_up, read_only
 from ._sampling import Rng, check_rng, uniform_integers
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-MAX_TOTAL = 2**32
+MAX_TOTAL = 2**32  # the most that the integer weights of a group may sum to
 Rows = tuple[tuple[Fraction, ...], ...]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import sqlite3
@@ -14,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..documents import digest
 from ..errors import BudgetExceededError
-from ._descriptor import canonical_json
 from ._randomized_response import check_epsilon
 
 _APPLICATION_ID = 0x46505256  # "FPRV"
@@ -256,7 +255,7 @@ def _sums(rows: list[Charge]) -> dict[tuple[str, str], float]:
 
 def _already_done(connection: sqlite3.Connection, charge_id: str, rows: list[Charge]) -> bool:
     """Say whether this very charge is on the books; if not, write its receipt in the same transaction."""
-    content = hashlib.sha256(canonical_json(rows)).hexdigest()
+    content = digest(rows)
     found = connection.execute("SELECT content FROM receipts WHERE charge_id = ?", (charge_id,)).fetchone()
     if found is None:
         connection.execute("INSERT INTO receipts VALUES (?, ?)", (charge_id, content))

@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..labels import encode_labels
+from ..documents import canonical_json
+from ..labels import encode_labels, label_to_json
 from ._channel import Channel
 from ._containers import labels_like
-from ._descriptor import canonical_json, label_to_json
 from ._sampling import WORD
 
 _PROTOCOL = b"fairpremium memoized report 1"
