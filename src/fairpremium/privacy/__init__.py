@@ -10,7 +10,7 @@ from ._channel import Channel
 from ._exact import MAX_TOTAL
 from ._files import attach_descriptor, read_descriptor, read_reports, write_reports
 from ._ledger import PrivacyLedger
-from ._memo import MemoizedReports
+from ._memoized_reports import MemoizedReports
 from ._randomized_response import RandomizedResponse, check_epsilon
 from ._simplex import project_to_simplex
 
