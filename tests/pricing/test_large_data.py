@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, RetestNoise
-from fairpremium.blocks import _files, _parts
+from fairpremium.blocks import _files, _folds
 from fairpremium.pricing import _sources
 
 GROUPS = ["A", "B", "C"]
@@ -125,7 +125,7 @@ def test_parts_that_a_hash_decides_are_those_of_the_rows_in_memory(
 ) -> None:
     """What more than a million rows get, with fewer: the pooling strength is chosen by parts that nobody stores."""
     stored = from_source(folder, correction=correction)
-    monkeypatch.setattr(_parts, "_STORED_ROWS", 0)
+    monkeypatch.setattr(_folds, "_STORED_ROWS", 0)
     hashed = from_source(folder, correction=correction)
     assert_same(in_memory(frame, correction=correction), hashed, frame)
     risks = [p.candidates_["corrected_risk"].to_numpy() for p in (stored, hashed)]
@@ -314,7 +314,7 @@ def test_a_script_without_a_main_guard_runs_once(folder: Path, tmp_path: Path) -
         textwrap.dedent(f"""
         print("begin")
         from fairpremium import DiscriminationFreePricer, RandomizedResponse
-        from fairpremium.blocks import _files, _parts
+        from fairpremium.blocks import _files, _folds
         from fairpremium.pricing import _sources
         _files._FEW_CELLS = _sources._SMALL_ROWS = _sources._SMALL_CELLS = 0
         channel = RandomizedResponse(["A", "B", "C"], keep=0.75)

@@ -1,9 +1,9 @@
 """Cross-validation folds of any number of rows, decided by a row's position alone.
 
-Up to a million rows the folds are a random permutation of a balanced list, one byte per row. Beyond, where permuting
-would take as long as a good part of a pass, rows are taken in runs as long as there are parts, and each run is permuted
-by one of 4,096 random permutations, chosen by a hash of the run's number: balanced, random, nothing has to be kept, and
-whoever reads a row computes its fold. Where a row is stored does not matter.
+Up to a million rows the folds are a random permutation of a balanced list, one byte per row. With more rows, permuting
+would take nearly as long as a pass. Consecutive rows then form runs, each with one row per fold. One of 4,096 random
+permutations, chosen by a hash of the run's number, assigns the folds of a run. The folds are balanced and random, none
+is stored, and whoever reads a row computes its fold. Where a row is stored does not matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Equal rows put together: rating factors are mostly categories, and few combinations of them occur.
+"""Equal rows merged: rating factors are mostly categories, and few combinations of them occur.
 
 A risk that is linear in the volume and, given the prices, in the outcome does not change when rows with the same
 features, report and cross-validation fold become one, with their volumes added up and their outcomes averaged by
@@ -31,7 +31,7 @@ def worth_merging(rows: Rows | Stream) -> bool:
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Put rows together that agree in features, report and fold.
+    """Merge rows that agree in features, report and fold.
 
     Parameters
     ----------

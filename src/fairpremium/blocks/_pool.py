@@ -82,7 +82,7 @@ def start_processes(workers: int) -> ProcessPoolExecutor:
     with _without_main(), _one_thread():
         pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
         for _ in range(workers):
-            pool.submit(_nothing)  # starts a worker each
+            pool.submit(os.getpid)  # starts a worker each
     return pool
 
 
@@ -117,10 +117,6 @@ def _begin() -> None:
     blas().limit(limits=1)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _end_with(sentinel: int) -> None:

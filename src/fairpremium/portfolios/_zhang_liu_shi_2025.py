@@ -9,13 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairpremium.portfolios._portfolio import (
-    SimulatedPortfolio,
-    check_rows,
-    column,
-    draw_labels,
-    number_column,
-)
+from fairpremium.arrays import Array
+from fairpremium.portfolios._portfolio import SimulatedPortfolio
+from fairpremium.portfolios._simulation import check_rows, column, draw_labels, number_column
 
 __all__ = ["zhang_liu_shi_2025"]
 
@@ -35,13 +31,13 @@ class _Truth:
     def group_distribution(self) -> dict[str, float]:
         return {"F": P_FEMALE, "M": 1 - P_FEMALE}
 
-    def means(self, X: Any) -> NDArray[np.float64]:
+    def means(self, X: Any) -> Array:
         age = number_column(X, "age")
         male = 100 + 4 * age + 100 * _smoker(X)
         female = male + 120 + 200 * ((age >= 20) & (age <= 40))
         return np.column_stack([female, male])
 
-    def propensities(self, X: Any) -> NDArray[np.float64]:
+    def propensities(self, X: Any) -> Array:
         female = np.where(_smoker(X), P_FEMALE_SMOKER, P_FEMALE_NON_SMOKER)
         return np.column_stack([female, 1 - female])
 

@@ -51,16 +51,15 @@ def _build(descriptor: Mapping[str, Any]) -> Channel:
     from ._randomized_response import RandomizedResponse
 
     scheme = descriptor["scheme"]
+    if scheme == PRODUCT:
+        return Channel.product(*(channel_from_descriptor(component) for component in descriptor["components"]))
     if scheme == RANDOMIZED_RESPONSE:
-        groups = [label_from_json(label) for label in descriptor["groups"]]
+        groups = label_from_json(descriptor["groups"])
         return RandomizedResponse._from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
     if scheme == GENERAL:
-        groups = [label_from_json(label) for label in descriptor["groups"]]
-        reports = [label_from_json(label) for label in descriptor["reports"]]
+        groups, reports = label_from_json(descriptor["groups"]), label_from_json(descriptor["reports"])
         weights = tuple(tuple(_integer(w) for w in row) for row in descriptor["weights"])
         return Channel._from_weights(weights, groups, reports)
-    if scheme == PRODUCT:
-        return Channel.product(*(channel_from_descriptor(part) for part in descriptor["components"]))
     raise ValueError(
         f"scheme must be one of {[RANDOMIZED_RESPONSE, GENERAL, PRODUCT]}; a newer fairpremium may know more"
     )

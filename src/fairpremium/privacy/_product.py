@@ -105,7 +105,7 @@ def _kronecker(A: tuple[tuple[Any, ...], ...], B: tuple[tuple[Any, ...], ...]) -
     return tuple(tuple(x * y for x in a for y in b) for a in A for b in B)
 
 
-def _read_only_kron(arrays: list[Any]) -> Array:
-    array: Array = reduce(lambda a, b: np.kron(a, b), arrays)
+def _read_only_kron(arrays: list[npt.NDArray[Any]]) -> Array:
+    array = np.asarray(reduce(lambda a, b: np.kron(a, b), arrays), dtype=np.float64)
     array.setflags(write=False)
     return array
