@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first used: a command that signs a request needs no model.
-_ROOMS = {
+_NAMES = {
     "models": ("BoostedModel", "LinearModel", "NeuralModel", "NeuralRepresentation"),
     "noise": (
         "AnchorNoise", "LikelihoodNoise", "MarginNoise", "RetestNoise", "ValidationNoise", "check_declared_channel",
@@ -55,14 +55,14 @@ _ROOMS = {
     "pricing": ("DiscriminationFreePricer", "excess_risk_bound", "plan", "required_rows"),
     "privacy": ("Channel", "RandomizedResponse", "project_to_simplex"),
 }  # fmt: skip
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_OPEN = {*_ROOMS, "audit", "blocks", "corrections", "errors", "families", "portfolios"}
+_PACKAGE_OF = {name: package for package, names in _NAMES.items() for name in names}
+_PACKAGES = {*_NAMES, "audit", "blocks", "corrections", "errors", "families", "portfolios"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOM_OF:
-        return getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
-    if name in _OPEN:
+    if name in _PACKAGE_OF:
+        return getattr(import_module(f"{__name__}.{_PACKAGE_OF[name]}"), name)
+    if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

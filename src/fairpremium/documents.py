@@ -56,18 +56,8 @@ def load_json(path: str | PathLike[str], noun: str) -> Any:
 def check_document(document: Any, form: str, version: int, noun: str, where: str) -> dict[str, Any]:
     """Return the content of a document without its hash.
 
-    Parameters
-    ----------
-    document : object
-        What a file held.
-    form : str
-        The expected value of the field "format".
-    version : int
-        The expected value of the field "version".
-    noun : str
-        What the document should hold, for messages.
-    where : str
-        Where it is from, for messages.
+    The fields "format" and "version" must be `form` and `version`. Messages say what the document should hold (`noun`)
+    and where it is from (`where`).
     """
     if not isinstance(document, dict) or document.get("format") != form:
         raise ModelFileError(f'{where} is not a {noun}: expected "format": "{form}".')

@@ -35,28 +35,12 @@ class Block(NamedTuple):
     weight: Array | None  # (rows,) volumes, or None for ones
     report: Codes  # (rows,)
     fold: Codes | None  # (rows,) number of the cross-validation fold, or None
-    share: Array | None = None  # (rows, K) weight of the row for each group, or None
+    share: Array | None = None  # (rows, K) weight of the row for each group, where a correction gives one row by row
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A portfolio in memory.
-
-    Parameters
-    ----------
-    X : array of shape (n, features)
-    y : array of shape (n,)
-    weight : array of shape (n,), optional
-        Volumes; None stands for ones.
-    report : integer array of shape (n,)
-        Codes of the reports; see `Block`.
-    fold : integer array of shape (n,), optional
-        Cross-validation fold of each row.
-    share : array of shape (n, K), optional
-        Weight of each row for each group, where a correction gives one row by row.
-    cluster : integer array of shape (n,), optional
-        Codes of the persons, if one person has several rows.
-    """
+    """A portfolio in memory; its columns are those of a `Block`, and the persons."""
 
     X: npt.NDArray[Any]
     y: Array
@@ -64,7 +48,7 @@ class Rows:
     report: Codes
     fold: Codes | None = None
     share: Array | None = None
-    cluster: Codes | None = None
+    cluster: Codes | None = None  # (n,) code of the person, if one person has several rows
 
     def __len__(self) -> int:
         return len(self.y)

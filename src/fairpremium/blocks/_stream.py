@@ -8,10 +8,12 @@ are combined in the order of the partitions, so that they do not depend on who c
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+import operator
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -93,9 +95,7 @@ class Reduction:
         """Sum over one piece."""
         return rows.reduce_here(self.function, 0, len(rows), self.block_rows)
 
-    def join(self, a: Sums, b: Sums) -> Sums:
-        """Add the sums of two pieces."""
-        return add(a, b)
+    join = staticmethod(add)
 
 
 @dataclass(frozen=True)
@@ -109,24 +109,20 @@ class Pick:
         first, last = np.searchsorted(self.index, [start, start + len(rows)])
         return [rows.take(self.index[first:last] - start)]
 
-    def join(self, a: list[Rows], b: list[Rows]) -> list[Rows]:
-        """Append the later pieces."""
-        return a + b
+    join = staticmethod(operator.add)
 
 
-@dataclass(frozen=True)
-class WithShares:
-    """A function of a block whose shares are computed on the spot."""
-
-    function: Callable[[Block], Sums]
-    share: RowFunction
-
-    def __call__(self, block: Block) -> Sums:
-        """Compute the shares, then the function."""
-        return self.function(block._replace(share=self.share(block)))
+def _with_shares(function: Callable[[Block], Sums], share: RowFunction, block: Block) -> Sums:
+    """Compute the shares of a block, then a function of it."""
+    return function(block._replace(share=share(block)))
 
 
-class Source(ABC):
+def _count_reports(missing: int, block: Block) -> Sums:
+    """Count the rows whose report is not the code of a missing one."""
+    return (np.asarray(np.count_nonzero(block.report != missing), dtype=np.float64),)
+
+
+class Source(AbstractContextManager["Source"]):
     """Partitions in a fixed order, and workers that process them."""
 
     names: tuple[str, ...]  # columns
@@ -151,11 +147,8 @@ class Source(ABC):
         chosen = full[:: max(1, len(full) // _GLANCES)]
         return chosen, max(1, -(-size // len(chosen)))
 
-    def close(self) -> None:  # noqa: B027  (most sources hold nothing)
+    def close(self) -> None:
         """Release what the source holds."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -206,7 +199,7 @@ class Stream:
     def reduce(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
         """Sum a function over blocks of rows; see `Rows.reduce`. The function must be picklable."""
         if self.share is not None:
-            function = WithShares(function, self.share)
+            function = functools.partial(_with_shares, function, self.share)
         return functools.reduce(add, self.apply(Reduction(function, block_rows)))
 
     def take(self, index: npt.NDArray[Any]) -> Rows:
@@ -228,10 +221,9 @@ class Stream:
     def spaced(self, size: int) -> Rows:
         """Return evenly spaced rows, at least `size` of them; they are read once."""
         if ("spaced", size) not in self._known:
-            rows = self.take(np.arange(0, len(self), max(1, len(self) // size)))
-            self._known["spaced", size] = rows
-        found: Rows = self._known["spaced", size]
-        return found
+            self._known["spaced", size] = self.take(np.arange(0, len(self), max(1, len(self) // size)))
+        rows: Rows = self._known["spaced", size]
+        return rows
 
     def glance(self, size: int) -> Rows:
         """Return some rows from all over the portfolio, without a pass if it need not be thorough."""
@@ -245,7 +237,7 @@ class Stream:
         if self.missing is not None:
             return self
         if ("reported", missing) not in self._known:
-            jobs = self._jobs(lambda start, stop: Reduction(_CountReports(missing), 1 << 20))
+            jobs = self._jobs(lambda start, stop: Reduction(functools.partial(_count_reports, missing), 1 << 20))
             found = iter(self.source.run(jobs, self.reader.columns))
             counts = tuple(int(next(found)[0]) if n else 0 for n in self.counts)
             some = replace(self, counts=counts, missing=missing, _known={})
@@ -288,14 +280,6 @@ class Stream:
                 yield result
 
 
-@dataclass(frozen=True)
-class _CountReports:
-    missing: int
-
-    def __call__(self, block: Block) -> Sums:
-        return (np.asarray(np.count_nonzero(block.report != self.missing), dtype=np.float64),)
-
-
 def stack(pieces: Sequence[Rows]) -> Rows:
     """Put rows one below the other, without shares and persons."""
 
@@ -307,4 +291,3 @@ def stack(pieces: Sequence[Rows]) -> Rows:
 
 def _nowhere() -> None:
     """Stand in for rows that stayed behind."""
-    return None
