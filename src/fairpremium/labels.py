@@ -54,11 +54,7 @@ _ARROW_KINDS = (
 
 
 def encode_labels(
-    values: Any,
-    labels: Sequence[Label],
-    *,
-    name: str = "sensitive",
-    missing: Literal["error", "code"] = "error",
+    values: Any, labels: Sequence[Label], *, name: str = "sensitive", missing: Literal["error", "code"] = "error"
 ) -> Codes:
     """Replace each value by the position of its label.
 
@@ -224,7 +220,7 @@ def label_key(label: Label) -> tuple[Any, ...]:
     (True, False, False)
     """
     if isinstance(label, tuple):
-        return ("tuple", *(label_key(part) for part in label))
+        return ("tuple", *(label_key(value) for value in label))
     if isinstance(label, (bool, np.bool_)):
         return ("bool", bool(label))
     if isinstance(label, str):

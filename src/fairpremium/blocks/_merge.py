@@ -24,7 +24,7 @@ _WORTH = 4  # merge if at most one row in so many is left
 
 
 def worth_merging(rows: Rows | Stream) -> bool:
-    """Tell from a glance whether rows repeat each other enough."""
+    """Decide from a glance whether enough rows are equal."""
     some = rows.glance(_GLANCE_ROWS)
     distinct = np.unique(np.column_stack([some.X, some.report]), axis=0)
     return len(distinct) * 2 <= len(some)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fairpremium.blocks._rows import blas, count_workers
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_RESTARTS = 2  # deaths of a worker in one pass that are forgiven
+_RESTARTS = 2  # how often workers are restarted in one pass
 
 
 class WorkerPool:
@@ -56,7 +56,7 @@ class WorkerPool:
                 self.close()
                 if restarts > _RESTARTS:
                     raise RuntimeError(
-                        "Worker processes died three times in one pass over the rows, probably for want of memory. "
+                        "Worker processes died three times in one pass over the rows, probably for lack of memory. "
                         "What helps: fewer workers (FAIRPREMIUM_WORKERS=1), or smaller row groups in the files."
                     ) from error
                 todo.extendleft((i, given) for i, given, _ in reversed(running))
@@ -110,7 +110,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Keep a worker to one thread, and let it end with the process that it works for."""
+    """Limit a worker to one thread, and let it end with the process that it works for."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

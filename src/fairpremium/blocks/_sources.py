@@ -1,4 +1,4 @@
-"""Tell what kind of source the caller gave, and open it."""
+"""Recognise what kind of source the caller gave, and open it."""
 
 from __future__ import annotations
 

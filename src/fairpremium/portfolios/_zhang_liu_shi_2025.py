@@ -43,11 +43,7 @@ class _Truth:
 
 
 def zhang_liu_shi_2025(
-    n: int = 5000,
-    rng: int | np.random.Generator | None = None,
-    *,
-    age_band: bool = False,
-    noise_sd: float = 40.0,
+    n: int = 5000, rng: int | np.random.Generator | None = None, *, age_band: bool = False, noise_sd: float = 40.0
 ) -> SimulatedPortfolio:
     """Draw the synthetic portfolio of Zhang, Liu and Shi (2025), Section 5.
 
@@ -107,10 +103,7 @@ def zhang_liu_shi_2025(
         raise ValueError(f"Got noise_sd={noise_sd}, but expected a finite number that is not negative.")
     generator = np.random.default_rng(rng)
     X = pd.DataFrame(
-        {
-            "age": generator.integers(18, 80, size=rows, endpoint=True),
-            "smoker": generator.random(rows) < P_SMOKER,
-        }
+        {"age": generator.integers(18, 80, size=rows, endpoint=True), "smoker": generator.random(rows) < P_SMOKER}
     )
     if age_band:
         X["age_20_40"] = X["age"].between(20, 40)
@@ -118,13 +111,7 @@ def zhang_liu_shi_2025(
     position, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
     y = truth.means(X)[np.arange(rows), position] + noise_sd * generator.standard_normal(rows)
     return SimulatedPortfolio(
-        name="zhang_liu_shi_2025",
-        X=X,
-        y=y,
-        sensitive=sensitive,
-        groups=GROUPS,
-        family="normal",
-        truth=truth,
+        name="zhang_liu_shi_2025", X=X, y=y, sensitive=sensitive, groups=GROUPS, family="normal", truth=truth
     )
 
 

@@ -234,12 +234,12 @@ class Channel:
         Returns
         -------
         reports : ndarray, or a Series, frame or Arrow object when ``values`` is one
-            Labels in the declared type; pandas objects keep index and name.
+            Labels in the declared type; pandas objects retain index and name.
 
         Notes
         -----
         One integer u, uniform in range(N), decides each report: s with weight ``weights[s, d]``, exactly. No
-        floating-point number takes part. Each call draws anew: a person who is asked twice has spent epsilon
+        floating-point number is involved. Each call draws anew: a person who is asked twice has spent epsilon
         twice (see :class:`MemoizedReports` and :class:`PrivacyLedger`).
 
         Examples
@@ -304,11 +304,7 @@ class Channel:
 
     @overload
     def group_distribution(
-        self,
-        reports: Any,
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-        return_covariance: Literal[False] = False,
+        self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: Literal[False] = False
     ) -> Array: ...
 
     @overload
@@ -317,11 +313,7 @@ class Channel:
     ) -> tuple[Array, Array]: ...
 
     def group_distribution(
-        self,
-        reports: Any,
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-        return_covariance: bool = False,
+        self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: bool = False
     ) -> Array | tuple[Array, Array]:
         r"""Estimate P(D) without bias from the reports.
 
@@ -406,7 +398,7 @@ class Channel:
         Parameters
         ----------
         descriptor : dict
-            As :meth:`descriptor` returns it, perhaps after a journey through JSON.
+            As :meth:`descriptor` returns it, also after it was written to JSON and read back.
 
         Returns
         -------
@@ -503,7 +495,7 @@ def _check_matrix(matrix: Any, n_groups: int) -> list[list[Fraction]]:
 def _check_rank(weights: IntRows, total: int, reports: tuple[Label, ...]) -> None:
     if len(weights) < len(weights[0]):
         raise ValueError(
-            f"matrix must have at least as many reports as groups, else the groups cannot be told apart. "
+            f"matrix must have at least as many reports as groups, else the groups cannot be distinguished. "
             f"Got {len(weights)} reports and {len(weights[0])} groups."
         )
     for s, row in enumerate(weights):

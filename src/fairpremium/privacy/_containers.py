@@ -20,7 +20,7 @@ def labels_like(template: Any, codes: npt.NDArray[Any], labels: tuple[Label, ...
     Parameters
     ----------
     template : list, array, Series, data frame, Arrow or polars object
-        What the caller handed in.
+        What the caller passed.
     codes : ndarray of int, shape (n,)
     labels : tuple
 

@@ -20,11 +20,7 @@ _METADATA_KEY = b"fairpremium.channel"
 
 
 def write_reports(
-    path: str | os.PathLike[str],
-    frame: Any,
-    channel: Channel,
-    *,
-    column: str | Sequence[str] = "report",
+    path: str | os.PathLike[str], frame: Any, channel: Channel, *, column: str | Sequence[str] = "report"
 ) -> None:
     """Write a table of reports together with the description of their channel.
 

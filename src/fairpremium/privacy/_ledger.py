@@ -38,7 +38,7 @@ class PrivacyLedger:
     Parameters
     ----------
     path : str or Path
-        An SQLite file, created with access for its owner only; ":memory:" for a ledger that dies with the
+        An SQLite file, created with access for its owner only; ":memory:" for a ledger that ends with the
         process.
     budget : float
         The most epsilon that a person may spend on one attribute, 0 < budget < inf.
@@ -55,7 +55,7 @@ class PrivacyLedger:
     applies its own to what has been spent.
 
     Person keys are stored as given. Hashing them here would look like protection and give none: keys such as
-    policy numbers are few enough to try. Hand the ledger keys that mean nothing elsewhere, not names.
+    policy numbers are few enough to try. Give the ledger keys that mean nothing elsewhere, not names.
 
     Examples
     --------

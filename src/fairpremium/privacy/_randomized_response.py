@@ -43,7 +43,7 @@ class RandomizedResponse(Channel):
               \frac{a}{b} \le e^\varepsilon < \frac{a + 1}{b}, \qquad
               T^{-1} = \frac{N}{a - b} I - \frac{b}{a - b} 1 1',
 
-    where b is the largest integer that keeps N within 32 bits, before the common divisor of a and b is taken
+    where b is the largest integer for which N stays within 32 bits, before the common divisor of a and b is taken
     out. (Above epsilon = 22.18 the 32 bits bind, and less is spent than asked.) From ``keep`` the ratio is
     pi (K - 1) / (1 - pi) of the decimal number as written: keep=0.8 with two groups is exactly 4 to 1.
 
@@ -66,12 +66,7 @@ class RandomizedResponse(Channel):
     _scheme = RANDOMIZED_RESPONSE
 
     def __init__(
-        self,
-        groups: Sequence[Label],
-        *,
-        epsilon: float | None = None,
-        keep: float | None = None,
-        _bits: int = 32,
+        self, groups: Sequence[Label], *, epsilon: float | None = None, keep: float | None = None, _bits: int = 32
     ) -> None:
         named = check_groups(groups)
         if (epsilon is None) == (keep is None):
