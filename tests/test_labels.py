@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 import time
 
@@ -14,7 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium.labels import check_labels, decode_labels, encode_labels, infer_labels
+from fairpremium.labels import (
+    check_labels,
+    decode_labels,
+    encode_labels,
+    infer_labels,
+    label_from_json,
+    label_to_json,
+)
 
 SEX = ["F", "M"]
 
@@ -323,6 +331,11 @@ def test_decode(labels, dtype):
     gaps = decode_labels([1, -1], labels)
     assert gaps.tolist() == [labels[1], None]
     assert decode_labels([], labels).shape == (0,)
+
+
+@pytest.mark.parametrize("label", ["F", 1, True, 0.5, ("F", 1), (("a", 1), "b")], ids=repr)
+def test_labels_return_from_json(label):
+    assert label_from_json(json.loads(json.dumps(label_to_json(label)))) == label
 
 
 @pytest.mark.parametrize("codes", [[2], [-2], [[0]], [0.5], ["0"], [True]])
