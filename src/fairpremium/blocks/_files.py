@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +51,15 @@ class Piece:
             raise unreadable(self.where, error) from error
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What a worker process does with a piece."""
-
-    columns: tuple[str, ...]
-
-    def __call__(self, piece: Piece, job: Job) -> Any:
-        with blas().limit(limits=1, user_api="blas"):
-            try:
-                return job(piece.batches(self.columns))
-            except (ValueError, TypeError) as error:
-                if piece.where and piece.where not in str(error):
-                    raise type(error)(f"{piece.where}: {error}") from None
-                raise
+def _work(columns: tuple[str, ...], piece: Piece, job: Job) -> Any:
+    """Do a job in a worker process; an error names the file."""
+    with blas().limit(limits=1, user_api="blas"):
+        try:
+            return job(piece.batches(columns))
+        except (ValueError, TypeError) as error:
+            if piece.where and piece.where not in str(error):
+                raise type(error)(f"{piece.where}: {error}") from None
+            raise
 
 
 class FileSource(Source):
@@ -78,7 +74,7 @@ class FileSource(Source):
 
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Work on the pieces: in this process if there is little to do, else in worker processes."""
-        work = _Work(tuple(columns))
+        work = partial(_work, tuple(columns))
         arguments = [(piece, job) for piece, job in zip(self.pieces, jobs, strict=True) if job is not None]
         cells = sum(piece.rows for piece, _ in arguments) * max(1, len(columns))
         if cells <= _FEW_CELLS or len(arguments) == 1 or count_workers() == 1:

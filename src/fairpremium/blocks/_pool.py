@@ -40,17 +40,15 @@ class WorkerPool:
         Few calls are under way at a time, so that neither arguments nor results pile up. If a worker dies (killed,
         out of memory), the calls that were lost are made again.
         """
-        todo = deque(enumerate(arguments))
-        running: deque[tuple[int, tuple[Any, ...], Future[Any]]] = deque()
+        todo = deque(arguments)
+        running: deque[tuple[tuple[Any, ...], Future[Any]]] = deque()
         restarts = 0
         while todo or running:
             try:
                 while todo and len(running) < 2 * count_workers() + 2:
-                    i, given = todo[0]
-                    future = self._started().submit(function, *given)
-                    running.append((i, given, future))
+                    running.append((todo[0], self._started().submit(function, *todo[0])))
                     todo.popleft()
-                result = running[0][2].result()
+                result = running[0][1].result()
             except BrokenProcessPool as error:
                 restarts += 1
                 self.close()
@@ -59,7 +57,7 @@ class WorkerPool:
                         "Worker processes died three times in one pass over the rows, probably for lack of memory. "
                         "What helps: fewer workers (FAIRPREMIUM_WORKERS=1), or smaller row groups in the files."
                     ) from error
-                todo.extendleft((i, given) for i, given, _ in reversed(running))
+                todo.extendleft(given for given, _ in reversed(running))
                 running.clear()
                 continue
             running.popleft()

@@ -237,8 +237,7 @@ class Stream:
         if self.missing is not None:
             return self
         if ("reported", missing) not in self._known:
-            jobs = self._jobs(lambda start, stop: Reduction(functools.partial(_count_reports, missing), 1 << 20))
-            found = iter(self.source.run(jobs, self.reader.columns))
+            found = self.apply(Reduction(functools.partial(_count_reports, missing), 1 << 20))
             counts = tuple(int(next(found)[0]) if n else 0 for n in self.counts)
             some = replace(self, counts=counts, missing=missing, _known={})
             self._known["reported", missing] = self if counts == self.counts else some

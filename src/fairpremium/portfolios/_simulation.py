@@ -40,11 +40,10 @@ def column(X: Any, name: str) -> NDArray[Any]:
 
 def number_column(X: Any, name: str) -> Array:
     """Return a numeric column of `X` as floats."""
+    values = column(X, name)
     try:
-        return column(X, name).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        if "expected" in str(error):
-            raise
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
         raise ValueError(f"Got column {name!r} with values that are not numbers, but expected numbers.") from None
 
 

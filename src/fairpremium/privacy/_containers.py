@@ -15,18 +15,9 @@ from ..labels import Label, decode_labels
 
 
 def labels_like(template: Any, codes: npt.NDArray[Any], labels: tuple[Label, ...]) -> Any:
-    """Decode codes into a container like the template.
+    """Decode codes into a container like the template, which the caller passed.
 
-    Parameters
-    ----------
-    template : list, array, Series, data frame, Arrow or polars object
-        What the caller passed.
-    codes : ndarray of int, shape (n,)
-    labels : tuple
-
-    Returns
-    -------
-    values : ndarray for lists and arrays; a Series, frame or Arrow object like the template for those
+    Lists and arrays give an ndarray; a Series, a frame or an Arrow or polars object gives one of its kind.
 
     Examples
     --------

@@ -217,7 +217,7 @@ def _texts(labels: tuple[Label, ...]) -> list[str]:
 
 def _read_csv(path: Path, channel: Channel, columns: list[str]) -> pd.DataFrame:
     """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
-    labels = dict(zip(columns, _labels_by_column(channel), strict=True))
+    labels = dict(zip(columns, _labels_by_column(channel), strict=False))  # _check_columns compares the lengths
     frame = pd.read_csv(path, converters={name: _parser(known) for name, known in labels.items()})
     for name, known in labels.items():
         if name in frame:
