@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 import time
 
@@ -14,7 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium.labels import check_labels, decode_labels, encode_labels, infer_labels
+from fairpremium.labels import (
+    check_labels,
+    decode_labels,
+    encode_labels,
+    infer_labels,
+    label_from_json,
+    label_to_json,
+)
 
 SEX = ["F", "M"]
 
@@ -93,18 +101,6 @@ def test_numpy_strings_of_mixed_length():
     assert encode_labels(np.array(labels)[codes], labels).tolist() == codes.tolist()
     # labels longer than the column is wide cannot match and do no harm
     assert encode_labels(np.array(["a", "b"]), labels).tolist() == [1, 3]
-
-
-def test_colliding_hashes_take_the_slow_road():
-    # Two letters whose polynomial hashes agree modulo 2**64: c0 * m + c1 with m the multiplier. Force it.
-    import fairpremium.labels as module
-
-    values = np.array(["aé", "bé", "aé"])
-    original = module.pd.factorize
-    collide = lambda x: (np.zeros(len(x), dtype=np.intp), x[:1]) if x.dtype == np.uint64 else original(x)  # noqa: E731
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.pd, "factorize", collide)
-        assert encode_labels(values, ["aé", "bé"]).tolist() == [0, 1, 0]
 
 
 INTEGER_COLUMNS = {
@@ -335,6 +331,11 @@ def test_decode(labels, dtype):
     gaps = decode_labels([1, -1], labels)
     assert gaps.tolist() == [labels[1], None]
     assert decode_labels([], labels).shape == (0,)
+
+
+@pytest.mark.parametrize("label", ["F", 1, True, 0.5, ("F", 1), (("a", 1), "b")], ids=repr)
+def test_labels_return_from_json(label):
+    assert label_from_json(json.loads(json.dumps(label_to_json(label)))) == label
 
 
 @pytest.mark.parametrize("codes", [[2], [-2], [[0]], [0.5], ["0"], [True]])

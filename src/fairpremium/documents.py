@@ -1,4 +1,4 @@
-"""JSON files that carry a SHA-256 of their content, which finds damage; reading one never executes code."""
+"""JSON documents that carry a SHA-256 of their content, which finds damage; reading one never executes code."""
 
 from __future__ import annotations
 
@@ -10,19 +10,34 @@ from typing import Any
 
 from fairpremium.errors import ModelFileError
 
-__all__ = ["check_document", "digest", "load_json", "read_document", "write_document"]
+__all__ = ["canonical_json", "check_document", "digest", "load_json", "read_document", "seal", "write_document"]
 
 
-def digest(body: dict[str, Any]) -> str:
-    """Compute the SHA-256 of plain data in canonical form."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def canonical_json(value: Any) -> bytes:
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII.
+
+    Examples
+    --------
+    >>> canonical_json({"b": [1, True], "a": "1"})
+    b'{"a":"1","b":[1,true]}'
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii")
+
+
+def digest(value: Any) -> str:
+    """Compute the SHA-256 of the canonical JSON of plain data, in hexadecimal digits."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def seal(fields: dict[str, Any]) -> dict[str, Any]:
+    """Add the SHA-256 of the canonical JSON of the fields."""
+    return {**fields, "sha256": digest(fields)}
 
 
 def write_document(body: dict[str, Any], path: str | PathLike[str]) -> None:
     """Write plain data with its hash."""
-    document = {**body, "sha256": digest(body)}
-    Path(path).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    Path(path).write_text(json.dumps(seal(body), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_document(path: str | PathLike[str], form: str, version: int, noun: str) -> dict[str, Any]:
@@ -41,18 +56,8 @@ def load_json(path: str | PathLike[str], noun: str) -> Any:
 def check_document(document: Any, form: str, version: int, noun: str, where: str) -> dict[str, Any]:
     """Return the content of a document without its hash.
 
-    Parameters
-    ----------
-    document : object
-        What a file held.
-    form : str
-        The expected value of the field "format".
-    version : int
-        The expected value of the field "version".
-    noun : str
-        What the document should hold, for messages.
-    where : str
-        Where it is from, for messages.
+    The fields "format" and "version" must be `form` and `version`. Messages say what the document should hold (`noun`)
+    and where it is from (`where`).
     """
     if not isinstance(document, dict) or document.get("format") != form:
         raise ModelFileError(f'{where} is not a {noun}: expected "format": "{form}".')

@@ -5,7 +5,7 @@
     FairPremiumError
     +-- RiskUnboundedError (ArithmeticError)     the corrected risk of a group has no minimum
     +-- ConvergenceError (ArithmeticError)       a solver stopped before its gradient vanished
-    +-- NotIdentifiedError (ValueError)          the data do not tell what was asked
+    +-- NotIdentifiedError (ValueError)          the data do not identify what was asked
     +-- OutOfRangeError (ValueError)             a price would be far outside the range of the fit's outcomes
     +-- UnattainableReferenceError (ValueError)  no reference distribution balances the portfolio
     +-- BudgetExceededError (RuntimeError)       a report would cost more epsilon than is left

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fairpremium.errors import MissingExtraError
-from fairpremium.portfolios import _health, load_ausprivauto, load_auto, load_health
-from fairpremium.portfolios._auto import FILE
+from fairpremium.portfolios import _loaders, load_ausprivauto, load_auto, load_health
+from fairpremium.portfolios._loaders import AUTO
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def test_health():
 
 
 def test_health_from_a_path(tmp_path):
-    content = (_health._installed() / "insurance.csv").read_bytes()
+    content = (_loaders._installed() / "insurance.csv").read_bytes()
     for ends in (content, content.replace(b"\r\n", b"\n")):  # either line end is the same file
         (tmp_path / "insurance.csv").write_bytes(ends)
         assert len(load_health(tmp_path)) == len(load_health(str(tmp_path / "insurance.csv"))) == 1338
 
 
 def test_health_without_the_package(monkeypatch):
-    monkeypatch.setattr(_health, "find_spec", lambda name: None)
+    monkeypatch.setattr(_loaders, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "fairpremium\[data\]"'):
         load_health()
 
@@ -132,13 +132,13 @@ def test_another_file_is_refused(load, name, tmp_path):
 
 
 def test_line_ends_do_not_matter(auto_file, tmp_path):
-    (tmp_path / FILE.filename).write_bytes(auto_file.read_bytes().replace(b"\r\n", b"\n"))
+    (tmp_path / AUTO.filename).write_bytes(auto_file.read_bytes().replace(b"\r\n", b"\n"))
     assert len(load_auto(tmp_path)) == 8149
 
 
 def test_one_changed_digit_is_refused(auto_file, tmp_path):
     content = auto_file.read_bytes()
-    (tmp_path / FILE.filename).write_bytes(content.replace(b"0.629027313918201", b"0.629027313918202"))
+    (tmp_path / AUTO.filename).write_bytes(content.replace(b"0.629027313918201", b"0.629027313918202"))
     with pytest.raises(ValueError, match="sha256"):
         load_auto(tmp_path)
 

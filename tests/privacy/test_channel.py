@@ -165,7 +165,7 @@ def test_value_semantics(channel):
     with pytest.raises(AttributeError, match="immutable"):
         channel.epsilon = 0.1
     with pytest.raises(AttributeError, match="immutable"):
-        channel._total = 7
+        channel.total = 7
     with pytest.raises(AttributeError, match="immutable"):
         del channel.groups
     assert (channel == 1) is False

@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
+from fairpremium.documents import seal
 from fairpremium.privacy import Channel, RandomizedResponse
-from fairpremium.privacy._descriptor import canonical_json, seal
 
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
 GENERAL = Channel([[0.5, 0.125], [0.25, 0.25], [0.25, 0.625]], groups=[False, True], reports=["-", "?", 1.5])
@@ -153,9 +153,3 @@ def test_errors_in_descriptors_are_sentences():
     deep = json.loads("[" * 500 + "]" * 500)
     with pytest.raises(ValueError, match="descriptor"):
         Channel.from_descriptor({"scheme": "randomized-response/1", "groups": deep, "a": 4, "b": 1})
-
-
-def test_canonical_json_is_ascii_and_sorted():
-    assert canonical_json({"é": 1, "a": [True, 1.5]}) == b'{"a":[true,1.5],"\\u00e9":1}'
-    with pytest.raises(ValueError):
-        canonical_json(float("nan"))

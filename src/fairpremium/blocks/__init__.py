@@ -2,12 +2,14 @@
 
 from fairpremium.blocks._join import Joined, join_reports
 from fairpremium.blocks._merge import merge_rows, worth_merging
+from fairpremium.blocks._pool import start_processes
 from fairpremium.blocks._rows import Block, RowFunction, Rows
-from fairpremium.blocks._sources import open_source
-from fairpremium.blocks._stream import Reader, Source, Stream
+from fairpremium.blocks._sources import open_source, source_kind
+from fairpremium.blocks._stream import Job, Reader, Source, Stream
 
 __all__ = [
     "Block",
+    "Job",
     "Joined",
     "Reader",
     "RowFunction",
@@ -17,5 +19,7 @@ __all__ = [
     "join_reports",
     "merge_rows",
     "open_source",
+    "source_kind",
+    "start_processes",
     "worth_merging",
 ]

@@ -16,50 +16,45 @@ from fairpremium.blocks._stream import Job, Source
 class DaskSource(Source):
     """A `dask.dataframe.DataFrame`.
 
-    Results come home in the order of the partitions and one at a time. Dask repeats the partitions of a worker that
-    died, and a repeated partition gives the same numbers.
+    Results arrive one at a time, in the order of the partitions. Dask repeats the partitions of a worker that died, and
+    a repeated partition gives the same numbers.
     """
 
     def __init__(self, frame: Any):
         self.frame = frame
         self.names = tuple(str(name) for name in frame.columns)
         self.schema = pa.Schema.from_pandas(frame._meta_nonempty, preserve_index=False)
-        self._parts: dict[tuple[str, ...], list[Any]] = {}
-        self.counts = tuple(int(n) for n in self._compute([(part, len) for part in self._partitions(self.names[:1])]))
+        self._delayed: dict[tuple[str, ...], list[Any]] = {}
+        self.counts = tuple(int(n) for n in self._compute([(rows, len) for rows in self._partitions(self.names[:1])]))
         if not sum(self.counts):
             raise ValueError("Got a Dask data frame with no rows, but expected some.")
-
-    def type_of(self, column: str) -> pa.DataType:
-        """Return the Arrow type of a column."""
-        return self.schema.field(column).type
 
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Give each partition its job."""
         partitions = self._partitions(tuple(columns))
         return self._compute(
-            [(part, partial(_work, job)) for part, job in zip(partitions, jobs, strict=True) if job is not None]
+            [(rows, partial(_work, job)) for rows, job in zip(partitions, jobs, strict=True) if job is not None]
         )
 
     def glance(self, columns: Sequence[str], size: int) -> pa.Table:
         """Return the first rows of some partitions."""
-        full = [part for part, n in zip(self._partitions(tuple(columns)), self.counts, strict=True) if n]
-        places = full[:: max(1, len(full) // 8)]
-        rows = max(1, -(-size // len(places)))
-        tables = list(self._compute([(part, partial(_head, rows)) for part in places]))
-        return pa.concat_tables(tables, promote_options="permissive")
+        chosen, rows = self._glance_at(size)
+        partitions = self._partitions(tuple(columns))
+        tables = self._compute([(partitions[i], partial(_head, rows)) for i in chosen])
+        return pa.concat_tables(list(tables), promote_options="permissive")
 
     def _partitions(self, columns: tuple[str, ...]) -> list[Any]:
-        if columns not in self._parts:
+        if columns not in self._delayed:
             # simplified, so that only these columns are read; not optimised, which would change the partitions
             chosen = self.frame[list(columns)].simplify()
-            self._parts[columns] = list(chosen.to_delayed(optimize_graph=False))
-        return self._parts[columns]
+            self._delayed[columns] = list(chosen.to_delayed(optimize_graph=False))
+        return self._delayed[columns]
 
     def _compute(self, work: list[tuple[Any, Any]]) -> Iterator[Any]:
         import dask
         from dask.delayed import delayed
 
-        tasks = [delayed(function, pure=False, traverse=False)(part) for part, function in work]
+        tasks = [delayed(function, pure=False, traverse=False)(rows) for rows, function in work]
         client = _client()
         if client is None:
             yield from dask.compute(*tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from fairpremium.blocks._pool import WorkerPool
 from fairpremium.blocks._rows import blas, count_workers
 from fairpremium.blocks._stream import PIECE_ROWS, Job, Source
 
-_PARTITION_ROWS = 262_144  # row groups are put together until they have so many rows
+_PARTITION_ROWS = 262_144  # row groups are combined until they have so many rows
 _FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start
-_GLANCES = 8  # places that a glance looks at
 _ERRORS = (pa.ArrowException, OSError)
 
 
@@ -51,20 +51,15 @@ class Piece:
             raise unreadable(self.where, error) from error
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What a worker process does with a piece."""
-
-    columns: tuple[str, ...]
-
-    def __call__(self, piece: Piece, job: Job) -> Any:
-        with blas().limit(limits=1, user_api="blas"):
-            try:
-                return job(piece.batches(self.columns))
-            except (ValueError, TypeError) as error:
-                if piece.where and piece.where not in str(error):
-                    raise type(error)(f"{piece.where}: {error}") from None
-                raise
+def _work(columns: tuple[str, ...], piece: Piece, job: Job) -> Any:
+    """Do a job in a worker process; an error names the file."""
+    with blas().limit(limits=1, user_api="blas"):
+        try:
+            return job(piece.batches(columns))
+        except (ValueError, TypeError) as error:
+            if piece.where and piece.where not in str(error):
+                raise type(error)(f"{piece.where}: {error}") from None
+            raise
 
 
 class FileSource(Source):
@@ -77,13 +72,9 @@ class FileSource(Source):
         self.counts = tuple(piece.rows for piece in self.pieces)
         self._pool = WorkerPool()
 
-    def type_of(self, column: str) -> pa.DataType:
-        """Return the Arrow type of a column."""
-        return self.schema.field(column).type
-
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Work on the pieces: in this process if there is little to do, else in worker processes."""
-        work = _Work(tuple(columns))
+        work = partial(_work, tuple(columns))
         arguments = [(piece, job) for piece, job in zip(self.pieces, jobs, strict=True) if job is not None]
         cells = sum(piece.rows for piece, _ in arguments) * max(1, len(columns))
         if cells <= _FEW_CELLS or len(arguments) == 1 or count_workers() == 1:
@@ -92,12 +83,10 @@ class FileSource(Source):
 
     def glance(self, columns: Sequence[str], size: int) -> pa.Table:
         """Return the first rows of pieces from all over."""
-        full = [piece for piece in self.pieces if piece.rows]
-        places = full[:: max(1, len(full) // _GLANCES)]
-        rows = max(1, -(-size // len(places)))
+        chosen, rows = self._glance_at(size)
         tables = []
-        for piece in places:
-            batches = piece.batches(columns, rows)
+        for i in chosen:
+            batches = self.pieces[i].batches(columns, rows)
             tables.append(next(batches).slice(0, rows))
             batches.close()  # type: ignore[attr-defined]
         return pa.concat_tables(tables, promote_options="permissive")
@@ -166,7 +155,7 @@ def _subset(fragment: Any, groups: list[int]) -> Any:
 def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], where: str) -> pa.Table:
     """Add the columns that folder names hold, and bring all into the order and the types of the dataset.
 
-    Numbers may differ in type from part to part: a column of integers with gaps is stored as floats.
+    Numbers may differ in type from file to file: a column of integers with gaps is stored as floats.
     """
     for name in schema.names:
         if name in fixed:
@@ -182,7 +171,7 @@ def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], wher
             table = table.set_column(i, declared, table.column(i).cast(declared.type))
         except pa.ArrowException:
             raise ValueError(
-                f"{where} has column {own.name!r} with type {own.type}, but in other parts it is {declared.type}."
+                f"{where} has column {own.name!r} with type {own.type}, but in other files it is {declared.type}."
             ) from None
     return table
 
@@ -192,11 +181,11 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _check_columns(fragment: Any, schema: pa.Schema, where: str) -> None:
-    """Refuse a part that lacks a column: reading would fill it with nulls."""
+    """Refuse a file that lacks a column: reading would fill it with nulls."""
     known = set(fragment.physical_schema.names) | set(ds.get_partition_keys(fragment.partition_expression))
     absent = [name for name in schema.names if name not in known]
     if absent:
-        raise ValueError(f"{where or 'A part of the dataset'} has no column {absent}, which other parts have.")
+        raise ValueError(f"{where or 'A file of the dataset'} has no column {absent}, which other files have.")
 
 
 def _first_bad(path: Path) -> str:

@@ -1,9 +1,9 @@
 """Cross-validation folds of any number of rows, decided by a row's position alone.
 
-Up to a million rows the folds are a random permutation of a balanced list, one byte per row. Beyond, where permuting
-would take as long as a good part of a pass, rows are taken in runs as long as there are parts, and each run is permuted
-by one of 4,096 random permutations, chosen by a hash of the run's number: balanced, random, nothing has to be kept, and
-whoever reads a row computes its fold. Where a row is stored does not matter.
+Up to a million rows the folds are a random permutation of a balanced list, one byte per row. With more rows, permuting
+would take nearly as long as a pass. Consecutive rows then form sets, each with one row per fold. One of 4,096 random
+permutations, chosen by a hash of the set's number, assigns the folds of a set. The folds are balanced and random, none
+is stored, and whoever reads a row computes its fold. Where a row is stored does not matter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Folds:
     Parameters
     ----------
     first : int
-        Position of the first row that `stored` speaks of.
+        Position of the row that the first entry of `stored` belongs to.
     stored : array of shape (rows,), optional
         The folds themselves, or
     table : array of shape (4096, folds), optional
@@ -61,8 +61,8 @@ class Folds:
             return self.stored[start - self.first : stop - self.first]
         assert self.table is not None
         n_folds = self.table.shape[1]
-        runs = np.arange(start // n_folds, (stop - 1) // n_folds + 1 if stop > start else start // n_folds)
-        flat = self.table[_hash(runs, self.salt) % _TABLE].ravel()
+        sets = np.arange(start // n_folds, (stop - 1) // n_folds + 1 if stop > start else start // n_folds)
+        flat = self.table[_hash(sets, self.salt) % _TABLE].ravel()
         begin = start % n_folds
         return np.asarray(flat[begin : begin + stop - start])
 

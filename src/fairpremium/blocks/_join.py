@@ -41,7 +41,7 @@ def join_reports(
         Parquet files or folders that share the column `key`; each key occurs once among the reports, and as often as
         it likes in the portfolio.
     path : str or path
-        Parquet file to write; rows keep the order of the portfolio.
+        Parquet file to write; rows stay in the order of the portfolio.
     key : str
         Column that identifies a policy or a person.
     sensitive : str

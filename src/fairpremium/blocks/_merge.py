@@ -1,4 +1,4 @@
-"""Equal rows put together: rating factors are mostly categories, and few combinations of them occur.
+"""Equal rows merged: rating factors are mostly categories, and few combinations of them occur.
 
 A risk that is linear in the volume and, given the prices, in the outcome does not change when rows with the same
 features, report and cross-validation fold become one, with their volumes added up and their outcomes averaged by
@@ -24,14 +24,14 @@ _WORTH = 4  # merge if at most one row in so many is left
 
 
 def worth_merging(rows: Rows | Stream) -> bool:
-    """Tell from a glance whether rows repeat each other enough."""
+    """Decide from a glance whether enough rows are equal."""
     some = rows.glance(_GLANCE_ROWS)
     distinct = np.unique(np.column_stack([some.X, some.report]), axis=0)
     return len(distinct) * 2 <= len(some)
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Put rows together that agree in features, report and fold.
+    """Merge rows that agree in features, report and fold.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fairpremium.blocks._rows import blas, count_workers
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_RESTARTS = 2  # deaths of a worker in one pass that are forgiven
+_RESTARTS = 2  # how often workers are restarted in one pass
 
 
 class WorkerPool:
@@ -40,26 +40,24 @@ class WorkerPool:
         Few calls are under way at a time, so that neither arguments nor results pile up. If a worker dies (killed,
         out of memory), the calls that were lost are made again.
         """
-        todo = deque(enumerate(arguments))
-        running: deque[tuple[int, tuple[Any, ...], Future[Any]]] = deque()
+        todo = deque(arguments)
+        running: deque[tuple[tuple[Any, ...], Future[Any]]] = deque()
         restarts = 0
         while todo or running:
             try:
                 while todo and len(running) < 2 * count_workers() + 2:
-                    i, given = todo[0]
-                    future = self._started().submit(function, *given)
-                    running.append((i, given, future))
+                    running.append((todo[0], self._started().submit(function, *todo[0])))
                     todo.popleft()
-                result = running[0][2].result()
+                result = running[0][1].result()
             except BrokenProcessPool as error:
                 restarts += 1
                 self.close()
                 if restarts > _RESTARTS:
                     raise RuntimeError(
-                        "Worker processes died three times in one pass over the rows, probably for want of memory. "
+                        "Worker processes died three times in one pass over the rows, probably for lack of memory. "
                         "What helps: fewer workers (FAIRPREMIUM_WORKERS=1), or smaller row groups in the files."
                     ) from error
-                todo.extendleft((i, given) for i, given, _ in reversed(running))
+                todo.extendleft(given for given, _ in reversed(running))
                 running.clear()
                 continue
             running.popleft()
@@ -82,7 +80,7 @@ def start_processes(workers: int) -> ProcessPoolExecutor:
     with _without_main(), _one_thread():
         pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
         for _ in range(workers):
-            pool.submit(_nothing)  # starts a worker each
+            pool.submit(os.getpid)  # starts a worker each
     return pool
 
 
@@ -110,17 +108,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Keep a worker to one thread, and let it end with the process that it works for."""
+    """Limit a worker to one thread, and let it end with the process that it works for."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     blas().limit(limits=1)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _end_with(sentinel: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,28 +35,12 @@ class Block(NamedTuple):
     weight: Array | None  # (rows,) volumes, or None for ones
     report: Codes  # (rows,)
     fold: Codes | None  # (rows,) number of the cross-validation fold, or None
-    share: Array | None = None  # (rows, K) weight of the row for each group, or None
+    share: Array | None = None  # (rows, K) weight of the row for each group, where a correction gives one row by row
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A portfolio in memory.
-
-    Parameters
-    ----------
-    X : array of shape (n, features)
-    y : array of shape (n,)
-    weight : array of shape (n,), optional
-        Volumes; None stands for ones.
-    report : integer array of shape (n,)
-        Codes of the reports; see `Block`.
-    fold : integer array of shape (n,), optional
-        Cross-validation fold of each row.
-    share : array of shape (n, K), optional
-        Weight of each row for each group, where a correction gives one row by row.
-    cluster : integer array of shape (n,), optional
-        Codes of the persons, if one person has several rows.
-    """
+    """A portfolio in memory; its columns are those of a `Block`, and the persons."""
 
     X: npt.NDArray[Any]
     y: Array
@@ -64,7 +48,7 @@ class Rows:
     report: Codes
     fold: Codes | None = None
     share: Array | None = None
-    cluster: Codes | None = None
+    cluster: Codes | None = None  # (n,) code of the person, if one person has several rows
 
     def __len__(self) -> int:
         return len(self.y)
@@ -76,27 +60,15 @@ class Rows:
 
     def block(self, start: int, stop: int) -> Block:
         """Return the rows start to stop."""
-        cut = slice(start, stop)
-        return Block(
-            self.X[cut],
-            self.y[cut],
-            None if self.weight is None else self.weight[cut],
-            self.report[cut],
-            None if self.fold is None else self.fold[cut],
-            None if self.share is None else self.share[cut],
-        )
+        return Block(*self._fields(slice(start, stop))[:-1])
 
     def take(self, index: npt.NDArray[Any] | slice) -> Rows:
         """Return a copy of the rows with these positions, or where a mask is true; a slice copies nothing."""
-        return Rows(
-            self.X[index],
-            self.y[index],
-            None if self.weight is None else self.weight[index],
-            self.report[index],
-            None if self.fold is None else self.fold[index],
-            None if self.share is None else self.share[index],
-            None if self.cluster is None else self.cluster[index],
-        )
+        return Rows(*self._fields(index))
+
+    def _fields(self, index: npt.NDArray[Any] | slice) -> list[Any]:
+        fields = (self.X, self.y, self.weight, self.report, self.fold, self.share, self.cluster)
+        return [None if field is None else field[index] for field in fields]
 
     def draw_folds(self, n_folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         """Divide the rows at random into folds of equal size, all rows of a person into the same."""
@@ -163,24 +135,16 @@ class Rows:
             if len(starts) == 1:
                 return task(0)
             with ThreadPoolExecutor(count_workers()) as pool:
-                partial_sums = pool.map(task, starts)
-                total = next(partial_sums)
-                for sums in partial_sums:
-                    total = add(total, sums)
-                return total
+                return functools.reduce(add, pool.map(task, starts))
 
     def reduce_here(self, function: Callable[[Block], Sums], start: int, stop: int, block_rows: int) -> Sums:
         """Sum a function over the rows start to stop in this thread."""
-        total: Sums | None = None
-        for first in range(start, stop, block_rows):
-            sums = function(self.block(first, min(first + block_rows, stop)))
-            total = sums if total is None else add(total, sums)
-        assert total is not None
-        return total
+        blocks = (self.block(first, min(first + block_rows, stop)) for first in range(start, stop, block_rows))
+        return functools.reduce(add, map(function, blocks))
 
 
 def add(a: Sums, b: Sums) -> Sums:
-    """Add two results of a fold."""
+    """Add two results of a reduction."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -194,7 +158,7 @@ def count_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-@cache
+@functools.cache
 def blas() -> ThreadpoolController:
-    """Return the handle of the linear algebra library's threads."""
+    """Return the controller of the linear algebra library's threads."""
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Tell what kind of source the caller gave, and open it."""
+"""Recognise what kind of source the caller gave, and open it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fairpremium.blocks._stream import Source
 
 
-def kind_of(X: Any) -> str | None:
+def source_kind(X: Any) -> str | None:
     """Return "files", "dask" or "spark" for a source of rows; None for a table or an array in memory."""
     if isinstance(X, str | PathLike):
         return "files"
@@ -36,7 +36,7 @@ def open_source(X: Any) -> Source:
     TypeError
         If X is none of these.
     """
-    kind = kind_of(X)
+    kind = source_kind(X)
     if kind == "files":
         from fairpremium.blocks._files import open_files
 

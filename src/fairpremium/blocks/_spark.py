@@ -34,10 +34,6 @@ class SparkSource(Source):
             self.close()
             raise ValueError("Got a Spark data frame with no rows, but expected some.")
 
-    def type_of(self, column: str) -> pa.DataType:
-        """Return the Arrow type of a column."""
-        return self.schema.field(column).type
-
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Give each partition its job."""
         given = {i: job for i, job in enumerate(jobs) if job is not None}

@@ -1,16 +1,19 @@
 """Rows that are never in memory together: a portfolio read piece by piece, wherever it lives.
 
-A `Stream` offers what estimators need of `Rows`: a fold, some rows by position, evenly spaced rows. Its `Source` knows
-the partitions (row groups of Parquet files, partitions of a cluster engine) and runs a `Job` on each; the results are
-put together in the order of the partitions, so that they do not depend on who computed them, nor on when.
+A `Stream` offers what estimators need of `Rows`: a reduction, some rows by position, evenly spaced rows. Its `Source`
+knows the partitions (row groups of Parquet files, partitions of a cluster engine) and runs a `Job` on each. The results
+are combined in the order of the partitions, so that they do not depend on who computed them, nor on when.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import functools
+import operator
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,7 @@ from fairpremium.blocks._folds import Folds
 from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
 
 PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
+_GLANCES = 8  # partitions that a glance looks at
 
 Batches = Iterable[pa.Table]
 
@@ -40,18 +44,18 @@ class Reader(Protocol):
 
 
 class Task(Protocol):
-    """What is done with each piece of a partition, and how the results of two pieces become one."""
+    """What is computed from each piece of a partition, and how the results of two pieces become one."""
 
     def __call__(self, rows: Rows, start: int) -> Any:
         """Work on rows whose first one has the position `start`."""
 
     def join(self, a: Any, b: Any) -> Any:
-        """Put two results together, in the order of the rows."""
+        """Combine two results, in the order of the rows."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A task for one partition, with all that its worker has to know."""
+    """A task for one partition, with everything that its worker needs."""
 
     reader: Reader
     task: Task
@@ -81,7 +85,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Reduction:
     """Sum a function over blocks of rows."""
 
     function: Callable[[Block], Sums]
@@ -91,9 +95,7 @@ class Fold:
         """Sum over one piece."""
         return rows.reduce_here(self.function, 0, len(rows), self.block_rows)
 
-    def join(self, a: Sums, b: Sums) -> Sums:
-        """Add."""
-        return add(a, b)
+    join = staticmethod(add)
 
 
 @dataclass(frozen=True)
@@ -107,28 +109,25 @@ class Pick:
         first, last = np.searchsorted(self.index, [start, start + len(rows)])
         return [rows.take(self.index[first:last] - start)]
 
-    def join(self, a: list[Rows], b: list[Rows]) -> list[Rows]:
-        """Keep the pieces in order."""
-        return a + b
+    join = staticmethod(operator.add)
 
 
-@dataclass(frozen=True)
-class WithShares:
-    """A function of a block whose shares are computed on the spot."""
-
-    function: Callable[[Block], Sums]
-    share: RowFunction
-
-    def __call__(self, block: Block) -> Sums:
-        """Compute the shares, then the function."""
-        return self.function(block._replace(share=self.share(block)))
+def _with_shares(function: Callable[[Block], Sums], share: RowFunction, block: Block) -> Sums:
+    """Compute the shares of a block, then a function of it."""
+    return function(block._replace(share=share(block)))
 
 
-class Source(ABC):
-    """Partitions in a fixed order, and someone to work on them."""
+def _count_reports(missing: int, block: Block) -> Sums:
+    """Count the rows whose report is not the code of a missing one."""
+    return (np.asarray(np.count_nonzero(block.report != missing), dtype=np.float64),)
+
+
+class Source(AbstractContextManager["Source"]):
+    """Partitions in a fixed order, and workers that process them."""
 
     names: tuple[str, ...]  # columns
     counts: tuple[int, ...]  # rows of each partition
+    schema: pa.Schema
 
     @abstractmethod
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
@@ -138,15 +137,18 @@ class Source(ABC):
     def glance(self, columns: Sequence[str], size: int) -> pa.Table:
         """Return some rows from all over, without reading everything."""
 
-    @abstractmethod
     def type_of(self, column: str) -> pa.DataType:
         """Return the Arrow type of a column."""
+        return self.schema.field(column).type
 
-    def close(self) -> None:  # noqa: B027  (most sources hold nothing)
-        """Give back what the source holds."""
+    def _glance_at(self, size: int) -> tuple[list[int], int]:
+        """Choose partitions from all over, and how many rows to take of each so that there are `size`."""
+        full = [i for i, rows in enumerate(self.counts) if rows]
+        chosen = full[:: max(1, len(full) // _GLANCES)]
+        return chosen, max(1, -(-size // len(chosen)))
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Release what the source holds."""
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -169,8 +171,8 @@ class Stream:
     missing : int, optional
         Code of the reports whose rows are left out.
     thorough : bool
-        Whether a glance looks at the same rows as one at rows in memory, which takes a pass. Where the scale of the
-        columns serves the accuracy of the arithmetic alone, any rows will do.
+        Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
+        the scale of the columns serves the accuracy of the arithmetic alone.
     """
 
     source: Source
@@ -186,7 +188,7 @@ class Stream:
         return sum(self.counts)
 
     def __reduce__(self) -> Any:
-        """A stream that travels to a worker inside a function leaves its rows behind."""
+        """Leave the rows behind when a function that refers to the stream is sent to a worker."""
         return _nowhere, ()
 
     @property
@@ -195,14 +197,10 @@ class Stream:
         return self.reader.n_features
 
     def reduce(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
-        """Sum a function over blocks of rows; see `Rows.fold`. The function must travel (be picklable)."""
+        """Sum a function over blocks of rows; see `Rows.reduce`. The function must be picklable."""
         if self.share is not None:
-            function = WithShares(function, self.share)
-        total: Sums | None = None
-        for sums in self._run(lambda start, stop: Fold(function, block_rows)):
-            total = sums if total is None else add(total, sums)
-        assert total is not None
-        return total
+            function = functools.partial(_with_shares, function, self.share)
+        return functools.reduce(add, self.apply(Reduction(function, block_rows)))
 
     def take(self, index: npt.NDArray[Any]) -> Rows:
         """Copy the rows at these ascending positions into memory."""
@@ -223,10 +221,9 @@ class Stream:
     def spaced(self, size: int) -> Rows:
         """Return evenly spaced rows, at least `size` of them; they are read once."""
         if ("spaced", size) not in self._known:
-            rows = self.take(np.arange(0, len(self), max(1, len(self) // size)))
-            self._known["spaced", size] = rows
-        found: Rows = self._known["spaced", size]
-        return found
+            self._known["spaced", size] = self.take(np.arange(0, len(self), max(1, len(self) // size)))
+        rows: Rows = self._known["spaced", size]
+        return rows
 
     def glance(self, size: int) -> Rows:
         """Return some rows from all over the portfolio, without a pass if it need not be thorough."""
@@ -240,13 +237,10 @@ class Stream:
         if self.missing is not None:
             return self
         if ("reported", missing) not in self._known:
-            jobs = self._jobs(lambda start, stop: Fold(_CountReports(missing), 1 << 20))
-            found = iter(self.source.run(jobs, self.reader.columns))
+            found = self.apply(Reduction(functools.partial(_count_reports, missing), 1 << 20))
             counts = tuple(int(next(found)[0]) if n else 0 for n in self.counts)
-            same = counts == self.counts
-            self._known["reported", missing] = (
-                self if same else replace(self, counts=counts, missing=missing, _known={})
-            )
+            some = replace(self, counts=counts, missing=missing, _known={})
+            self._known["reported", missing] = self if counts == self.counts else some
         stream: Stream = self._known["reported", missing]
         return stream
 
@@ -266,12 +260,13 @@ class Stream:
         raw = np.concatenate([[0], np.cumsum(self.source.counts)])
         own = np.concatenate([[0], np.cumsum(self.counts)])
         jobs: list[Job | None] = []
-        for i in range(len(self.counts)):
-            given = task(int(own[i]), int(own[i + 1])) if self.counts[i] else None
+        for i, count in enumerate(self.counts):
+            given = task(int(own[i]), int(own[i + 1])) if count else None
+            if given is None:
+                jobs.append(None)
+                continue
             folds = None if self.fold is None else self.fold.cut(int(raw[i]), int(raw[i + 1]))
-            jobs.append(
-                None if given is None else Job(self.reader, given, int(raw[i]), int(own[i]), folds, self.missing)
-            )
+            jobs.append(Job(self.reader, given, int(raw[i]), int(own[i]), folds, self.missing))
         return jobs
 
     def apply(self, task: Task) -> Iterator[Any]:
@@ -284,29 +279,14 @@ class Stream:
                 yield result
 
 
-@dataclass(frozen=True)
-class _CountReports:
-    missing: int
-
-    def __call__(self, block: Block) -> Sums:
-        return (np.asarray(np.count_nonzero(block.report != self.missing), dtype=np.float64),)
-
-
 def stack(pieces: Sequence[Rows]) -> Rows:
-    """Put rows one below the other."""
+    """Put rows one below the other, without shares and persons."""
 
-    def joined(values: list[Any]) -> Any:
-        return None if values[0] is None else np.concatenate(values)
+    def joined(values: tuple[Any, ...]) -> Any:
+        return None if values[0] is None else np.ascontiguousarray(np.concatenate(values))
 
-    return Rows(
-        np.ascontiguousarray(np.concatenate([p.X for p in pieces])),
-        np.concatenate([p.y for p in pieces]),
-        joined([p.weight for p in pieces]),
-        np.concatenate([p.report for p in pieces]),
-        joined([p.fold for p in pieces]),
-    )
+    return Rows(*map(joined, zip(*((p.X, p.y, p.weight, p.report, p.fold) for p in pieces), strict=True)))
 
 
 def _nowhere() -> None:
     """Stand in for rows that stayed behind."""
-    return None

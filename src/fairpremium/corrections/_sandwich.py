@@ -15,7 +15,7 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.families._link import Link
+from fairpremium.families import Link
 from fairpremium.models._moments import Coordinates
 
 

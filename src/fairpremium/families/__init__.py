@@ -1,6 +1,6 @@
 """Outcome distributions: what a loss can be, how far a price is from it, and how the mean is linked."""
 
-from fairpremium.families._domain import Domain
+from fairpremium.families._domain import REAL, Domain
 from fairpremium.families._family import (
     Bernoulli,
     Family,
@@ -11,16 +11,18 @@ from fairpremium.families._family import (
     Tweedie,
     get_family,
 )
-from fairpremium.families._law import Law, NegativeBinomialLaw, law_of, other_laws
+from fairpremium.families._law import Law, LawTerms, NegativeBinomialLaw, law_of, other_laws
 from fairpremium.families._link import Identity, Link, Log, Logit
 
 __all__ = [
+    "REAL",
     "Bernoulli",
     "Domain",
     "Family",
     "Gamma",
     "Identity",
     "Law",
+    "LawTerms",
     "Link",
     "Log",
     "Logit",

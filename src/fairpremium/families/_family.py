@@ -38,6 +38,7 @@ class Family(ABC):
     outcome: ClassVar[Domain]
     mean: ClassVar[Domain]
     has_dispersion: ClassVar[bool] = True
+    _outcome_hint: ClassVar[str] = ""
 
     @abstractmethod
     def variance(self, mu: Array) -> Array:
@@ -67,11 +68,12 @@ class Family(ABC):
         if bad:
             raise ValueError(
                 f"Got {name} with {bad} of {len(y)} rows outside the domain of the {self.name} family: "
-                f"expected every value to be {self.outcome}.{self._outcome_hint()}"
+                f"expected every value to be {self.outcome}.{self._outcome_hint}"
             )
 
-    def _outcome_hint(self) -> str:
-        return ""
+    def _check_dispersion(self, dispersion: float) -> None:
+        if dispersion != 1.0:
+            raise ValueError(f"Got dispersion={dispersion}, but the {self.name} family has dispersion 1.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data; `get_family` reads it back."""
@@ -148,8 +150,7 @@ class Poisson(_PowerFamily):
 
     def log_likelihood(self, y: Array, mu: Array, dispersion: float = 1.0, weight: Any = 1.0) -> Array:
         """Compute the log-probability of weight * y claims at rate mu; the dispersion must be one."""
-        if dispersion != 1.0:
-            raise ValueError(f"Got dispersion={dispersion}, but the poisson family has dispersion 1.")
+        self._check_dispersion(dispersion)
         w = np.asarray(weight, dtype=float)
         return np.asarray(xlogy(w * y, w * mu) - w * mu - gammaln(w * y + 1))
 
@@ -179,6 +180,7 @@ class Gamma(_PowerFamily):
     """Positive severities: V(mu) = mu^2, log link; the shape is weight / dispersion."""
 
     name: ClassVar[str] = "gamma"
+    _outcome_hint: ClassVar[str] = " Zero losses need the tweedie family, or a frequency and a severity model."
     outcome: ClassVar[Domain] = POSITIVE
     power: ClassVar[float] = 2.0  # type: ignore[misc]
 
@@ -190,9 +192,6 @@ class Gamma(_PowerFamily):
         """Compute the log-density of the gamma law with mean mu and shape weight / dispersion."""
         shape = np.asarray(weight, dtype=float) / dispersion
         return np.asarray(shape * np.log(shape * y / mu) - np.log(y) - shape * y / mu - gammaln(shape))
-
-    def _outcome_hint(self) -> str:
-        return " Zero losses need the tweedie family, or a frequency and a severity model."
 
 
 @dataclass(frozen=True)
@@ -275,8 +274,7 @@ class Bernoulli(Family):
 
     def log_likelihood(self, y: Array, mu: Array, dispersion: float = 1.0, weight: Any = 1.0) -> Array:
         """Compute weight * log P(y); the dispersion must be one."""
-        if dispersion != 1.0:
-            raise ValueError(f"Got dispersion={dispersion}, but the bernoulli family has dispersion 1.")
+        self._check_dispersion(dispersion)
         return np.asarray(-0.5 * np.asarray(weight, dtype=float) * self.unit_deviance(y, mu))
 
 
@@ -318,11 +316,8 @@ def get_family(family: str | Family | dict[str, Any]) -> Family:
     """
     if isinstance(family, Family):
         return family
-    if isinstance(family, dict):
-        settings = {key: value for key, value in family.items() if key != "name"}
-        name = family.get("name")
-    else:
-        name, settings = family, {}
+    settings = dict(family) if isinstance(family, dict) else {"name": family}
+    name = settings.pop("name", None)
     if not isinstance(name, str) or name not in _FAMILIES:
         raise ValueError(f"Got family={name!r}, but expected one of {sorted(_FAMILIES)} or a family object.")
     return _FAMILIES[name](**settings)

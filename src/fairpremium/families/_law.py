@@ -93,14 +93,10 @@ class DispersionLaw(Law):
             half = 0.5 * y**2 * weight * np.exp(-log_dispersion)
             return c, half - 0.5, -half
         values = np.unique(log_dispersion)
-        if len(values) == 1:  # one dispersion for all groups: compute once
-            one = [self._c(y, weight, float(values[0]) + step) for step in (-_STEP, 0.0, _STEP)]
-        else:
-            one = [
-                np.column_stack([self._c(y, weight, float(v) + step) for v in log_dispersion])
-                for step in (-_STEP, 0.0, _STEP)
-            ]
-        low, mid, high = one
+        columns = values if len(values) == 1 else log_dispersion  # one dispersion for all groups: compute once
+        low, mid, high = (
+            np.column_stack([self._c(y, weight, float(v) + step) for v in columns]) for step in (-_STEP, 0.0, _STEP)
+        )
         return mid, (high - low) / (2 * _STEP), (high - 2 * mid + low) / _STEP**2
 
     def _c(self, y: Array, weight: Array, log_dispersion: float) -> Array:

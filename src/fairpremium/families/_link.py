@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -30,16 +31,8 @@ class Link(ABC):
     def slope(self, eta: Array) -> Array:
         """Compute d mu / d eta."""
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
 
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
+@dataclass(frozen=True)
 class Identity(Link):
     """g(mu) = mu."""
 
@@ -59,6 +52,7 @@ class Identity(Link):
         return np.ones_like(eta)
 
 
+@dataclass(frozen=True)
 class Log(Link):
     """g(mu) = log(mu)."""
 
@@ -78,6 +72,7 @@ class Log(Link):
         return np.asarray(np.exp(eta))
 
 
+@dataclass(frozen=True)
 class Logit(Link):
     """g(mu) = log(mu / (1 - mu))."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fairpremium.blocks._pool import start_processes
+from fairpremium.blocks import start_processes
 from fairpremium.paper._settings import Settings
 from fairpremium.paper._studies import STUDIES, Data, run_task, seconds_file
 

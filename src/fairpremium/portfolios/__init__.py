@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fairpremium.portfolios._ausprivauto import load_ausprivauto
-from fairpremium.portfolios._auto import load_auto
-from fairpremium.portfolios._health import load_health
+from fairpremium.portfolios._loaders import load_ausprivauto, load_auto, load_health
 from fairpremium.portfolios._nonlinear_poisson import nonlinear_poisson
 from fairpremium.portfolios._portfolio import Portfolio, SimulatedPortfolio
 from fairpremium.portfolios._unbalanced_poisson import unbalanced_poisson

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from fairpremium.portfolios._claims import check_frequency, draw_claims
-from fairpremium.portfolios._portfolio import (
-    SimulatedPortfolio,
+from fairpremium.arrays import Array
+from fairpremium.portfolios._portfolio import SimulatedPortfolio
+from fairpremium.portfolios._simulation import (
+    check_frequency,
     check_rows,
-    column,
+    draw_claims,
     draw_labels,
+    level_positions,
     number_column,
 )
 
@@ -35,8 +36,8 @@ class _Truth:
         X, weight = _quadrature()
         return dict(zip(GROUPS, (weight @ self.propensities(X)).tolist(), strict=True))
 
-    def means(self, X: Any) -> NDArray[np.float64]:
-        age, power, mileage, city = _parts(X)
+    def means(self, X: Any) -> Array:
+        age, power, mileage, city = _features(X)
         base = (
             np.log(self.frequency)
             + 0.9 * np.exp(-(age - 18) / 8)
@@ -47,18 +48,16 @@ class _Truth:
         )
         g = self.group_effect
         effects = [0.0 * age, g * (0.4 + 0.4 * (age < 40)), g * (0.5 * np.cos(np.pi * (power - 4) / 6) - 0.2)]
-        mean: NDArray[np.float64] = np.exp(base[:, None] + np.column_stack(effects))
-        return mean
+        return np.asarray(np.exp(base[:, None] + np.column_stack(effects)))
 
-    def propensities(self, X: Any) -> NDArray[np.float64]:
-        age, power, mileage, city = _parts(X)
+    def propensities(self, X: Any) -> Array:
+        age, power, mileage, city = _features(X)
         logits = [
             0.0 * age,
             -0.9 + 0.8 * city + 0.7 * np.sin(age / 8),
             -2.2 + 1.5 * (power > 9) + 0.04 * (mileage - 10),
         ]
-        q: NDArray[np.float64] = softmax(np.column_stack(logits), axis=1)
-        return q
+        return np.asarray(softmax(np.column_stack(logits), axis=1))
 
 
 def nonlinear_poisson(
@@ -131,7 +130,7 @@ def _draw_features(n: int, rng: np.random.Generator) -> pd.DataFrame:
     )
 
 
-def _quadrature() -> tuple[pd.DataFrame, NDArray[np.float64]]:
+def _quadrature() -> tuple[pd.DataFrame, Array]:
     """Points and weights of x by Gauss rules, for P(D): exact to many digits, since P(D given x) is smooth in each."""
     age, age_weight = np.polynomial.legendre.leggauss(60)
     z, z_weight = np.polynomial.hermite_e.hermegauss(40)
@@ -143,9 +142,6 @@ def _quadrature() -> tuple[pd.DataFrame, NDArray[np.float64]]:
     return X, weight.ravel()
 
 
-def _parts(X: Any) -> tuple[NDArray[np.float64], ...]:
-    region = pd.Index(REGIONS).get_indexer(pd.Index(column(X, "region").astype(object)))
-    if (region < 0).any():
-        raise ValueError(f"Got column 'region' with other values than {list(REGIONS)}, expected only these.")
-    numbers = tuple(number_column(X, name) for name in ("age", "power", "mileage"))
-    return (*numbers, (region == 2).astype(np.float64))
+def _features(X: Any) -> tuple[Array, ...]:
+    city = level_positions(X, "region", REGIONS) == REGIONS.index("city")
+    return (*(number_column(X, name) for name in ("age", "power", "mileage")), city.astype(np.float64))

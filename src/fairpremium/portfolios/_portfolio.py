@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from fairpremium.arrays import Array
 
 __all__ = ["Portfolio", "SimulatedPortfolio", "Truth"]
 
@@ -21,10 +22,10 @@ class Truth(Protocol):
     def group_distribution(self) -> dict[str, float]:
         """P(D), one entry per group, in the order of the groups."""
 
-    def means(self, X: Any) -> NDArray[np.float64]:
+    def means(self, X: Any) -> Array:
         """mu(x, d), shape (n_samples, n_groups)."""
 
-    def propensities(self, X: Any) -> NDArray[np.float64]:
+    def propensities(self, X: Any) -> Array:
         """P(D = d given X = x), shape (n_samples, n_groups)."""
 
 
@@ -54,11 +55,11 @@ class Portfolio:
 
     name: str
     X: pd.DataFrame
-    y: NDArray[np.float64]
+    y: Array
     sensitive: NDArray[np.object_]
     groups: tuple[str, ...]
     family: str
-    sample_weight: NDArray[np.float64] | None = None
+    sample_weight: Array | None = None
     dropped_rows: int = 0
 
     def __len__(self) -> int:
@@ -96,12 +97,11 @@ class SimulatedPortfolio(Portfolio):
         """Return the true P(D = d given X = x), one column per group."""
         return self._frame(X, self.truth.propensities(X))
 
-    def unaware(self, X: Any) -> NDArray[np.float64]:
+    def unaware(self, X: Any) -> Array:
         """Return the true mu(x) = E[Y given X = x] = sum_d mu(x, d) P(D = d given X = x)."""
-        price: NDArray[np.float64] = (self.truth.means(X) * self.truth.propensities(X)).sum(axis=1)
-        return price
+        return np.asarray((self.truth.means(X) * self.truth.propensities(X)).sum(axis=1))
 
-    def discrimination_free(self, X: Any, reference: Mapping[str, float] | None = None) -> NDArray[np.float64]:
+    def discrimination_free(self, X: Any, reference: Mapping[str, float] | None = None) -> Array:
         """Return the true h*(x) = sum_d mu(x, d) P*(d).
 
         Parameters
@@ -111,12 +111,10 @@ class SimulatedPortfolio(Portfolio):
         reference : mapping of group to weight, optional
             P*. Default: the true P(D).
         """
-        if reference is None:
-            reference = self.group_distribution
-        price: NDArray[np.float64] = self.truth.means(X) @ self._check_reference(reference)
-        return price
+        P = self._check_reference(self.group_distribution if reference is None else reference)
+        return np.asarray(self.truth.means(X) @ P)
 
-    def _check_reference(self, reference: Mapping[str, float]) -> NDArray[np.float64]:
+    def _check_reference(self, reference: Mapping[str, float]) -> Array:
         if set(reference) != set(self.groups):
             raise ValueError(
                 f"Got reference with groups {sorted(map(str, reference))}, but expected one weight "
@@ -130,48 +128,5 @@ class SimulatedPortfolio(Portfolio):
             )
         return P
 
-    def _frame(self, X: Any, values: NDArray[np.float64]) -> pd.DataFrame:
+    def _frame(self, X: Any, values: Array) -> pd.DataFrame:
         return pd.DataFrame(values, columns=list(self.groups), index=getattr(X, "index", None))
-
-
-def check_rows(n: int) -> int:
-    """Return `n` as an int, refusing everything that is not a positive whole number."""
-    try:
-        rows = operator.index(n)
-    except TypeError:
-        raise TypeError(f"Got n={n!r}, but expected a positive whole number of rows.") from None
-    if rows < 1:
-        raise ValueError(f"Got n={n}, but expected a positive whole number of rows.")
-    return rows
-
-
-def column(X: Any, name: str) -> NDArray[Any]:
-    """Return the column `name` of the data frame `X` as an array."""
-    columns = getattr(X, "columns", None)
-    if columns is None:
-        raise TypeError(
-            f"Got X of type {type(X).__name__}, but expected a data frame with a column {name!r}, like `portfolio.X`."
-        )
-    if name not in columns:
-        raise ValueError(f"Got X with columns {list(columns)}, but expected a column {name!r}, like `portfolio.X`.")
-    return np.asarray(X[name])
-
-
-def number_column(X: Any, name: str) -> NDArray[np.float64]:
-    """Return a numeric column of `X` as floats."""
-    try:
-        return column(X, name).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        if "expected" in str(error):
-            raise
-        raise ValueError(f"Got column {name!r} with values that are not numbers, but expected numbers.") from None
-
-
-def draw_labels(
-    groups: tuple[str, ...], probabilities: ArrayLike, rng: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.object_]]:
-    """Draw one group per row of `probabilities`, shape (n_samples, n_groups); return positions and labels."""
-    cumulative = np.cumsum(np.asarray(probabilities, dtype=np.float64), axis=1)
-    u = rng.random(len(cumulative)) * cumulative[:, -1]  # in [0, total): the last position is never passed
-    positions = (u[:, None] >= cumulative).sum(axis=1)
-    return positions, np.array(groups, dtype=object)[positions]

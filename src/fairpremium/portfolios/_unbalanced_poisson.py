@@ -11,12 +11,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from fairpremium.portfolios._claims import check_frequency, draw_claims
-from fairpremium.portfolios._portfolio import (
-    SimulatedPortfolio,
+from fairpremium.arrays import Array
+from fairpremium.portfolios._portfolio import SimulatedPortfolio
+from fairpremium.portfolios._simulation import (
+    check_frequency,
     check_rows,
-    column,
+    draw_claims,
     draw_labels,
+    level_positions,
     number_column,
 )
 
@@ -34,16 +36,9 @@ class _Factor:
     tilt: tuple[float, ...]
     effect: tuple[float, ...]  # on log lambda
 
-    def log_probabilities(self, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_probabilities(self, shift: Array) -> Array:
         """Log P(level given d), shape (n_groups, n_levels)."""
-        logits: NDArray[np.float64] = log_softmax(np.log(self.base) + np.outer(shift, self.tilt), axis=1)
-        return logits
-
-    def positions(self, X: Any, name: str) -> NDArray[np.intp]:
-        position = pd.Index(self.levels).get_indexer(pd.Index(column(X, name).astype(object)))
-        if (position < 0).any():
-            raise ValueError(f"Got column {name!r} with other values than {list(self.levels)}, expected only these.")
-        return np.asarray(position, dtype=np.intp)
+        return np.asarray(log_softmax(np.log(self.base) + np.outer(shift, self.tilt), axis=1))
 
 
 @dataclass(frozen=True)
@@ -74,30 +69,28 @@ class _Truth:
         return dict(zip(LABELS, self.shares, strict=False))
 
     @property
-    def position(self) -> NDArray[np.float64]:
+    def position(self) -> Array:
         """c_d, from -1 to 1 in equal steps."""
         return np.linspace(-1.0, 1.0, len(self.shares))
 
-    def means(self, X: Any) -> NDArray[np.float64]:
+    def means(self, X: Any) -> Array:
         effect = self.group_effect * self.position
         mileage = number_column(X, "log_mileage") - NUMBERS["log_mileage"].centre
         score = number_column(X, "driving_score")
         common = np.log(self.frequency) + 0.4 * mileage - 0.2 * score
         for name, factor in FACTORS.items():
-            common = common + np.array(factor.effect)[factor.positions(X, name)]
-        mean: NDArray[np.float64] = np.exp(common[:, None] + effect * (1 - 0.3 * score[:, None]))
-        return mean
+            common = common + np.array(factor.effect)[level_positions(X, name, factor.levels)]
+        return np.asarray(np.exp(common[:, None] + effect * (1 - 0.3 * score[:, None])))
 
-    def propensities(self, X: Any) -> NDArray[np.float64]:
+    def propensities(self, X: Any) -> Array:
         shift = self.association * self.position
         log_joint = np.log(self.shares)  # log P(D = d) + sum over features of log p(x_f given d)
         for name, gauss in NUMBERS.items():
             z = (number_column(X, name)[:, None] - gauss.centre - gauss.tilt * shift) / gauss.sd
             log_joint = log_joint - z**2 / 2
         for name, factor in FACTORS.items():
-            log_joint = log_joint + factor.log_probabilities(shift).T[factor.positions(X, name)]
-        q: NDArray[np.float64] = softmax(log_joint, axis=1)
-        return q
+            log_joint = log_joint + factor.log_probabilities(shift).T[level_positions(X, name, factor.levels)]
+        return np.asarray(softmax(log_joint, axis=1))
 
     def draw_features(self, d: NDArray[np.intp], rng: np.random.Generator) -> pd.DataFrame:
         shift = self.association * self.position

@@ -9,13 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairpremium.portfolios._portfolio import (
-    SimulatedPortfolio,
-    check_rows,
-    column,
-    draw_labels,
-    number_column,
-)
+from fairpremium.arrays import Array
+from fairpremium.portfolios._portfolio import SimulatedPortfolio
+from fairpremium.portfolios._simulation import check_rows, column, draw_labels, number_column
 
 __all__ = ["zhang_liu_shi_2025"]
 
@@ -35,23 +31,19 @@ class _Truth:
     def group_distribution(self) -> dict[str, float]:
         return {"F": P_FEMALE, "M": 1 - P_FEMALE}
 
-    def means(self, X: Any) -> NDArray[np.float64]:
+    def means(self, X: Any) -> Array:
         age = number_column(X, "age")
         male = 100 + 4 * age + 100 * _smoker(X)
         female = male + 120 + 200 * ((age >= 20) & (age <= 40))
         return np.column_stack([female, male])
 
-    def propensities(self, X: Any) -> NDArray[np.float64]:
+    def propensities(self, X: Any) -> Array:
         female = np.where(_smoker(X), P_FEMALE_SMOKER, P_FEMALE_NON_SMOKER)
         return np.column_stack([female, 1 - female])
 
 
 def zhang_liu_shi_2025(
-    n: int = 5000,
-    rng: int | np.random.Generator | None = None,
-    *,
-    age_band: bool = False,
-    noise_sd: float = 40.0,
+    n: int = 5000, rng: int | np.random.Generator | None = None, *, age_band: bool = False, noise_sd: float = 40.0
 ) -> SimulatedPortfolio:
     """Draw the synthetic portfolio of Zhang, Liu and Shi (2025), Section 5.
 
@@ -111,10 +103,7 @@ def zhang_liu_shi_2025(
         raise ValueError(f"Got noise_sd={noise_sd}, but expected a finite number that is not negative.")
     generator = np.random.default_rng(rng)
     X = pd.DataFrame(
-        {
-            "age": generator.integers(18, 80, size=rows, endpoint=True),
-            "smoker": generator.random(rows) < P_SMOKER,
-        }
+        {"age": generator.integers(18, 80, size=rows, endpoint=True), "smoker": generator.random(rows) < P_SMOKER}
     )
     if age_band:
         X["age_20_40"] = X["age"].between(20, 40)
@@ -122,13 +111,7 @@ def zhang_liu_shi_2025(
     position, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
     y = truth.means(X)[np.arange(rows), position] + noise_sd * generator.standard_normal(rows)
     return SimulatedPortfolio(
-        name="zhang_liu_shi_2025",
-        X=X,
-        y=y,
-        sensitive=sensitive,
-        groups=GROUPS,
-        family="normal",
-        truth=truth,
+        name="zhang_liu_shi_2025", X=X, y=y, sensitive=sensitive, groups=GROUPS, family="normal", truth=truth
     )
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairpremium.blocks import Source, open_source
-from fairpremium.blocks._sources import kind_of
-from fairpremium.blocks._stream import Job
+from fairpremium.blocks import Job, Source, open_source
+from fairpremium.blocks import source_kind as kind_of
 from fairpremium.pricing._reader import features_of
 from fairpremium.pricing._sources import RawPiece, RawReader
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from fairpremium.blocks import Rows
-from fairpremium.families import Family
-from fairpremium.families._domain import REAL
+from fairpremium.families import REAL, Family
 from fairpremium.labels import encode_labels
 from fairpremium.models import Design
 from fairpremium.models._design import check_finite

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fairpremium.blocks import Rows, Source, Stream, open_source
-from fairpremium.blocks._sources import kind_of
-from fairpremium.blocks._stream import Job
+from fairpremium.blocks import Job, Rows, Source, Stream, open_source
+from fairpremium.blocks import source_kind as kind_of
 from fairpremium.families import Family
 from fairpremium.models import Design
 from fairpremium.models._design import Column, levels_column

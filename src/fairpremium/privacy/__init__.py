@@ -7,18 +7,21 @@ sampling, the privacy parameter and the correction all come from those integers.
 from __future__ import annotations
 
 from ._channel import Channel
+from ._exact import MAX_TOTAL
 from ._files import attach_descriptor, read_descriptor, read_reports, write_reports
 from ._ledger import PrivacyLedger
-from ._memo import MemoizedReports
-from ._randomized_response import RandomizedResponse
+from ._memoized_reports import MemoizedReports
+from ._randomized_response import RandomizedResponse, check_epsilon
 from ._simplex import project_to_simplex
 
 __all__ = [
+    "MAX_TOTAL",
     "Channel",
     "MemoizedReports",
     "PrivacyLedger",
     "RandomizedResponse",
     "attach_descriptor",
+    "check_epsilon",
     "project_to_simplex",
     "read_descriptor",
     "read_reports",

@@ -11,13 +11,14 @@ from typing import Any, Literal, NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..labels import Codes, Label, check_labels, encode_labels, label_key
+from ..arrays import Array
+from ..documents import seal
+from ..labels import Codes, Label, check_labels, encode_labels, label_key, label_to_json
 from ._containers import labels_like
-from ._descriptor import GENERAL, channel_from_descriptor, label_to_json, seal
+from ._descriptor import GENERAL, channel_from_descriptor
 from ._exact import MAX_TOTAL, Rows, integer_weights, left_inverse, log_rounded_up, read_only
 from ._sampling import Rng, check_rng, uniform_integers
 
-FloatArray = npt.NDArray[np.float64]
 IntRows = tuple[tuple[int, ...], ...]
 
 _SUM_TOLERANCE = 1e-9
@@ -75,9 +76,10 @@ class Channel:
     """
 
     # Facts, written once by _set.
-    _groups: tuple[Label, ...]
-    _reports: tuple[Label, ...]
-    _total: int
+    groups: tuple[Label, ...]
+    reports: tuple[Label, ...]
+    total: int
+    _scheme = GENERAL
 
     def __init__(self, matrix: Any, *, groups: Sequence[Label], reports: Sequence[Label] | None = None) -> None:
         checked = check_groups(groups)
@@ -114,7 +116,7 @@ class Channel:
                 f"{len(groups)}). Got ({len(weights)}, {len(weights[0]) if weights else 0})."
             )
         _check_rank(weights, total, named)
-        self._set(_groups=groups, _reports=named, _total=total, _weight_rows=weights)
+        self._set(groups=groups, reports=named, total=total, _weight_rows=weights)
 
     def _set(self, **facts: Any) -> None:
         self.__dict__.update(facts)
@@ -154,22 +156,7 @@ class Channel:
 
     # --- facts ---
 
-    @property
-    def groups(self) -> tuple[Label, ...]:
-        """The values of D."""
-        return self._groups
-
-    @property
-    def reports(self) -> tuple[Label, ...]:
-        """The values of S."""
-        return self._reports
-
-    @property
-    def total(self) -> int:
-        """N, the sum of each column of the weights."""
-        return self._total
-
-    @property
+    @cached_property
     def components(self) -> tuple[Channel, ...]:
         """The independent channels of a product; the channel itself otherwise."""
         return (self,)
@@ -181,23 +168,23 @@ class Channel:
     @cached_property
     def weights(self) -> npt.NDArray[Any]:
         """Integer weights of shape (reports, groups); ``T = weights / total``."""
-        dtype = np.int64 if self._total < 2**63 else object
+        dtype = np.int64 if self.total < 2**63 else object
         array = np.array(self._weight_rows, dtype=dtype)
         array.setflags(write=False)
         return array
 
     @cached_property
-    def matrix(self) -> FloatArray:
+    def matrix(self) -> Array:
         """T, shape (reports, groups): ``T[s, d] = P(S = s given D = d)``."""
-        return read_only([[Fraction(w, self._total) for w in row] for row in self._weight_rows])
+        return read_only([[Fraction(w, self.total) for w in row] for row in self._weight_rows])
 
     @cached_property
     def inverse_exact(self) -> Rows:
         """The left inverse in fractions: a tuple of rows, one per group."""
-        return left_inverse(self._weight_rows, self._total)
+        return left_inverse(self._weight_rows, self.total)
 
     @cached_property
-    def inverse(self) -> FloatArray:
+    def inverse(self) -> Array:
         """The left inverse of T, shape (groups, reports); its columns sum to one."""
         return read_only(self.inverse_exact)
 
@@ -220,11 +207,11 @@ class Channel:
     def keep(self) -> float:
         """P(S = D) when the channel has the shape of randomized response, else nan."""
         rows = self._weight_rows
-        if _keys(self._groups) != _keys(self._reports):
+        if _keys(self.groups) != _keys(self.reports):
             return math.nan
         same = {row[d] for d, row in enumerate(rows)}
         other = {w for s, row in enumerate(rows) for d, w in enumerate(row) if s != d}
-        return same.pop() / self._total if len(same) == len(other) == 1 else math.nan
+        return same.pop() / self.total if len(same) == len(other) == 1 else math.nan
 
     @cached_property
     def condition_number(self) -> float:
@@ -247,12 +234,12 @@ class Channel:
         Returns
         -------
         reports : ndarray, or a Series, frame or Arrow object when ``values`` is one
-            Labels in the declared type; pandas objects keep index and name.
+            Labels in the declared type; pandas objects retain index and name.
 
         Notes
         -----
         One integer u, uniform in range(N), decides each report: s with weight ``weights[s, d]``, exactly. No
-        floating-point number takes part. Each call draws anew: a person who is asked twice has spent epsilon
+        floating-point number is involved. Each call draws anew: a person who is asked twice has spent epsilon
         twice (see :class:`MemoizedReports` and :class:`PrivacyLedger`).
 
         Examples
@@ -264,8 +251,8 @@ class Channel:
         generator = check_rng(rng)
         if generator is None:
             self._refuse_if_unprotected()
-        codes = encode_labels(values, self._groups, name="values", missing="error")
-        return labels_like(values, self._draw(codes, generator), self._reports)
+        codes = encode_labels(values, self.groups, name="values", missing="error")
+        return labels_like(values, self._draw(codes, generator), self.reports)
 
     def _refuse_if_unprotected(self) -> None:
         if self._worst_ratio is None:
@@ -286,13 +273,13 @@ class Channel:
     def _boundaries(self) -> npt.NDArray[np.int64]:
         """Upper ends of the intervals of u, group after group, shifted by N per group."""
         ends = np.cumsum(np.array(self._weight_rows, dtype=np.int64), axis=0)  # (reports, groups)
-        return (ends + np.arange(len(self._groups)) * self._total).T.ravel()
+        return (ends + np.arange(len(self.groups)) * self.total).T.ravel()
 
     def _choose(self, codes: npt.NDArray[Any], u: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the report of group d that owns u: the first s with u < w[0, d] + ... + w[s, d]."""
         group = codes.astype(np.int64)
-        place = np.searchsorted(self._boundaries, u + group * self._total, side="right")
-        return place.astype(np.int64) - group * len(self._reports)
+        place = np.searchsorted(self._boundaries, u + group * self.total, side="right")
+        return place.astype(np.int64) - group * len(self.reports)
 
     def encode(self, reports: Any, missing: Literal["error", "code"] = "code") -> Codes:
         """Replace each report by its position in ``reports``; a missing one gets -1.
@@ -311,31 +298,23 @@ class Channel:
         >>> Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"]).encode(["M", None]).tolist()
         [1, -1]
         """
-        return encode_labels(reports, self._reports, name="sensitive", missing=missing)
+        return encode_labels(reports, self.reports, name="sensitive", missing=missing)
 
     # --- correcting ---
 
     @overload
     def group_distribution(
-        self,
-        reports: Any,
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-        return_covariance: Literal[False] = False,
-    ) -> FloatArray: ...
+        self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: Literal[False] = False
+    ) -> Array: ...
 
     @overload
     def group_distribution(
         self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: Literal[True]
-    ) -> tuple[FloatArray, FloatArray]: ...
+    ) -> tuple[Array, Array]: ...
 
     def group_distribution(
-        self,
-        reports: Any,
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-        return_covariance: bool = False,
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        self, reports: Any, *, sample_weight: npt.ArrayLike | None = None, return_covariance: bool = False
+    ) -> Array | tuple[Array, Array]:
         r"""Estimate P(D) without bias from the reports.
 
         Parameters
@@ -370,16 +349,16 @@ class Channel:
         codes = self.encode(reports)
         weight = _check_weight(sample_weight, len(codes))
         seen = codes >= 0
-        size = len(self._reports)
+        size = len(self.reports)
         mass = np.bincount(codes[seen], weights=weight[seen], minlength=size)
         if not mass.sum() > 0:
             raise ValueError("reports must have at least one row with a report and a positive weight. Got none.")
-        p: FloatArray = self.inverse @ (mass / mass.sum())  # (groups,)
+        p: Array = self.inverse @ (mass / mass.sum())  # (groups,)
         if not return_covariance:
             return p
         squares = np.bincount(codes[seen], weights=weight[seen] ** 2, minlength=size)
         deviation = self.inverse - p[:, None]  # (groups, reports)
-        covariance: FloatArray = (deviation * (squares / mass.sum() ** 2)) @ deviation.T
+        covariance: Array = (deviation * (squares / mass.sum() ** 2)) @ deviation.T
         return p, covariance
 
     # --- description ---
@@ -399,21 +378,18 @@ class Channel:
         >>> Channel.from_descriptor(channel.descriptor()) == channel
         True
         """
-        return seal(self._described())
+        return seal(
+            {
+                "scheme": self._scheme,
+                "groups": [label_to_json(label) for label in self.groups],
+                "reports": [label_to_json(label) for label in self.reports],
+                "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+                **self._described_integers(),
+            }
+        )
 
-    def _described(self) -> dict[str, Any]:
-        return {
-            "scheme": GENERAL,
-            **self._described_labels(),
-            "weights": [list(row) for row in self._weight_rows],
-        }
-
-    def _described_labels(self) -> dict[str, Any]:
-        return {
-            "groups": [label_to_json(label) for label in self._groups],
-            "reports": [label_to_json(label) for label in self._reports],
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
-        }
+    def _described_integers(self) -> dict[str, Any]:
+        return {"weights": [list(row) for row in self._weight_rows]}
 
     @staticmethod
     def from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
@@ -422,7 +398,7 @@ class Channel:
         Parameters
         ----------
         descriptor : dict
-            As :meth:`descriptor` returns it, perhaps after a journey through JSON.
+            As :meth:`descriptor` returns it, also after it was written to JSON and read back.
 
         Returns
         -------
@@ -448,7 +424,7 @@ class Channel:
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:
-        return (_keys(self._groups), _keys(self._reports), self._total, self._weight_rows)
+        return (_keys(self.groups), _keys(self.reports), self.total, self._weight_rows)
 
     def __eq__(self, other: object) -> bool:
         return self._identity == other._identity if isinstance(other, Channel) else NotImplemented
@@ -472,8 +448,8 @@ class Channel:
         return (channel_from_descriptor, (self.descriptor(),))
 
     def __repr__(self) -> str:
-        named = "" if _keys(self._groups) == _keys(self._reports) else f", reports={self._reports!r}"
-        return f"Channel(groups={self._groups!r}{named}, epsilon={self.epsilon:.6g})"
+        named = "" if _keys(self.groups) == _keys(self.reports) else f", reports={self.reports!r}"
+        return f"Channel(groups={self.groups!r}{named}, epsilon={self.epsilon:.6g})"
 
 
 def check_groups(groups: Any) -> tuple[Label, ...]:
@@ -509,22 +485,17 @@ def _check_matrix(matrix: Any, n_groups: int) -> list[list[Fraction]]:
     sums = values.sum(axis=0)
     if np.any(np.abs(sums - 1) > _SUM_TOLERANCE):
         d = int(np.argmax(np.abs(sums - 1)))
-        hint = ""
-        if np.all(np.abs(values.sum(axis=1) - 1) <= _SUM_TOLERANCE):
-            hint = " Its rows sum to 1: pass the transpose."
+        by_row = np.all(np.abs(values.sum(axis=1) - 1) <= _SUM_TOLERANCE)
+        hint = " Its rows sum to 1: pass the transpose." if by_row else ""
         raise ValueError(f"matrix must have columns that sum to 1. Column {d} sums to {sums[d]:.12g}.{hint}")
     exact = np.asarray(matrix, dtype=object)
-    return [[_fraction(p) for p in row] for row in exact]
-
-
-def _fraction(p: Any) -> Fraction:
-    return p if isinstance(p, Fraction) else Fraction(repr(float(p)))
+    return [[p if isinstance(p, Fraction) else Fraction(repr(float(p))) for p in row] for row in exact]
 
 
 def _check_rank(weights: IntRows, total: int, reports: tuple[Label, ...]) -> None:
     if len(weights) < len(weights[0]):
         raise ValueError(
-            f"matrix must have at least as many reports as groups, else the groups cannot be told apart. "
+            f"matrix must have at least as many reports as groups, else the groups cannot be distinguished. "
             f"Got {len(weights)} reports and {len(weights[0])} groups."
         )
     for s, row in enumerate(weights):
@@ -538,7 +509,7 @@ def _check_rank(weights: IntRows, total: int, reports: tuple[Label, ...]) -> Non
         )
 
 
-def _check_weight(sample_weight: npt.ArrayLike | None, n: int) -> FloatArray:
+def _check_weight(sample_weight: npt.ArrayLike | None, n: int) -> Array:
     if sample_weight is None:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)

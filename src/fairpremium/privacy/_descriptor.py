@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..labels import Label
+from ..documents import canonical_json as canonical_json
+from ..labels import label_from_json
+from ..labels import label_to_json as label_to_json
 
 if TYPE_CHECKING:
     from ._channel import Channel
@@ -15,28 +15,6 @@ if TYPE_CHECKING:
 RANDOMIZED_RESPONSE = "randomized-response/1"
 GENERAL = "channel/1"
 PRODUCT = "product/1"
-
-
-def canonical_json(value: Any) -> bytes:
-    """Return the one JSON text of a value: sorted keys, no spaces, ASCII.
-
-    Examples
-    --------
-    >>> canonical_json({"b": [1, True], "a": "1"})
-    b'{"a":"1","b":[1,true]}'
-    """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.encode("ascii")
-
-
-def seal(fields: dict[str, Any]) -> dict[str, Any]:
-    """Add the SHA-256 of the canonical JSON of the fields."""
-    return {**fields, "sha256": hashlib.sha256(canonical_json(fields)).hexdigest()}
-
-
-def label_to_json(label: Label) -> Any:
-    """Return a label as JSON has it; a tuple becomes a list."""
-    return [label_to_json(part) for part in label] if isinstance(label, tuple) else label
 
 
 def channel_from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
@@ -73,23 +51,18 @@ def _build(descriptor: Mapping[str, Any]) -> Channel:
     from ._randomized_response import RandomizedResponse
 
     scheme = descriptor["scheme"]
+    if scheme == PRODUCT:
+        return Channel.product(*(channel_from_descriptor(component) for component in descriptor["components"]))
     if scheme == RANDOMIZED_RESPONSE:
-        groups = [_label_from_json(label) for label in descriptor["groups"]]
+        groups = label_from_json(descriptor["groups"])
         return RandomizedResponse._from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
     if scheme == GENERAL:
-        groups = [_label_from_json(label) for label in descriptor["groups"]]
-        reports = [_label_from_json(label) for label in descriptor["reports"]]
+        groups, reports = label_from_json(descriptor["groups"]), label_from_json(descriptor["reports"])
         weights = tuple(tuple(_integer(w) for w in row) for row in descriptor["weights"])
         return Channel._from_weights(weights, groups, reports)
-    if scheme == PRODUCT:
-        return Channel.product(*(channel_from_descriptor(part) for part in descriptor["components"]))
     raise ValueError(
         f"scheme must be one of {[RANDOMIZED_RESPONSE, GENERAL, PRODUCT]}; a newer fairpremium may know more"
     )
-
-
-def _label_from_json(label: Any) -> Label:
-    return tuple(_label_from_json(part) for part in label) if isinstance(label, list) else label
 
 
 def _integer(value: Any) -> int:

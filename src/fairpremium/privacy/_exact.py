@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-MAX_TOTAL = 2**32
+MAX_TOTAL = 2**32  # the most that the integer weights of a group may sum to
 Rows = tuple[tuple[Fraction, ...], ...]
 
 
@@ -61,7 +61,7 @@ def floor_times_exp(b: int, exponent: float) -> int:
 def integer_weights(matrix: Sequence[Sequence[Fraction]]) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Turn columns of probabilities into integer weights with one total N <= 2**32 for all columns.
 
-    The decimal fractions are kept as they are when they have a common denominator up to 2**32 (0.8 and 0.2
+    The decimal fractions stay as they are when they have a common denominator up to 2**32 (0.8 and 0.2
     become 4 and 1 of 5). Else N = 2**32 and each column is rounded by largest remainder; a zero stays zero
     and a positive probability stays positive.
 
@@ -110,32 +110,27 @@ def left_inverse(weights: Sequence[Sequence[int]], total: int) -> Rows:
     >>> left_inverse([[4, 1], [1, 4]], 5)
     ((Fraction(4, 3), Fraction(-1, 3)), (Fraction(-1, 3), Fraction(4, 3)))
     """
-    T = [[Fraction(w, total) for w in row] for row in weights]
+    T = np.array([[Fraction(w, total) for w in row] for row in weights], dtype=object)  # (reports, groups)
     if len(T) == len(T[0]):
-        identity = [[Fraction(int(i == j)) for j in range(len(T))] for i in range(len(T))]
-        return _solve(T, identity)
-    K = len(T[0])
-    WT = [[p * K / sum(row) for p in row] for row in T]  # (reports, groups)
-    gram = [[sum((T[s][d] * WT[s][e] for s in range(len(T))), Fraction(0)) for e in range(K)] for d in range(K)]
-    return _solve(gram, [[WT[s][d] for s in range(len(T))] for d in range(K)])
+        return _solve(T, np.array([[Fraction(int(i == j)) for j in range(len(T))] for i in range(len(T))]))
+    WT = T * (Fraction(len(T[0])) / T.sum(axis=1))[:, None]
+    return _solve(T.T @ WT, WT.T)
 
 
-def _solve(A: list[list[Fraction]], B: list[list[Fraction]]) -> Rows:
+def _solve(A: npt.NDArray[np.object_], B: npt.NDArray[np.object_]) -> Rows:
     """Solve A X = B by Gauss-Jordan elimination; A is square and regular."""
-    rows = [list(a) + list(b) for a, b in zip(A, B, strict=True)]
-    n = len(rows)
+    n = len(A)
+    rows = np.hstack([A, B])
     for j in range(n):
-        pivot = next((i for i in range(j, n) if rows[i][j] != 0), None)
+        pivot = next((i for i in range(j, n) if rows[i, j]), None)
         if pivot is None:
             raise ZeroDivisionError("The matrix is singular.")
-        rows[j], rows[pivot] = rows[pivot], rows[j]
-        lead = rows[j][j]
-        rows[j] = [x / lead for x in rows[j]]
+        rows[[j, pivot]] = rows[[pivot, j]]
+        rows[j] /= rows[j, j]
         for i in range(n):
-            if i != j and rows[i][j] != 0:
-                factor = rows[i][j]
-                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[j], strict=True)]
-    return tuple(tuple(row[n:]) for row in rows)
+            if i != j and rows[i, j]:
+                rows[i] -= rows[i, j] * rows[j]
+    return tuple(tuple(row) for row in rows[:, n:])
 
 
 def read_only(values: Sequence[Sequence[Fraction]]) -> npt.NDArray[np.float64]:

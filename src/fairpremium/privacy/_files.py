@@ -20,11 +20,7 @@ _METADATA_KEY = b"fairpremium.channel"
 
 
 def write_reports(
-    path: str | os.PathLike[str],
-    frame: Any,
-    channel: Channel,
-    *,
-    column: str | Sequence[str] = "report",
+    path: str | os.PathLike[str], frame: Any, channel: Channel, *, column: str | Sequence[str] = "report"
 ) -> None:
     """Write a table of reports together with the description of their channel.
 
@@ -55,7 +51,7 @@ def write_reports(
     """
     path = Path(path)
     kind = _check_suffix(path)
-    table = _to_pandas(frame)
+    table = frame if isinstance(frame, pd.DataFrame) else nw.from_native(frame, eager_only=True).to_pandas()
     columns = _check_columns(column, table, channel)
     if kind == "parquet":
         import pyarrow as pa
@@ -70,7 +66,7 @@ def write_reports(
         pq.write_table(attach_descriptor(arrow, channel, column=columns), path)
         return
     written = table.copy(deep=False)
-    for name, labels in zip(columns, _labels_by_column(channel, columns), strict=True):
+    for name, labels in zip(columns, _labels_by_column(channel), strict=True):
         written[name] = decode_labels(encode_labels(table[name], labels, missing="code"), _texts(labels))
     sidecar = _sidecar(path)
     sidecar.unlink(missing_ok=True)  # a crash must not leave new data beside an old description
@@ -188,10 +184,6 @@ def _sidecar(path: Path) -> Path:
     return path.with_name(path.name + ".channel.json")
 
 
-def _to_pandas(frame: Any) -> pd.DataFrame:
-    return frame if isinstance(frame, pd.DataFrame) else nw.from_native(frame, eager_only=True).to_pandas()
-
-
 def _check_columns(column: str | Sequence[str], table: pd.DataFrame, channel: Channel) -> list[str]:
     """Return the report columns as a list, after a look at every report in them."""
     columns = [column] if isinstance(column, str) else list(column)
@@ -206,10 +198,10 @@ def _is_tuple(channel: Channel) -> bool:
     return isinstance(channel.reports[0], tuple)
 
 
-def _labels_by_column(channel: Channel, columns: list[str]) -> list[tuple[Label, ...]]:
+def _labels_by_column(channel: Channel) -> list[tuple[Label, ...]]:
     if not _is_tuple(channel):
         return [channel.reports]
-    return [tuple(dict.fromkeys(label[j] for label in channel.reports)) for j in range(len(columns))]
+    return [tuple(dict.fromkeys(own)) for own in zip(*channel.reports, strict=True)]
 
 
 def _texts(labels: tuple[Label, ...]) -> list[str]:
@@ -225,7 +217,7 @@ def _texts(labels: tuple[Label, ...]) -> list[str]:
 
 def _read_csv(path: Path, channel: Channel, columns: list[str]) -> pd.DataFrame:
     """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
-    labels = dict(zip(columns, _labels_by_column(channel, columns), strict=True))
+    labels = dict(zip(columns, _labels_by_column(channel), strict=False))  # _check_columns compares the lengths
     frame = pd.read_csv(path, converters={name: _parser(known) for name, known in labels.items()})
     for name, known in labels.items():
         if name in frame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import sqlite3
@@ -11,11 +10,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from ..documents import digest
 from ..errors import BudgetExceededError
-from ._descriptor import canonical_json
 from ._randomized_response import check_epsilon
 
 _APPLICATION_ID = 0x46505256  # "FPRV"
@@ -27,6 +25,7 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
+_LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
 
@@ -39,7 +38,7 @@ class PrivacyLedger:
     Parameters
     ----------
     path : str or Path
-        An SQLite file, created with access for its owner only; ":memory:" for a ledger that dies with the
+        An SQLite file, created with access for its owner only; ":memory:" for a ledger that ends with the
         process.
     budget : float
         The most epsilon that a person may spend on one attribute, 0 < budget < inf.
@@ -56,7 +55,7 @@ class PrivacyLedger:
     applies its own to what has been spent.
 
     Person keys are stored as given. Hashing them here would look like protection and give none: keys such as
-    policy numbers are few enough to try. Hand the ledger keys that mean nothing elsewhere, not names.
+    policy numbers are few enough to try. Give the ledger keys that mean nothing elsewhere, not names.
 
     Examples
     --------
@@ -110,11 +109,12 @@ class PrivacyLedger:
             Name of the whole batch, as in :meth:`charge`.
         """
         rows = [
-            (_check_key(person, "person"), _check_key(attribute, "attribute"), check_epsilon(epsilon))
+            (check_key(person, "person"), check_key(attribute, "attribute"), check_epsilon(epsilon))
             for person, attribute, epsilon in charges
         ]
-        with self._transaction() as connection:
-            if charge_id is not None and _already_done(connection, _check_key(charge_id, "charge_id"), rows):
+        with self._connected() as connection, connection:
+            connection.execute(_LOCK)
+            if charge_id is not None and _already_done(connection, check_key(charge_id, "charge_id"), rows):
                 return
             asked = _sums(rows)
             limit = self.budget * (1 + _SLACK)
@@ -130,7 +130,7 @@ class PrivacyLedger:
 
     def spent(self, person: str, attribute: str) -> float:
         """Return the epsilon that a person has spent on an attribute."""
-        keys = _check_key(person, "person"), _check_key(attribute, "attribute")
+        keys = check_key(person, "person"), check_key(attribute, "attribute")
         with self._connected() as connection:
             return _spent(connection, *keys)
 
@@ -149,9 +149,7 @@ class PrivacyLedger:
     def __enter__(self) -> PrivacyLedger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -166,20 +164,19 @@ class PrivacyLedger:
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, ValueError) as error:
             connection.close()
-            if isinstance(error, sqlite3.OperationalError):  # locked, full, read-only: not the file's fault
+            if isinstance(
+                error, (sqlite3.OperationalError, ValueError)
+            ):  # locked, full, read-only: not the file's fault
                 raise
             raise ValueError(f"{self.path!r} is not a ledger: {error}.") from error
-        except ValueError:
-            connection.close()
-            raise
         self._connection = connection
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         if self._process != os.getpid() and self._connection is not None:
-            # An SQLite connection must not cross a fork. Keep the parent's unused, open our own.
+            # An SQLite connection must not cross a fork. Leave the parent's unused, open our own.
             if self.path == ":memory:":
                 raise RuntimeError("A ledger in memory cannot be shared with a child process; use a file.")
             self._parent = self._connection
@@ -189,28 +186,12 @@ class PrivacyLedger:
                 raise ValueError("The ledger is closed.")
             yield self._connection
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connected() as connection, _immediate(connection):
-            yield connection
-
-
-@contextmanager
-def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the first read on, so that nobody spends between our look and our charge."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
 
 def _prepare(connection: sqlite3.Connection) -> None:
     _use_write_ahead_log(connection)
     connection.execute("PRAGMA synchronous = FULL")
-    with _immediate(connection):
+    with connection:
+        connection.execute(_LOCK)
         identity = _pragma(connection, "application_id"), _pragma(connection, "user_version")
         empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if empty and identity == (0, 0):
@@ -251,12 +232,12 @@ def _sums(rows: list[Charge]) -> dict[tuple[str, str], float]:
     asked: dict[tuple[str, str], list[float]] = {}
     for person, attribute, epsilon in rows:
         asked.setdefault((person, attribute), []).append(epsilon)
-    return {key: math.fsum(parts) for key, parts in asked.items()}
+    return {key: math.fsum(epsilons) for key, epsilons in asked.items()}
 
 
 def _already_done(connection: sqlite3.Connection, charge_id: str, rows: list[Charge]) -> bool:
-    """Say whether this very charge is on the books; if not, write its receipt in the same transaction."""
-    content = hashlib.sha256(canonical_json(rows)).hexdigest()
+    """Say whether this very charge was recorded; if not, write its receipt in the same transaction."""
+    content = digest(rows)
     found = connection.execute("SELECT content FROM receipts WHERE charge_id = ?", (charge_id,)).fetchone()
     if found is None:
         connection.execute("INSERT INTO receipts VALUES (?, ?)", (charge_id, content))
@@ -266,7 +247,8 @@ def _already_done(connection: sqlite3.Connection, charge_id: str, rows: list[Cha
     return True
 
 
-def _check_key(value: Any, name: str) -> str:
+def check_key(value: Any, name: str) -> str:
+    """Return a non-empty str, or raise with a sentence."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"{name} must be a non-empty str. Got {type(value).__name__}.")
     return value

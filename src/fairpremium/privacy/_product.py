@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..labels import Label, check_labels
-from ._channel import Channel, FloatArray, IntRows
+from ._channel import Channel, IntRows
 from ._descriptor import PRODUCT
 from ._exact import Rows
 
@@ -20,7 +21,7 @@ from ._exact import Rows
 class ProductChannel(Channel):
     """Independent reports of several attributes; made by :meth:`Channel.product`."""
 
-    _components: tuple[Channel, ...]
+    _scheme = PRODUCT
 
     def __init__(self, *channels: Channel) -> None:
         raise TypeError("Use Channel.product(a, b, ...) to combine channels.")
@@ -30,43 +31,38 @@ class ProductChannel(Channel):
         for channel in channels:
             if not isinstance(channel, Channel):
                 raise TypeError(f"Channel.product expects channels. Got {type(channel).__name__}.")
-        components = tuple(part for channel in channels for part in channel.components)
+        components = tuple(c for channel in channels for c in channel.components)
         product = object.__new__(cls)
         product._set(
-            _components=components,
-            _groups=_tuples([c.groups for c in components], "groups"),
-            _reports=_tuples([c.reports for c in components], "reports"),
-            _total=math.prod(c.total for c in components),
+            components=components,
+            groups=_tuples([c.groups for c in components], "groups"),
+            reports=_tuples([c.reports for c in components], "reports"),
+            total=math.prod(c.total for c in components),
         )
         return product
 
-    @property
-    def components(self) -> tuple[Channel, ...]:
-        """The channels of the single attributes."""
-        return self._components
-
     @cached_property
     def _weight_rows(self) -> IntRows:
-        return reduce(_kronecker, (c._weight_rows for c in self._components))
+        return reduce(_kronecker, (c._weight_rows for c in self.components))
 
     @cached_property
-    def matrix(self) -> FloatArray:
+    def matrix(self) -> Array:
         """The Kronecker product of the components' matrices."""
-        return _read_only_kron([c.matrix for c in self._components])
+        return _read_only_kron([c.matrix for c in self.components])
 
     @cached_property
     def inverse_exact(self) -> Rows:
         """The Kronecker product of the components' left inverses, in fractions."""
-        return reduce(_kronecker, (c.inverse_exact for c in self._components))
+        return reduce(_kronecker, (c.inverse_exact for c in self.components))
 
     @cached_property
-    def inverse(self) -> FloatArray:
+    def inverse(self) -> Array:
         """The Kronecker product of the components' left inverses."""
-        return _read_only_kron([c.inverse for c in self._components])
+        return _read_only_kron([c.inverse for c in self.components])
 
     @cached_property
     def _worst_ratio(self) -> Fraction | None:
-        ratios = [c._worst_ratio for c in self._components]
+        ratios = [c._worst_ratio for c in self.components]
         return None if None in ratios else math.prod(r for r in ratios if r is not None) * Fraction(1)
 
     @cached_property
@@ -77,49 +73,39 @@ class ProductChannel(Channel):
     @cached_property
     def condition_number(self) -> float:
         """The product of the components' condition numbers."""
-        return math.prod(c.condition_number for c in self._components)
+        return math.prod(c.condition_number for c in self.components)
 
     def _choose_all(self, codes: npt.NDArray[Any], u: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        groups = np.unravel_index(codes, [len(c.groups) for c in self._components])
+        groups = np.unravel_index(codes, [len(c.groups) for c in self.components])
         flat = np.zeros(len(codes), dtype=np.int64)
-        for c, group, draw in zip(self._components, groups, u, strict=True):
+        for c, group, draw in zip(self.components, groups, u, strict=True):
             flat = flat * len(c.reports) + c._choose(group, draw)
         return flat
 
-    def _described(self) -> dict[str, Any]:
-        return {
-            "scheme": PRODUCT,
-            **self._described_labels(),
-            "components": [c.descriptor() for c in self._components],
-        }
+    def _described_integers(self) -> dict[str, Any]:
+        return {"components": [c.descriptor() for c in self.components]}
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:
-        return tuple(c._identity for c in self._components)
+        return tuple(c._identity for c in self.components)
 
     def __repr__(self) -> str:
-        return f"Channel.product({', '.join(repr(c).split('  #')[0] for c in self._components)})"
+        return f"Channel.product({', '.join(repr(c).split('  #')[0] for c in self.components)})"
 
 
-def _tuples(parts: list[tuple[Label, ...]], name: str) -> tuple[Label, ...]:
+def _tuples(labels: list[tuple[Label, ...]], name: str) -> tuple[Label, ...]:
     """Return all combinations as flat tuples, the first attribute varying slowest."""
-    if math.prod(len(labels) for labels in parts) > 4096:
+    if math.prod(map(len, labels)) > 4096:
         raise ValueError(f"A product of channels may have at most 4096 {name}.")
-    combinations = itertools.product(*parts)
-    return check_labels([sum((_as_tuple(label) for label in row), ()) for row in combinations], name)
-
-
-def _as_tuple(label: Label) -> tuple[Label, ...]:
-    return label if isinstance(label, tuple) else (label,)
+    tuples = [[label if isinstance(label, tuple) else (label,) for label in own] for own in labels]
+    return check_labels([sum(row, ()) for row in itertools.product(*tuples)], name)
 
 
 def _kronecker(A: tuple[tuple[Any, ...], ...], B: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(x * y for x in a for y in b) for a in A for b in B)
 
 
-def _read_only_kron(parts: list[FloatArray]) -> FloatArray:
-    array: FloatArray = parts[0]
-    for part in parts[1:]:
-        array = np.asarray(np.kron(array, part), dtype=np.float64)
+def _read_only_kron(arrays: list[npt.NDArray[Any]]) -> Array:
+    array = np.asarray(reduce(lambda a, b: np.kron(a, b), arrays), dtype=np.float64)
     array.setflags(write=False)
     return array

@@ -43,7 +43,7 @@ class RandomizedResponse(Channel):
               \frac{a}{b} \le e^\varepsilon < \frac{a + 1}{b}, \qquad
               T^{-1} = \frac{N}{a - b} I - \frac{b}{a - b} 1 1',
 
-    where b is the largest integer that keeps N within 32 bits, before the common divisor of a and b is taken
+    where b is the largest integer for which N stays within 32 bits, before the common divisor of a and b is taken
     out. (Above epsilon = 22.18 the 32 bits bind, and less is spent than asked.) From ``keep`` the ratio is
     pi (K - 1) / (1 - pi) of the decimal number as written: keep=0.8 with two groups is exactly 4 to 1.
 
@@ -61,16 +61,12 @@ class RandomizedResponse(Channel):
     True
     """
 
-    _a: int
-    _b: int
+    a: int
+    b: int
+    _scheme = RANDOMIZED_RESPONSE
 
     def __init__(
-        self,
-        groups: Sequence[Label],
-        *,
-        epsilon: float | None = None,
-        keep: float | None = None,
-        _bits: int = 32,
+        self, groups: Sequence[Label], *, epsilon: float | None = None, keep: float | None = None, _bits: int = 32
     ) -> None:
         named = check_groups(groups)
         if (epsilon is None) == (keep is None):
@@ -98,51 +94,41 @@ class RandomizedResponse(Channel):
     def _set_integers(self, groups: tuple[Label, ...], a: int, b: int) -> None:
         divisor = math.gcd(a, b)
         a, b = a // divisor, b // divisor
-        self._set(_groups=groups, _reports=groups, _total=a + (len(groups) - 1) * b, _a=a, _b=b)
-
-    @property
-    def a(self) -> int:
-        """Weight of the truth."""
-        return self._a
-
-    @property
-    def b(self) -> int:
-        """Weight of each other group."""
-        return self._b
+        self._set(groups=groups, reports=groups, total=a + (len(groups) - 1) * b, a=a, b=b)
 
     @cached_property
     def _weight_rows(self) -> IntRows:
-        K = len(self._groups)
-        return tuple(tuple(self._a if s == d else self._b for d in range(K)) for s in range(K))
+        K = len(self.groups)
+        return tuple(tuple(self.a if s == d else self.b for d in range(K)) for s in range(K))
 
     @cached_property
     def _worst_ratio(self) -> Fraction | None:
-        return Fraction(self._a, self._b)
+        return Fraction(self.a, self.b)
 
     @cached_property
     def inverse_exact(self) -> Rows:
         """The inverse in fractions: C1 on the diagonal, C2 beside it."""
-        K, a, b = len(self._groups), self._a, self._b
+        K, a, b = len(self.groups), self.a, self.b
         C1, C2 = Fraction(a + (K - 2) * b, a - b), Fraction(-b, a - b)
         return tuple(tuple(C1 if s == d else C2 for s in range(K)) for d in range(K))
 
     @cached_property
     def condition_number(self) -> float:
         """N / (a - b), the ratio of the two eigenvalues of T."""
-        return self._total / (self._a - self._b)
+        return self.total / (self.a - self.b)
 
     def _choose(self, codes: npt.NDArray[Any], u: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Tell the truth if u < a, else the (u - a) // b -th of the other groups."""
         truth = codes.astype(np.int64)
-        other = (u - self._a) // self._b
+        other = (u - self.a) // self.b
         other += other >= truth
-        return np.where(u < self._a, truth, other)
+        return np.where(u < self.a, truth, other)
 
-    def _described(self) -> dict[str, Any]:
-        return {"scheme": RANDOMIZED_RESPONSE, **self._described_labels(), "a": self._a, "b": self._b}
+    def _described_integers(self) -> dict[str, Any]:
+        return {"a": self.a, "b": self.b}
 
     def __repr__(self) -> str:
-        return f"RandomizedResponse({list(self._groups)!r}, keep={self.keep!r})  # epsilon={self.epsilon:.6g}"
+        return f"RandomizedResponse({list(self.groups)!r}, keep={self.keep!r})  # epsilon={self.epsilon:.6g}"
 
 
 def weights_from_epsilon(epsilon: float, K: int, limit: int) -> tuple[int, int]:

@@ -49,20 +49,15 @@ def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt
     result = np.empty(n, dtype=np.int64)
     filled = 0
     while filled < n:
-        words = system_words(n - filled)
+        data = os.urandom(4 * (n - filled))
+        if len(data) != 4 * (n - filled):
+            raise OSError("The operating system returned too little entropy; no report was released.")
+        words = np.frombuffer(data, dtype=np.uint32)
         if limit < WORD:
             words = words[words < np.uint32(limit)]
         result[filled : filled + len(words)] = words % np.uint32(total) if total < WORD else words
         filled += len(words)
     return result
-
-
-def system_words(count: int) -> npt.NDArray[np.uint32]:
-    """Return 32-bit words of operating-system entropy; a short answer is an error."""
-    data = os.urandom(4 * count)
-    if len(data) != 4 * count:
-        raise OSError("The operating system returned too little entropy; no report was released.")
-    return np.frombuffer(data, dtype=np.uint32)
 
 
 def check_rng(rng: Rng) -> np.random.Generator | None:

@@ -35,7 +35,7 @@ def project_to_simplex(p: npt.ArrayLike) -> npt.NDArray[np.float64]:
     x = np.asarray(p, dtype=np.float64)
     if x.ndim != 1 or x.size == 0 or not np.all(np.isfinite(x)):
         raise ValueError("p must be a one-dimensional array of at least one finite number.")
-    x = x - x.max()  # the projection does not move with a constant; this keeps large numbers exact
+    x = x - x.max()  # a constant changes nothing, and small numbers are summed without rounding
     descending = np.sort(x)[::-1]
     excess = np.cumsum(descending) - 1.0
     size = np.arange(1, x.size + 1)

@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..labels import encode_labels
+from ..documents import canonical_json
+from ..labels import encode_labels, label_to_json
 from ._channel import Channel
 from ._containers import labels_like
-from ._descriptor import canonical_json, label_to_json
+from ._ledger import check_key
 from ._sampling import WORD
 
 _PROTOCOL = b"fairpremium memoized report 1"
@@ -47,8 +48,8 @@ class MemoizedReports:
     --------
     >>> from fairpremium.privacy import RandomizedResponse
     >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
-    >>> memo = MemoizedReports(channel, b"sixteen bytes or more", attribute="sex", campaign="2025")
-    >>> memo.report("policy 17", "F") == memo.report("policy 17", "F")
+    >>> reports = MemoizedReports(channel, b"sixteen bytes or more", attribute="sex", campaign="2025")
+    >>> reports.report("policy 17", "F") == reports.report("policy 17", "F")
     True
     """
 
@@ -57,12 +58,12 @@ class MemoizedReports:
             raise TypeError(f"channel must be a Channel. Got {type(channel).__name__}.")
         channel._refuse_if_unprotected()
         if not isinstance(secret, (bytes, bytearray)):
-            raise TypeError(f"secret must be bytes, for instance secrets.token_bytes(32). Got {_kind(secret)}.")
+            raise TypeError(f"secret must be bytes, for instance secrets.token_bytes(32). Got {type(secret).__name__}.")
         if len(secret) < _SHORTEST_SECRET:
             raise ValueError(f"secret must have at least {_SHORTEST_SECRET} bytes. Got {len(secret)}.")
         self.channel = channel
-        self.attribute = _check_text(attribute, "attribute")
-        self.campaign = _check_text(campaign, "campaign")
+        self.attribute = check_key(attribute, "attribute")
+        self.campaign = check_key(campaign, "campaign")
         self.__secret = bytes(secret)
         scheme = bytes.fromhex(channel.descriptor()["sha256"])
         self._prefix = _fields(_PROTOCOL, scheme, self.attribute.encode(), self.campaign.encode())
@@ -104,8 +105,8 @@ class MemoizedReports:
             raise ValueError(f"persons must have one key per value, {len(codes)} in all. Got {len(keys)}.")
         rows = list(zip(keys, codes.tolist(), strict=True))
         u = [
-            np.array([self._uniform(key, code, j, part.total) for key, code in rows], dtype=np.int64)
-            for j, part in enumerate(self.channel.components)
+            np.array([self._uniform(key, code, j, component.total) for key, code in rows], dtype=np.int64)
+            for j, component in enumerate(self.channel.components)
         ]
         return labels_like(values, self.channel._choose_all(codes, u), self.channel.reports)
 
@@ -131,9 +132,9 @@ class MemoizedReports:
         raise TypeError("MemoizedReports holds a secret and is not pickled; build it again where it is needed.")
 
 
-def _fields(*parts: bytes) -> bytes:
+def _fields(*values: bytes) -> bytes:
     """Join fields so that no two different lists give the same bytes: each after its length."""
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return b"".join(len(value).to_bytes(8, "big") + value for value in values)
 
 
 def _person_bytes(person: Any) -> bytes:
@@ -143,14 +144,4 @@ def _person_bytes(person: Any) -> bytes:
         return b"b" + person
     if isinstance(person, (int, np.integer)) and not isinstance(person, bool):
         return b"i" + str(int(person)).encode()
-    raise TypeError(f"persons must be keys of type str, int or bytes. Got {_kind(person)}.")
-
-
-def _check_text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a non-empty str. Got {_kind(value)}.")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
+    raise TypeError(f"persons must be keys of type str, int or bytes. Got {type(person).__name__}.")

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse
-from fairpremium.privacy._memo import _person_bytes
+from fairpremium.privacy._memoized_reports import _person_bytes
 from helpers.privacy_audit import ALPHA
 
 from ._mutants import MemoOff
