@@ -34,7 +34,7 @@ from fairpremium.corrections._propensity import fit_propensity, reported_rows, w
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Family, law_of, other_laws
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
 CHECK_ROWS = 30_000  # rows that the checks look at
 FOLDS = 5

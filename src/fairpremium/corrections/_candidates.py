@@ -20,7 +20,7 @@ from fairpremium.corrections._posterior import GroupPosterior, classifier_likeli
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, reported_rows
 from fairpremium.corrections._score import fit_score
 from fairpremium.families import Law
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
 Posteriors = dict[str, GroupPosterior]
 

@@ -22,7 +22,7 @@ from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._posterior import posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
 _PASSES = 12
 

@@ -26,8 +26,7 @@ from fairpremium.corrections._tournament_entries import (
 )
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
-from fairpremium.models._groups import GroupPrices
-from fairpremium.models._plausible import plausible_bounds
+from fairpremium.models import GroupPrices, plausible_bounds
 
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the start's

@@ -11,8 +11,7 @@ from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._pooling import StrengthRisk
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._shares import estimate_shares, share_coefficients
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import Coordinates
+from fairpremium.models import Coordinates, LinearProblem
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
 from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
 
 def fit_inverse(

@@ -21,9 +21,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.errors import ConvergenceError
-from fairpremium.families import Law
-from fairpremium.families._law import LawTerms
-from fairpremium.models._newton import Penalty
+from fairpremium.families import Law, LawTerms
+from fairpremium.models import Penalty
 
 Features = RowFunction
 

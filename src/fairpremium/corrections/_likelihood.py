@@ -29,8 +29,7 @@ from fairpremium.corrections._propensity import (
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Law
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 
 def mixture_likelihood(

@@ -24,8 +24,7 @@ from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
-from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+from fairpremium.models import GroupModel, GroupPrices, Learner, LinearModel, LinearProblem, Start, prepare
 
 _STOP_FOLDS = 5  # one fold in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it

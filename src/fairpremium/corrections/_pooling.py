@@ -10,9 +10,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import RowFunction, Rows
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import minimise, newton_point
-from fairpremium.models._risk import GlmRisk
+from fairpremium.models import GlmRisk, LinearProblem, minimise, newton_point
 
 MAX_ROWS = 100_000  # rows that choose the strength of a generalised linear model
 

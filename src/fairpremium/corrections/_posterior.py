@@ -19,9 +19,7 @@ from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Minimum, minimise
-from fairpremium.models._risk import GlmRisk
+from fairpremium.models import GlmRisk, LinearProblem, Minimum, minimise
 
 
 def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool, ridge: float) -> Latent:

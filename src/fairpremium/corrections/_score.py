@@ -23,8 +23,7 @@ from fairpremium.corrections._fit import GroupFit, Influence, report_shares
 from fairpremium.corrections._latent import Latent, log_softmax
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
 from fairpremium.errors import ConvergenceError
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30

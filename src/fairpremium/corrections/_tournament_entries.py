@@ -15,7 +15,7 @@ from fairpremium.corrections._model_start import ModelStart, UnawarePrice, one_b
 from fairpremium.corrections._objectives import MixtureObjective, Propensity
 from fairpremium.corrections._shares import estimate_shares
 from fairpremium.families import Law
-from fairpremium.models._groups import GroupPrices
+from fairpremium.models import GroupPrices
 
 _SETTLE = 5  # rounds that bring dispersion and propensity to their values at the final prices
 

@@ -11,7 +11,7 @@ from fairpremium.families._family import (
     Tweedie,
     get_family,
 )
-from fairpremium.families._law import Law, NegativeBinomialLaw, law_of, other_laws
+from fairpremium.families._law import Law, LawTerms, NegativeBinomialLaw, law_of, other_laws
 from fairpremium.families._link import Identity, Link, Log, Logit
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Gamma",
     "Identity",
     "Law",
+    "LawTerms",
     "Link",
     "Log",
     "Logit",

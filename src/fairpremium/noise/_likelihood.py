@@ -18,8 +18,7 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections import Parameters, fit_propensity, mixture_likelihood, naive_start
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
-from fairpremium.models import Design, LinearModel, prepare
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import Design, LinearModel, LinearProblem, prepare
 from fairpremium.noise._anchor import make_generator
 from fairpremium.noise._base import (
     NAN,
