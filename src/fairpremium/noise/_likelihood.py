@@ -19,7 +19,6 @@ from fairpremium.corrections import Parameters, fit_propensity, mixture_likeliho
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
 from fairpremium.models import Design, LinearModel, LinearProblem, prepare
-from fairpremium.noise._anchor import make_generator
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,
@@ -27,10 +26,11 @@ from fairpremium.noise._base import (
     describe,
     describe_missing,
     encode_reports,
+    make_generator,
     resolve_groups,
 )
-from fairpremium.noise._declared import check_numbers, outcome_evidence
-from fairpremium.noise._profile import GRID, Point, Profile, strength_to_keep
+from fairpremium.noise._declared_channel import check_numbers, outcome_evidence
+from fairpremium.noise._keep_profile import GRID, Point, Profile, strength_to_keep
 
 MAX_ROWS = 200_000  # more rows are sampled: keep is sharp long before
 SEARCH_ROWS = 20_000  # rows that the search for the right maximum looks at
@@ -134,25 +134,8 @@ class LikelihoodNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features, outcomes and reports.
 
-        Parameters
-        ----------
-        X : data frame or array of shape (n_samples, n_columns)
-            Features; text and boolean columns are encoded.
-        y : array-like of shape (n_samples,)
-            Outcome.
-        sensitive : array-like of shape (n_samples,)
-            S; rows without a report are left out.
-        sample_weight : array-like of shape (n_samples,), optional
-            Volumes: the dispersion of row i is phi / w_i. Rows without volume are left out.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ConvergenceError
-            If the likelihood has no maximum that could be found.
+        `sample_weight` holds volumes: the dispersion of row i is phi / w_i. Rows without volume are left out. A
+        ConvergenceError says that no maximum of the likelihood was found.
         """
         level = check_level(self.level)
         family, model = get_family(self.family), _check_model(self.model)
@@ -196,8 +179,7 @@ class LikelihoodNoise(NoiseEstimator):
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
-        self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
-        return self
+        return self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
 
 
 @dataclass(frozen=True)

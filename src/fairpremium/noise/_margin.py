@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from fairpremium.labels import check_labels
-from fairpremium.noise._base import (
-    NAN,
-    NoiseEstimator,
-    check_level,
-    describe,
-    describe_missing,
-    encode_reports,
-)
+from fairpremium.noise._base import NAN, NoiseEstimator, check_level, describe, describe_missing, encode_reports
 
 REFUTED = 0.001  # below this p-value of the fit the declared shares are taken to be wrong
 
@@ -75,21 +68,7 @@ class MarginNoise(NoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the distribution of the reports.
-
-        Parameters
-        ----------
-        X, y : ignored
-            For the common interface.
-        sensitive : array-like of shape (n_samples,)
-            S; missing reports are left out.
-        sample_weight : array-like of shape (n_samples,), optional
-            Volumes, if ``margin`` holds shares of volume.
-
-        Returns
-        -------
-        self
-        """
+        """Estimate the channel from the distribution of the reports, by volume if `margin` holds shares of volume."""
         level = check_level(self.level)
         groups, p = check_margin(self.margin)
         if sensitive is None:
@@ -110,8 +89,7 @@ class MarginNoise(NoiseEstimator):
         ]
         if length < 1e-12:
             problem = "The declared shares are uniform, and noise leaves these as they are: use another source."
-            self._store(groups, NAN, NAN, (0.0, 1.0), sentences, [problem])
-            return self
+            return self._store(groups, NAN, NAN, (0.0, 1.0), sentences, [problem])
 
         lam = float(c @ (P - 1 / K)) / length
         keep = (1 + (K - 1) * lam) / K
@@ -148,8 +126,7 @@ class MarginNoise(NoiseEstimator):
                 problems.append(f"{misfit}: the declared shares are wrong, or the noise is not symmetric.")
             elif self.fit_pvalue_ < 1 - level:
                 sentences.append(f"{misfit}: check the declared shares.")
-        self._store(groups, keep, standard_error, interval, sentences, problems)
-        return self
+        return self._store(groups, keep, standard_error, interval, sentences, problems)
 
 
 def check_margin(margin: object) -> tuple[tuple[Any, ...], NDArray[np.float64]]:

@@ -28,13 +28,9 @@ def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
     -----
     .. math:: C_1 = \frac{\pi + K - 2}{K \pi - 1}
 
-    where
-
-    - :math:`\pi` is ``keep`` and K is ``n_groups``.
-
     At or below 1/K the formula gives infinity or a negative number, and neither means anything: reports
     that keep the truth with probability 1/K say nothing about it. Infinity is the honest value, because an
-    average over splits then is infinite, too, and turns back into 1/K.
+    average over splits is then infinite, too, and turns back into 1/K.
 
     Examples
     --------

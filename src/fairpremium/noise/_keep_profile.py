@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
@@ -37,11 +38,6 @@ def strength_to_keep(strength: float, n_groups: int) -> float:
     return (1 + (n_groups - 1) * strength) / n_groups
 
 
-def keep_to_strength(keep: float, n_groups: int) -> float:
-    """Return lambda = (K pi - 1) / (K - 1)."""
-    return (n_groups * keep - 1) / (n_groups - 1)
-
-
 def channel_matrix(strength: float, n_groups: int) -> Array:
     """Return T = lambda I + (1 - lambda) 11'/K."""
     return strength * np.eye(n_groups) + (1 - strength) / n_groups
@@ -59,7 +55,7 @@ class Profile:
     Notes
     -----
     A mixture likelihood has several maxima. The search climbs from several starts at several lambda, carries
-    each maximum to the neighbouring lambda in both directions, and keeps the highest at each. Values at one
+    each maximum to the neighbouring lambda in both directions, and stores the highest at each. Values at one
     lambda never go down.
     """
 
@@ -136,8 +132,8 @@ class Profile:
 
             curvature = du/dtau + (dg/dtau)' J^-1 (dg/dtau).
         """
-        tau = logit(point.strength)
-        low, high = (self._score(expit(tau + step), point.parameters) for step in (-_STEP, _STEP))
+        tau = float(logit(point.strength))
+        low, high = (self._score(float(expit(tau + step)), point.parameters) for step in (-_STEP, _STEP))
         slope = (low[1] + high[1]) / 2
         d_gradient = (high[0] - low[0]) / (2 * _STEP)
         _, _, complete, missing = self.at(point.strength).expand(point.parameters)
@@ -167,14 +163,14 @@ class Profile:
                 slope, curvature, tangent = self.derivatives(point)
             except LinAlgError:
                 return point
-            tau = logit(point.strength)
+            tau = float(logit(point.strength))
             step = -slope / curvature if curvature < 0 else math.copysign(0.5, slope)
             step = max(-1.0, min(1.0, step))
             if abs(slope * step) < 1e-7:
                 return point
             latent, flat = self.at(point.strength), self.latent.pack(point.parameters)
             for _halving in range(12):
-                strength = expit(tau + step)
+                strength = float(expit(tau + step))
                 found = self.climb(strength, latent.unpack(flat + step * tangent))
                 if found is not None and found.value > point.value:
                     point = found
@@ -203,13 +199,3 @@ class Profile:
                 return float(brentq(excess, strength, outer, xtol=_LIMIT_TOL))
             outer = strength
         return float(brentq(excess, best.strength, outer, xtol=_LIMIT_TOL))
-
-
-def logit(p: float) -> float:
-    """Return log(p / (1 - p))."""
-    return math.log(p) - math.log1p(-p)
-
-
-def expit(t: float) -> float:
-    """Return 1 / (1 + exp(-t))."""
-    return 1 / (1 + math.exp(-t))

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairpremium.noise._anchor import make_generator
-from fairpremium.noise._base import check_level, describe, describe_missing, encode_reports
-from fairpremium.noise._classify import ReportClassifier, select_features, to_numbers
-from fairpremium.noise._evidence import Evidence, collect_evidence
+from fairpremium.noise._base import check_level, describe, describe_missing, encode_reports, make_generator
+from fairpremium.noise._keep_bounds import Evidence, collect_evidence
+from fairpremium.noise._report_classifier import ReportClassifier, select_features, to_numbers
 from fairpremium.privacy import RandomizedResponse
 
 _MIN_ROWS = 30  # reports per group
@@ -86,7 +85,7 @@ def check_declared_channel(
 
     .. math:: \pi \ge P(S = s | A), \qquad \pi \ge 1 - (K - 1) P(S = s | A)
 
-    with exact binomial limits. The rows take turns in thirds: fit the classifier, choose s and A, judge. A
+    with exact binomial limits. The rows take turns in thirds: fit the classifier, choose s and A, compute the limit. A
     declaration below the largest limit is rejected; a true one is rejected with probability at most
     1 - level, for every sample size. **A keep that is too high cannot be refuted in this way**, because
     groups may always overlap more than they seem to. Several rows of one person with the same report break the
