@@ -102,7 +102,7 @@ def test_three_groups_and_missing_reports():
         ({"level": 0}, ValueError, "level"),
         ({"sensitive": ["F", "M"] * 99}, ValueError, "same rows"),
         ({"sensitive": [None] * 150 + ["F", "M"] * 25}, ValueError, "at least 60"),
-        ({"y": np.zeros(199)}, ValueError, "shape"),
+        ({"y": np.zeros(199)}, ValueError, "same number"),
         ({"y": np.full(200, np.inf)}, ValueError, "infinite"),
     ],
 )

@@ -298,7 +298,7 @@ def test_in_the_pricer():
         ({"y": ["low"] * 200}, ValueError, "one column of numbers"),
         ({"y": np.zeros((200, 2))}, ValueError, "shape"),
         ({"sample_weight": -np.ones(200)}, ValueError, "negative"),
-        ({"sample_weight": np.zeros(200)}, ValueError, "positive weight"),
+        ({"sample_weight": np.zeros(200)}, ValueError, "every weight zero"),
         ({"family": "weibull"}, ValueError, "family"),
         ({"family": "gamma", "y": -np.ones(200)}, ValueError, "gamma"),
         ({"model": "boosted"}, TypeError, "LinearModel"),

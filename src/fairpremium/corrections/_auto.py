@@ -116,25 +116,11 @@ def fit_correction(
     rng: np.random.Generator,
     classifier: Any = None,
 ) -> Chosen:
-    """Fit with one correction, or with the one that the checks choose.
+    """Fit with one correction, or for "auto" with the one that the checks choose.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        With its rows divided into folds if `pooling` is None.
-    channel : ReportChannel
-    correction : str
-        "auto", "inverse", "score", "posterior" or "likelihood".
-    pooling : float or None
-        Pooling strength; None chooses.
-    rng : Generator
-    classifier : scikit-learn classifier, optional
-        A further candidate for P(D given x, y).
-
-    Returns
-    -------
-    Chosen
-        One result per candidate; the pooling strengths of the inverse correction if nothing else was compared.
+    With `pooling` None the strength is chosen, and the problem's rows must be divided into folds. A scikit-learn
+    classifier is a further candidate for P(D given x, y). There is one result per candidate, or per pooling strength of
+    the inverse correction if nothing else was compared.
     """
     if correction == "inverse" or (correction == "auto" and _is_clear(channel)):
         start = fit_inverse(problem, channel, pooling, rng)

@@ -28,27 +28,11 @@ def corrected_risk(
     table: Array,
     weight: Array | None = None,
 ) -> tuple[float, float]:
-    """Estimate the mean deviance of mu(x, D) under the true attribute, from the reports.
+    """Estimate the mean deviance of mu(x, D) under the true attribute from the reports, and its standard error.
 
-    Parameters
-    ----------
-    family : Family
-    y : array of shape (n,)
-    best_estimate : array of shape (n, K)
-        mu(x_i, k), however it was fitted, on rows that the fit did not see.
-    report : integer array of shape (n,)
-        Codes of the reports; the number of reports stands for a missing one.
-    table : array of shape (K, reports + 1)
-        The inverse channel with a zero column for the missing report.
-    weight : array of shape (n,), optional
-
-    Returns
-    -------
-    risk, standard_error : float
-
-    Notes
-    -----
-    The risk of the paper's Lemma 4.2, as a mean over the volume that reported:
+    `best_estimate` (n, K) holds mu(x_i, k), however it was fitted, on rows that the fit did not see; `report` the codes
+    of the reports and `table` the inverse channel, as in a `ReportChannel`. The risk is that of the paper's Lemma 4.2,
+    as a mean over the volume that reported:
 
         sum_i w_i sum_k T^-1[k, s_i] d(y_i, mu(x_i, k)) / sum_i w_i.
 
@@ -65,14 +49,8 @@ def mean_and_error(
 ) -> tuple[float, float]:
     """Compute a weighted mean and its standard error; (inf, nan) if a value is not finite.
 
-    Parameters
-    ----------
-    values : array of shape (n,)
-    weight : array of shape (n,), optional
-        Volumes.
-    cluster : integer array of shape (n,), optional
-        Whose row it is: rows of one person are not independent, and deviations add up per person before they are
-        squared.
+    `cluster` says whose row it is: rows of one person are not independent, and deviations add up per person before they
+    are squared.
     """
     if not np.isfinite(values).all():
         return np.inf, np.nan
@@ -114,17 +92,8 @@ def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
 def agreement(fit: GroupFit, robust: GroupFit) -> float:
     """Compute the p-value of the hypothesis that two fits of the same rows estimate the same coefficients.
 
-    If both are consistent, their difference is only noise, whose covariance the rows' influences give (Hausman, 1978,
-    in the robust form that needs neither fit to be efficient).
-
-    Parameters
-    ----------
-    fit, robust : GroupFit
-        Fits of the same problem, without pooling.
-
-    Returns
-    -------
-    float
+    Both must be fits without pooling. If both are consistent, their difference is only noise, whose covariance the
+    rows' influences give (Hausman, 1978, in the robust form that needs neither fit to be efficient).
     """
     size = fit.B.size
     maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows
-from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
+from fairpremium.corrections._fit import GroupFit, table_fit
 from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._posterior import posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
@@ -29,21 +29,11 @@ _PASSES = 12
 
 @dataclass(frozen=True)
 class FittedClassifier:
-    """A classifier of the groups that was trained on reports.
+    """A classifier of the groups that was trained on reports."""
 
-    Parameters
-    ----------
-    classifier : object
-        Fitted, with `predict_proba` over the codes of the groups.
-    features : callable
-        From a block to the classifier's columns: the features, the standardised residual of the outcome, the volume.
-    T : array of shape (codes, K)
-        P(report given group), with a row of ones for a missing report.
-    """
-
-    classifier: Any
-    features: RowFunction
-    T: Array
+    classifier: Any  # fitted, with `predict_proba` over the codes of the groups
+    features: RowFunction  # the classifier's columns: features, standardised residual of the outcome, volume
+    T: Array  # (codes, K), P(report given group), with a row of ones for a missing report
 
     def propensity(self, block: Block) -> Array:
         """Compute P(D = k given x, y): shape (rows, K)."""
@@ -63,16 +53,7 @@ class FittedClassifier:
 
 
 def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> FittedClassifier:
-    """Train a classifier on the problem's rows that reported.
-
-    Parameters
-    ----------
-    classifier : scikit-learn classifier
-        With `predict_proba` and `fit(X, y, sample_weight)`; it is cloned.
-    problem : LinearProblem
-    matrix : array of shape (reports, K)
-        T.
-    """
+    """Train a scikit-learn classifier, which is cloned, on the problem's rows that reported; `matrix` is T."""
     rows = reported_rows(problem, len(matrix))
     assert isinstance(rows, Rows)  # a stream is refused before it comes here
     T = with_missing_row(matrix)
@@ -103,11 +84,7 @@ def classifier_fit(
     pooling: float | None,
     rng: np.random.Generator,
 ) -> GroupFit:
-    """Fit all groups with a classifier's posterior weights; see `posterior_fit` for the parameters."""
+    """Fit all groups with a classifier's posterior weights; see `fit_inverse` for the parameters."""
     strength, risks = choose_strength(problem, channel, pooling, rng, fitted.weights)
     minimum = posterior_prices(problem, fitted.weights, channel, strength)
-    table, B, K = channel.table, minimum.B, len(channel.table)
-    shares, share_scores = report_shares(problem, table)
-    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
-    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, B.size)))
-    return GroupFit(problem, "posterior", channel, B, shares, strength, influence, risks)
+    return table_fit(problem, "posterior", channel, minimum, strength, risks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
+from fairpremium.corrections._fit import GroupFit, table_fit
 from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.models import LinearProblem
@@ -23,18 +23,12 @@ def fit_inverse(
 
     Parameters
     ----------
-    problem : LinearProblem
-    channel : ReportChannel
+    problem : LinearProblem channel : ReportChannel
     pooling : float or None
         Pooling strength in rows; None chooses it by the cross-validated corrected risk.
     rng : Generator
         Draws the sample of rows that choose the strength, if there are too many.
     """
-    table = channel.table
     strength, risks = choose_strength(problem, channel, pooling, rng)
-    minimum = problem.solve(table, strength, channel.groups)
-    B, q, K = minimum.B, problem.moments.q, len(table)
-    shares, share_scores = report_shares(problem, table)
-    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
-    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, K * q)))
-    return GroupFit(problem, "inverse", channel, B, shares, strength, influence, risks)
+    minimum = problem.solve(channel.table, strength, channel.groups)
+    return table_fit(problem, "inverse", channel, minimum, strength, risks)

@@ -24,10 +24,8 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law, LawTerms
 from fairpremium.models import Penalty
 
-Features = RowFunction
-
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
-_DISPERSION_ROWS = 5.0  # weight of the prior that keeps a group's dispersion near the start, in rows
+_DISPERSION_ROWS = 5.0  # weight of the prior that holds a group's dispersion near the start, in rows
 
 
 @dataclass(frozen=True)
@@ -43,43 +41,21 @@ class Parameters:
 class Latent:
     """A likelihood to be maximised.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-        Rows that reported.
-    T : array of shape (codes, K)
-        P(report given group), one row per report code.
-    features : callable
-        From a block to u, shape (rows, m); the first column is one.
-    n_features : int
-        m.
-    ridge : float
-        Penalty ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric over
-        groups.
-    law : Law, optional
-        The outcome's law; without it the outcome takes no part.
-    predictors : callable, optional
-        From a block to z, shape (rows, q), for the law's means.
-    penalty : Penalty, optional
-        Pooling and ridge of B.
-    common_dispersion : bool
-        Whether all groups share one dispersion.
-    center_dispersion : float, optional
-        Where a weak prior holds the log-dispersions, so that a group of few rows cannot take its own to zero.
-    offset : callable, optional
-        From a block to known log-odds of the groups against the first, shape (rows, K - 1), added to u'gamma.
+    The ridge is a penalty of ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric
+    over groups. A weak prior holds the log-dispersions at `center_dispersion`, if that is given, so that a group of few
+    rows cannot take its own to zero.
     """
 
-    rows: Rows | Stream
-    T: Array
-    features: Features
-    n_features: int
+    rows: Rows | Stream  # that reported
+    T: Array  # (codes, K), P(report given group)
+    features: RowFunction  # u: (rows, m); the first column is one
+    n_features: int  # m
     ridge: float = 1.0
-    law: Law | None = None
-    predictors: Features | None = None
-    penalty: Penalty | None = None
-    common_dispersion: bool = True
-    offset: Features | None = None
+    law: Law | None = None  # of the outcome; without it the outcome takes no part
+    predictors: RowFunction | None = None  # z for the law's means: (rows, q)
+    penalty: Penalty | None = None  # pooling and ridge of B
+    common_dispersion: bool = True  # whether all groups share one dispersion
+    offset: RowFunction | None = None  # known log-odds of the groups against the first, added to u'gamma: (rows, K - 1)
     center_dispersion: float | None = None
 
     @property
@@ -108,13 +84,17 @@ class Latent:
         log_q = self.log_propensity(block, self.features(block), at)
         with np.errstate(divide="ignore"):
             log_t = np.log(self.T)[block.report]
+        _, terms = self._law_terms(block, at)
+        return log_q, log_t, np.zeros_like(log_q) if terms is None else terms.log_density
+
+    def _law_terms(self, block: Block, at: Parameters) -> tuple[Array | None, LawTerms | None]:
+        """Compute z and the law's terms; None without a law."""
         if self.law is None:
-            return log_q, log_t, np.zeros_like(log_q)
+            return None, None
         assert self.predictors is not None
         assert at.B is not None
-        w = _weights(block)
-        terms = self.law.terms(block.y[:, None], w, self.predictors(block) @ at.B, _dispersion(at))
-        return log_q, log_t, terms.log_density
+        Z = self.predictors(block)
+        return Z, self.law.terms(block.y[:, None], _weights(block), Z @ at.B, _dispersion(at))
 
     def share_sums(self, block: Block, at: Parameters) -> tuple[Array, Array]:
         """Sum w r_k over a block, and its derivative in the parameters: (K,) and (K, parameters).
@@ -245,12 +225,8 @@ class Latent:
         log_q = self.log_propensity(block, U, at)
         with np.errstate(divide="ignore"):
             joint = log_q + np.log(self.T)[block.report]
-        Z = terms = None
-        if self.law is not None:
-            assert self.predictors is not None
-            assert at.B is not None
-            Z = self.predictors(block)
-            terms = self.law.terms(block.y[:, None], _weights(block), Z @ at.B, _dispersion(at))
+        Z, terms = self._law_terms(block, at)
+        if terms is not None:
             joint = joint + terms.log_density
         log_likelihood = log_sum_exp(joint)
         return _RowTerms(U, Z, np.exp(log_q), np.exp(joint - log_likelihood[:, None]), log_likelihood, terms)
@@ -326,8 +302,8 @@ class Latent:
         value = 0.5 * float(np.sum(slopes * (centering @ slopes)))
         g = (K - 1) * m
         gradient[:g] = (centering @ slopes).ravel()
-        keep = np.diag((np.arange(m) > 0).astype(float))
-        hessian[:g, :g] = np.kron(centering, keep)
+        slopes_only = np.diag((np.arange(m) > 0).astype(float))
+        hessian[:g, :g] = np.kron(centering, slopes_only)
         if self.penalty is not None and at.B is not None:
             cut = slice(g, g + at.B.size)
             value += self.penalty.value(at.B)

@@ -33,26 +33,9 @@ from fairpremium.models import LinearProblem, Penalty
 
 
 def mixture_likelihood(
-    problem: LinearProblem,
-    matrix: Array,
-    law: Law,
-    strength: float,
-    *,
-    common_dispersion: bool = True,
+    problem: LinearProblem, matrix: Array, law: Law, strength: float, *, common_dispersion: bool = True
 ) -> Latent:
-    """Set up the likelihood of the rows that reported.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    matrix : array of shape (reports, K)
-        T.
-    law : Law
-    strength : float
-        Pooling strength in rows.
-    common_dispersion : bool
-        Whether all groups share one dispersion.
-    """
+    """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows."""
     rows = reported_rows(problem, len(matrix))
     features, n_features = volume_features(problem)
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion

@@ -83,6 +83,10 @@ class ModelStart:
             )
         return float(family.link.predictor(mean))
 
+    @property
+    def _volumes(self) -> Array:
+        return np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
+
     @cached_property
     def unaware(self) -> UnawarePrice:
         """The unaware price on all rows."""
@@ -90,9 +94,8 @@ class ModelStart:
             return self._like.unaware
         fewer = self._like is not None and len(self.rows) <= len(self._like.rows)
         like = self._like.unaware.prices if self._like is not None and fewer else None
-        ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         start = np.full((len(self.rows), 1), self.center)
-        return UnawarePrice(self.center, self.train(self.rows, ones, start, like))
+        return UnawarePrice(self.center, self.train(self.rows, self._volumes, start, like))
 
     @cached_property
     def lift(self) -> Array:
@@ -101,12 +104,11 @@ class ModelStart:
             return self._like.lift[self._taken]  # prices do not build on it: it only helps to tell the groups apart
         folds = self.settings.model.lift_folds
         fold = self.rows.draw_folds(folds, self.rng)
-        ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         lift = np.empty(len(self.rows))
         for f in range(folds):
             train, held = self.rows.take(fold != f), self.rows.take(fold == f)
             start = np.full((len(train), 1), self.center)
-            prices = self.train(train, ones[fold != f], start, self.unaware.prices)
+            prices = self.train(train, self._volumes[fold != f], start, self.unaware.prices)
             lift[fold == f] = UnawarePrice(self.center, prices).predictor(held.X)[:, 0]
         return lift
 
@@ -199,17 +201,8 @@ def train(
 ) -> GroupPrices:
     """Train a model class with held-out rows, or as earlier prices were trained.
 
-    Parameters
-    ----------
-    settings : ModelFitSettings
-    rows : Rows
-    objective : callable
-        From the positions of the training rows and of the held-out rows to an `Objective`.
-    start : array of shape (n, K)
-    held : boolean array or None
-        Rows that decide when to stop; None trains like `like` on all rows.
-    like : GroupPrices or None
-    rng : Generator
+    `objective` makes an `Objective` from the positions of the training rows and of the held-out rows. `held` marks the
+    rows that decide when to stop; None trains like `like` on all rows. `start` has shape (n, K).
     """
     everything = np.arange(len(rows))
     if held is not None:

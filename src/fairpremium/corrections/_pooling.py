@@ -57,31 +57,19 @@ def choose_strength(
 
 
 def cross_validate_strengths(
-    problem: LinearProblem,
-    channel: ReportChannel,
-    rng: np.random.Generator,
-    shares: RowFunction | None = None,
+    problem: LinearProblem, channel: ReportChannel, rng: np.random.Generator, shares: RowFunction | None = None
 ) -> list[StrengthRisk]:
-    """Cross-validate the corrected risk over pooling strengths.
+    """Cross-validate the corrected risk over pooling strengths, on rows that are divided into folds.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        With its rows divided into folds.
-    channel : ReportChannel
-    rng : Generator
-        Draws the sample of rows when there are too many.
-    shares : callable, optional
-        From a block to row weights P(D = k given x, y, s), for fits and risk in place of T^-1[k, s]: unbiased if
-        they are right, and far less noisy.
+    `rng` draws a sample of the rows when there are too many. `shares`, from a block to row weights
+    P(D = k given x, y, s), takes the place of T^-1[k, s] in fits and risk: unbiased if it is right, and far less noisy.
 
     Notes
     -----
-    For squared loss each training fit is exact and costs no pass, because there are moments of each fold.
-    For other families the fit without a fold is one Newton step from the fit on all rows with the fold's
-    own gradient and Hessian taken away, whose error is of second order in the fold's influence. Held-out
-    risks are always exact. Strengths are counted in rows, so that a choice made on a sample of a large
-    portfolio holds for the whole.
+    For squared loss each training fit is exact and costs no pass, because there are moments of each fold. For other
+    families the fit without a fold is one Newton step from the fit on all rows with the fold's own gradient and Hessian
+    taken away, whose error is of second order in the fold's influence. Held-out risks are always exact. Strengths are
+    counted in rows, so that a choice made on a sample of a large portfolio holds for the whole.
     """
     if shares is None:
         sample = problem.sample(MAX_ROWS, rng)

@@ -67,20 +67,8 @@ def posterior_fit(
     pooling: float | None,
     rng: np.random.Generator,
 ) -> GroupFit:
-    """Fit all groups with the classifier's posterior weights.
+    """Fit all groups with the classifier's posterior weights; see `fit_inverse` for the parameters.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-    posterior : GroupPosterior
-        The classifier.
-    channel : ReportChannel
-    pooling : float or None
-        Pooling strength; None chooses it by the corrected risk.
-    rng : Generator
-
-    Notes
-    -----
     The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the
     weighted fits: leaving them out makes intervals far too short.
     """

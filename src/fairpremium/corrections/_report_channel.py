@@ -13,26 +13,13 @@ from fairpremium.privacy import Channel
 
 @dataclass(frozen=True)
 class ReportChannel:
-    """What `sensitive` holds: the true attribute if there is no channel, else reports of it.
+    """What `sensitive` holds: the true attribute if there is no channel, else reports of it."""
 
-    Parameters
-    ----------
-    matrix : array of shape (reports, K)
-        T.
-    table : array of shape (K, reports + 1)
-        T^-1 with a zero column for the missing report: such rows count for no group.
-    groups : tuple
-    channel : Channel or None
-        None stands for the true attribute; `matrix` is then the identity.
-    estimator : NoiseEstimator, optional
-        The fitted estimator that the channel is from.
-    """
-
-    matrix: Array
-    table: Array
+    matrix: Array  # (reports, K), T
+    table: Array  # (K, reports + 1), T^-1 with a zero column for the missing report
     groups: tuple[Any, ...]
-    channel: Channel | None = None
-    estimator: Any = None
+    channel: Channel | None = None  # None stands for the true attribute; `matrix` is then the identity
+    estimator: Any = None  # the fitted noise estimator that the channel is from, if any
 
     @classmethod
     def of(cls, channel: Channel | None, groups: tuple[Any, ...] | None = None, estimator: Any = None) -> ReportChannel:

@@ -3,9 +3,8 @@
 The inverse correction rests on  M_k = T^-1[k, s] (y - f_k(x)),  whose mean given x is zero for every k if every f_k
 is right. Solving
 
-    sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k,
-    Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)),
-    C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
+    sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k, Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j +
+    (f_j - f_d)(f_j - f_e)), C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
 
 weights them by the inverse of their covariance Omega. A wrong propensity q or variance V costs efficiency, not
 consistency; a wrong f_k does harm to the other groups too.
@@ -19,9 +18,10 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence, report_shares
+from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, log_softmax
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
+from fairpremium.corrections._shares import report_shares
 from fairpremium.errors import ConvergenceError
 from fairpremium.models import LinearProblem, Penalty
 
@@ -30,25 +30,14 @@ _PASSES = 30
 
 
 def fit_score(problem: LinearProblem, start: GroupFit, strength: float) -> GroupFit:
-    """Fit all groups with the score correction.
+    """Fit all groups with the score correction, from a consistent fit that gives the channel and the first weights.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-    start : GroupFit
-        A consistent fit, which gives the channel and the first weights.
-    strength : float
-        Pooling strength.
-
-    Raises
-    ------
-    ConvergenceError
-        If the equations have no solution near the start.
+    A ConvergenceError says that the equations have no solution near the start.
     """
     matrix, table = start.channel.matrix, start.channel.table
     features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
-    shares, share_scores = report_shares(problem, table)
+    shares, share_scores = report_shares(problem.moments, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
     phi = _dispersion(problem, table, start.B)
     ridge = None if problem.ridge is None else problem.ridge / phi

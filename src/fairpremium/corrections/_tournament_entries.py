@@ -19,8 +19,6 @@ from fairpremium.models import GroupPrices
 
 _SETTLE = 5  # rounds that bring dispersion and propensity to their values at the final prices
 
-__all__ = ["Entry", "InverseEntry", "LikelihoodEntry", "LinearEntry", "ModelFit", "PosteriorEntry", "TrueGroupsEntry"]
-
 
 @dataclass(frozen=True)
 class ModelFit:

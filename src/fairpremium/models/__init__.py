@@ -3,6 +3,7 @@
 from fairpremium.models._boosted import BoostedModel
 from fairpremium.models._design import Design
 from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
+from fairpremium.models._inputs import check_outcome, check_weight
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
 from fairpremium.models._neural import NeuralModel, NeuralPrices
@@ -30,6 +31,8 @@ __all__ = [
     "Penalty",
     "RegressorModel",
     "Start",
+    "check_outcome",
+    "check_weight",
     "compute_moments",
     "find_redundant",
     "minimise",

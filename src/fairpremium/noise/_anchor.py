@@ -31,9 +31,8 @@ from fairpremium.noise._report_classifier import ReportClassifier, select_featur
 class AnchorNoise(NoiseEstimator):
     r"""Estimate the channel from anchor points, features that give the group away (the paper's method).
 
-    Use it when nothing better is at hand: it is right only if some x has P(D = j | x) = 1 for a group j,
-    which the data cannot show; otherwise the estimate is too low, and a keep that is too low does more harm
-    than one that is too high.
+    Use it when nothing better is at hand: it is right only if some x has P(D = j | x) = 1 for a group j, which the data
+    cannot show; otherwise the estimate is too low, and a keep that is too low does more harm than one that is too high.
 
     Parameters
     ----------
@@ -95,11 +94,10 @@ class AnchorNoise(NoiseEstimator):
     - :math:`x_i` are the rows of split k, :math:`\bar C_1` is the average over the splits and K is the number
       of groups.
 
-    Randomized response keeps P(S = j | x) between pi_bar and pi, so in the population the value is at most
-    pi, with equality exactly at an anchor of j*. A split whose largest probability is 1/K or less carries no
-    information: its C1 is set to infinity (the limit; the formula turns negative), so that with
-    ``aggregate="c1"`` the estimate becomes 1/K and is not identified. C1 < 1 cannot occur. Nothing is
-    clipped.
+    Randomized response keeps P(S = j | x) between pi_bar and pi, so in the population the value is at most pi, with
+    equality exactly at an anchor of j*. A split whose largest probability is 1/K or less carries no information: its C1
+    is set to infinity (the limit; the formula turns negative), so that with ``aggregate="c1"`` the estimate becomes 1/K
+    and is not identified. C1 < 1 cannot occur. Nothing is clipped.
 
     ``identified_`` is True when all of this holds:
 
@@ -207,9 +205,8 @@ class AnchorNoise(NoiseEstimator):
         empty = int((self.split_keeps_ <= 1 / K).sum())
         if empty:
             sentences.append(
-                f"In {empty} of the {len(self.split_keeps_)} splits the largest probability is 1/K or less, "
-                "which carries no information about the noise (C1 is infinite there): use fewer n_splits or "
-                "another group."
+                f"In {empty} of the {len(self.split_keeps_)} splits the largest probability is 1/K or less, which "
+                "carries no information about the noise (C1 is infinite there): use fewer n_splits or another group."
             )
         return sentences
 
@@ -246,10 +243,9 @@ def find_problems(keep: float, standard_error: float, evidence: Evidence, level:
     problems = []
     if evidence.dependence_pvalue >= 1 - level:
         problems.append(
-            f"The reports hardly depend on the features (p-value {evidence.dependence_pvalue:.2g} on "
-            "held-out rows), so there is no sign of an anchor point, and the estimate is the share of a "
-            "group plus chance. Take the channel from the protocol that drew the reports, or use "
-            "RetestNoise, ValidationNoise or MarginNoise."
+            f"The reports hardly depend on the features (p-value {evidence.dependence_pvalue:.2g} on held-out rows), "
+            "so there is no sign of an anchor point, and the estimate is the share of a group plus chance. Take the "
+            "channel from the protocol that drew the reports, or use RetestNoise, ValidationNoise or MarginNoise."
         )
     if keep <= 1 / K:
         problems.append(f"The estimate {describe(keep)} is not above 1/K = {describe(1 / K)}, pure noise.")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairpremium.models import check_outcome
 from fairpremium.noise._base import check_level, describe, describe_missing, encode_reports, make_generator
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
 from fairpremium.noise._report_classifier import ReportClassifier, select_features, to_numbers
@@ -86,10 +87,9 @@ def check_declared_channel(
     .. math:: \pi \ge P(S = s | A), \qquad \pi \ge 1 - (K - 1) P(S = s | A)
 
     with exact binomial limits. The rows take turns in thirds: fit the classifier, choose s and A, compute the limit. A
-    declaration below the largest limit is rejected; a true one is rejected with probability at most
-    1 - level, for every sample size. **A keep that is too high cannot be refuted in this way**, because
-    groups may always overlap more than they seem to. Several rows of one person with the same report break the
-    guarantee: pass one row per person.
+    declaration below the largest limit is rejected; a true one is rejected with probability at most 1 - level, for
+    every sample size. **A keep that is too high cannot be refuted in this way**, because groups may always overlap more
+    than they seem to. Several rows of one person with the same report break the guarantee: pass one row per person.
 
     References
     ----------
@@ -118,7 +118,7 @@ def check_declared_channel(
     known = s >= 0
     if int(known.sum()) < _MIN_ROWS * K:
         raise ValueError(f"Got {int(known.sum())} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
-    outcome = None if y is None else check_numbers(y, len(s), "y")[known]
+    outcome = None if y is None else check_outcome(y, len(s))[known]
     evidence = outcome_evidence(
         to_numbers(data[known]), outcome, s[known], K, level, make_generator(random_state), classifier
     )
@@ -160,17 +160,3 @@ def outcome_evidence(
             z = (design - design.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
             design = np.column_stack([z, t[:, None] * z])
     return collect_evidence(ReportClassifier(classifier, design, s, n_groups, rng), level)
-
-
-def check_numbers(values: Any, n: int, name: str) -> NDArray[np.float64]:
-    """Return one column of n finite numbers."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Got {name} that is not one column of numbers: {error}") from error
-    if numbers.shape != (n,):
-        raise ValueError(f"Got {name} of shape {numbers.shape}, but expected ({n},), one number per row of X.")
-    bad = int(np.count_nonzero(~np.isfinite(numbers)))
-    if bad:
-        raise ValueError(f"Got {name} with {bad} of {n} values that are NaN or infinite; expected finite numbers.")
-    return numbers

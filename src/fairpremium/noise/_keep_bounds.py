@@ -40,9 +40,8 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
     likely), one gives the limit. The thirds take turns; each limit is taken at level 1 - (1 - level)/3, so that the
     largest of the three holds at ``level``, whatever the classifier.
 
-    The dependence is tested on the held-out rows by the mean of log((1 + p(s | x) / p(s)) / 2), whose
-    expectation is at most zero when S does not depend on x; halving towards the margin p(s) tames an
-    overfitted classifier.
+    The dependence is tested on the held-out rows by the mean of log((1 + p(s | x) / p(s)) / 2), whose expectation is at
+    most zero when S does not depend on x; halving towards the margin p(s) tames an overfitted classifier.
     """
     n, K = len(reports.s), reports.n_groups
     thirds = np.array_split(reports.rng.permutation(n), 3)

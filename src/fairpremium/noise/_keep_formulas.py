@@ -10,27 +10,13 @@ from scipy.stats import beta
 
 
 def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
-    r"""Return the diagonal of the inverse channel, C1.
+    r"""Return the diagonal of the inverse channel, C1 >= 1, from pi and K; inf for pi <= 1/K, the limit from above.
 
-    Parameters
-    ----------
-    keep : array-like
-        pi.
-    n_groups : int
-        K.
-
-    Returns
-    -------
-    ndarray or float
-        C1 >= 1; inf for pi <= 1/K, the limit from above.
-
-    Notes
-    -----
     .. math:: C_1 = \frac{\pi + K - 2}{K \pi - 1}
 
-    At or below 1/K the formula gives infinity or a negative number, and neither means anything: reports
-    that keep the truth with probability 1/K say nothing about it. Infinity is the honest value, because an
-    average over splits is then infinite, too, and turns back into 1/K.
+    At or below 1/K the formula gives infinity or a negative number, and neither means anything: reports that keep the
+    truth with probability 1/K say nothing about it. Infinity is the honest value, because an average over splits is
+    then infinite, too, and turns back into 1/K.
 
     Examples
     --------
@@ -44,26 +30,11 @@ def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
 
 
 def c1_to_keep(c1: ArrayLike, n_groups: int) -> Any:
-    r"""Return pi from the diagonal of the inverse channel.
+    r"""Return pi in [1/K, 1] from the diagonal of the inverse channel, C1 >= 1, possibly infinite.
 
-    Parameters
-    ----------
-    c1 : array-like
-        C1 >= 1, possibly infinite.
-    n_groups : int
-        K.
-
-    Returns
-    -------
-    ndarray or float
-        pi in [1/K, 1].
-
-    Notes
-    -----
     Solving C1 (K pi - 1) = pi + K - 2 for pi gives the same formula again (the map is its own inverse):
 
-    .. math:: \pi = \frac{C_1 + K - 2}{K C_1 - 1}, \qquad \frac{d\pi}{dC_1} = -\frac{(K - 1)^2}{(K C_1 -
-    1)^2}.
+    .. math:: \pi = \frac{C_1 + K - 2}{K C_1 - 1}, \qquad \frac{d\pi}{dC_1} = -\frac{(K - 1)^2}{(K C_1 - 1)^2}.
 
     Examples
     --------
@@ -76,26 +47,14 @@ def c1_to_keep(c1: ArrayLike, n_groups: int) -> Any:
 
 
 def agreement_to_keep(agreement: ArrayLike, n_groups: int) -> Any:
-    r"""Return pi from the probability that two reports of a person agree.
+    r"""Return pi in [1/K, 1] from alpha, the probability that two reports of a person agree.
 
-    Parameters
-    ----------
-    agreement : array-like
-        alpha = P(S1 = S2).
-    n_groups : int
-        K.
+    Given D the reports are independent, so alpha = pi^2 + (K - 1) pi_bar^2 with pi_bar = (1 - pi)/(K - 1). The larger
+    root is
 
-    Returns
-    -------
-    ndarray or float
-        pi in [1/K, 1]; nan where alpha < 1/K, which no randomized response can have.
+    .. math:: \pi = \frac{1 + \sqrt{(K - 1)(K \alpha - 1)}}{K}, \qquad \frac{d\alpha}{d\pi} = 2\pi - 2\bar\pi,
 
-    Notes
-    -----
-    Given D the reports are independent, so alpha = pi^2 + (K - 1) pi_bar^2 with pi_bar = (1 - pi)/(K - 1).
-    The larger root is
-
-    .. math:: \pi = \frac{1 + \sqrt{(K - 1)(K \alpha - 1)}}{K}, \qquad \frac{d\alpha}{d\pi} = 2\pi - 2\bar\pi.
+    and nan where alpha < 1/K, which no randomized response can have.
 
     Examples
     --------
@@ -108,19 +67,10 @@ def agreement_to_keep(agreement: ArrayLike, n_groups: int) -> Any:
 
 
 def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of a probability.
+    """Return the Clopper-Pearson interval of a probability from successes and trials; 0 trials give (0, 1).
 
-    Parameters
-    ----------
-    hits, n : int
-        Successes and trials; 0 trials give (0, 1).
-    level : float
-        Coverage is at least this, for every n and probability.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper limit, each exceeded with probability at most (1 - level)/2.
+    Its coverage is at least `level` for every n and probability; each limit errs with probability at most
+    (1 - level)/2.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections import Parameters, fit_propensity, mixture_likelihood, naive_start
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
-from fairpremium.models import Design, LinearModel, LinearProblem, prepare
+from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,
@@ -29,7 +29,7 @@ from fairpremium.noise._base import (
     make_generator,
     resolve_groups,
 )
-from fairpremium.noise._declared_channel import check_numbers, outcome_evidence
+from fairpremium.noise._declared_channel import outcome_evidence
 from fairpremium.noise._keep_profile import GRID, Point, Profile, strength_to_keep
 
 MAX_ROWS = 200_000  # more rows are sampled: keep is sharp long before
@@ -51,8 +51,7 @@ class LikelihoodNoise(NoiseEstimator):
     model : "linear" or LinearModel, default="linear"
         What f_k may look like on the scale of the family's link.
     random_state : int, numpy.random.Generator or None
-        Draws the sample of a portfolio with more than 200,000 reports, and divides the rows for the check
-        of the law.
+        Draws the sample of a portfolio with more than 200,000 reports, and divides the rows for the check of the law.
     level : float, default=0.95
         Confidence level.
     groups : sequence, optional
@@ -195,17 +194,9 @@ class ProfileFit:
 
 
 def fit_profile(problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator) -> ProfileFit:
-    """Maximise the likelihood over keep and everything else, and read the profile.
+    """Maximise the likelihood over keep and everything else, and read the profile; all rows must have a report.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        Rows that all have a report.
-    groups : tuple
-    level : float
-        Confidence level of the interval.
-    rng : Generator
-        Draws the rows for the search in a large problem.
+    `rng` draws the rows for the search in a large problem.
     """
     K = len(groups)
     law = law_of(problem.family)
@@ -333,27 +324,15 @@ def _check_model(model: Any) -> LinearModel:
 
 
 def _select_rows(
-    matrix: npt.NDArray[Any],
-    y: Any,
-    sensitive: Any,
-    sample_weight: Any,
-    groups: tuple[Any, ...],
-    family: Family,
+    matrix: npt.NDArray[Any], y: Any, sensitive: Any, sample_weight: Any, groups: tuple[Any, ...], family: Family
 ) -> tuple[Rows, int]:
     """Return the rows with a report and volume, and how many others there are."""
     n = len(matrix)
-    outcome = check_numbers(y, n, "y")
-    family.check_outcome(outcome)
+    outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
     s = encode_reports(sensitive, groups, "sensitive")
     if len(s) != n:
         raise ValueError(f"Got X with {n} and sensitive with {len(s)} rows, but expected the same rows.")
-    known = s >= 0
-    weight = None
-    if sample_weight is not None:
-        weight = check_numbers(sample_weight, n, "sample_weight")
-        if (weight < 0).any():
-            raise ValueError("Got sample_weight with negative values, but expected volumes >= 0.")
-        known &= weight > 0
+    known = s >= 0 if weight is None else (s >= 0) & (weight > 0)
     if not known.any():
         raise ValueError("Got no row with a report and a positive weight, but expected some.")
     rows = Rows(matrix, outcome, weight, np.where(s < 0, len(groups), s).astype(np.uint16))

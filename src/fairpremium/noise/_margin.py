@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from fairpremium.labels import check_labels
+from fairpremium.models import check_weight
 from fairpremium.noise._base import NAN, NoiseEstimator, check_level, describe, describe_missing, encode_reports
 
 REFUTED = 0.001  # below this p-value of the fit the declared shares are taken to be wrong
@@ -102,9 +103,8 @@ class MarginNoise(NoiseEstimator):
         problems = []
         if low <= 1 / K:
             problems.append(
-                f"keep lies between {describe(interval[0])} and {describe(interval[1])}, which does not "
-                f"exclude 1/K = {describe(1 / K)}, pure noise: more reports, or another source if the shares "
-                "are nearly equal."
+                f"keep lies between {describe(interval[0])} and {describe(interval[1])}, which does not exclude 1/K = "
+                f"{describe(1 / K)}, pure noise: more reports, or another source if the shares are nearly equal."
             )
         elif low >= 1:
             problems.append(
@@ -155,11 +155,8 @@ def check_weighted_reports(
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], int]:
     """Return the codes and weights of the rows with a report, and how many rows have none."""
     s = encode_reports(sensitive, groups, "sensitive")
-    w = np.ones(len(s)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if w.shape != s.shape:
-        raise ValueError(f"Got sample_weight of shape {w.shape}, but expected {s.shape}, one number per report.")
-    if not (np.isfinite(w).all() and (w >= 0).all()):
-        raise ValueError("Got sample_weight with negative or missing numbers, but expected finite volumes >= 0.")
+    weight = check_weight(sample_weight, len(s), of="sensitive")
+    w = np.ones(len(s)) if weight is None else weight
     known = s >= 0
     if not w[known].sum() > 0:
         raise ValueError("Got sensitive without any report of positive weight, but expected at least one.")

@@ -42,9 +42,8 @@ class RetestNoise(SampleNoiseEstimator):
 
     - :math:`\hat\alpha` is ``agreement_``, n is ``n_people_`` and K is the number of groups.
 
-    The equation for pi has two roots; the larger one is taken, so keep > 1/K is assumed. The second report
-    must be a fresh draw (a memoized report agrees with itself, and keep would come out as one), and it costs
-    its epsilon again.
+    The equation for pi has two roots; the larger one is taken, so keep > 1/K is assumed. The second report must be a
+    fresh draw (a memoized report agrees with itself, and keep would come out as one), and it costs its epsilon again.
 
     Examples
     --------
@@ -78,9 +77,8 @@ class RetestNoise(SampleNoiseEstimator):
         problems = []
         if K * alpha_low <= 1:
             problems.append(
-                f"The two reports of a person agree with probability {describe(alpha_low)} to "
-                f"{describe(alpha_high)}, which does not exclude 1/K = {describe(1 / K)}, pure noise: more "
-                "people with two reports are needed."
+                f"The two reports of a person agree with probability {describe(alpha_low)} to {describe(alpha_high)}, "
+                f"which does not exclude 1/K = {describe(1 / K)}, pure noise: more people with two reports are needed."
             )
         elif hits == n:
             problems.append(
@@ -88,9 +86,8 @@ class RetestNoise(SampleNoiseEstimator):
                 "draws, or copies of the first?"
             )
         sentences = [
-            f"Estimated from {n} people with two reports, of which {describe(alpha)} agree; it rests on the "
-            "two being independent draws of one randomized response that keeps the truth more often than "
-            "chance.",
+            f"Estimated from {n} people with two reports, of which {describe(alpha)} agree; it rests on the two being "
+            "independent draws of one randomized response that keeps the truth more often than chance.",
             *left_out,
         ]
         self.n_people_ = n
