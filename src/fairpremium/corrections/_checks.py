@@ -21,12 +21,7 @@ from fairpremium.families import Family
 
 
 def corrected_risk(
-    family: Family,
-    y: Array,
-    best_estimate: Array,
-    report: npt.NDArray[Any],
-    table: Array,
-    weight: Array | None = None,
+    family: Family, y: Array, best_estimate: Array, report: npt.NDArray[Any], table: Array, weight: Array | None = None
 ) -> tuple[float, float]:
     """Estimate the mean deviance of mu(x, D) under the true attribute from the reports, and its standard error.
 

@@ -43,11 +43,7 @@ def entries_for(settings: ModelFitSettings, correction: str) -> list[Entry]:
         start = [] if settings.learner.begin == "unaware" else [LinearEntry()]
         return [*likelihoods, PosteriorEntry(), *start]
     return [
-        {
-            "inverse": InverseEntry(),
-            "posterior": PosteriorEntry(),
-            "likelihood": LikelihoodEntry(laws[0]),
-        }[correction]
+        {"inverse": InverseEntry(), "posterior": PosteriorEntry(), "likelihood": LikelihoodEntry(laws[0])}[correction]
     ]
 
 

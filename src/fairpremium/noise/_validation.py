@@ -70,12 +70,7 @@ class ValidationNoise(SampleNoiseEstimator):
     """
 
     def __init__(
-        self,
-        true: Any,
-        report: Any,
-        groups: Sequence[Any] | None = None,
-        symmetric: bool = True,
-        level: float = 0.95,
+        self, true: Any, report: Any, groups: Sequence[Any] | None = None, symmetric: bool = True, level: float = 0.95
     ):
         self.true = true
         self.report = report
