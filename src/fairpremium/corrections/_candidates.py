@@ -25,13 +25,8 @@ from fairpremium.models import LinearProblem
 Posteriors = dict[str, GroupPosterior]
 
 
-class Candidate(ABC):
-    """One way to correct.
-
-    Its methods fit a problem from `start`, an inverse fit that also holds the channel. `posterior` is what `learn`
-    returned: a `GroupPosterior`, a `FittedClassifier`, or None. `posteriors` are those of other candidates on the same
-    rows, by name.
-    """
+class NamedCorrection(ABC):
+    """One way to correct, with a name that tells it from all others in the choice."""
 
     correction: ClassVar[str]
     detail: str = ""
@@ -40,6 +35,15 @@ class Candidate(ABC):
     def name(self) -> str:
         """Correction and detail."""
         return f"{self.correction} ({self.detail})" if self.detail else self.correction
+
+
+class Candidate(NamedCorrection):
+    """One way to correct the linear problem.
+
+    Its methods fit a problem from `start`, an inverse fit that also holds the channel. `posterior` is what `learn`
+    returned: a `GroupPosterior`, a `FittedClassifier`, or None. `posteriors` are those of other candidates on the same
+    rows, by name.
+    """
 
     def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> Any:
         """Learn P(D given x, y) on the problem's rows; None if the correction needs none."""
@@ -135,9 +139,7 @@ class LikelihoodCandidate(Candidate):
 
     def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients."""
-        B = self._pooled(problem, start, strength, posterior).parameters.B
-        assert B is not None
-        return B
+        return self._pooled(problem, start, strength, posterior).parameters.B
 
     def fit(
         self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator

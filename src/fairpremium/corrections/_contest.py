@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,19 +119,10 @@ class Contest:
         self.fold_starts = [ModelStart(settings, rows.take(fold != f), like=self.start) for f in range(n_folds)]
         missing = settings.channel.n_codes - 1
         self.held = [rows.take((fold == f) & (rows.report < missing)) for f in range(n_folds)]
+        self.weight, self.cluster = held_volumes(self.held), held_persons(self.held)
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
         self.report: dict[str, Array] = {}
-
-    @property
-    def weight(self) -> Array:
-        """Volumes of the held-out rows."""
-        return held_volumes(self.held)
-
-    @property
-    def cluster(self) -> npt.NDArray[Any] | None:
-        """Whose rows they are."""
-        return held_persons(self.held)
 
     def measure(self, entry: Entry) -> None:
         """Fit a candidate without each fold, and record both losses of the rows in it."""

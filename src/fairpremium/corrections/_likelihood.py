@@ -57,12 +57,9 @@ def mixture_likelihood(
 
 
 def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Parameters:
-    """Maximise from several starts of B and keep the best; a large problem is solved on a sample first.
+    """Maximise from several starts of B and return the best; a large problem is solved on a sample first.
 
-    Raises
-    ------
-    ConvergenceError
-        If no start led to a maximum.
+    A ConvergenceError says that no start led to a maximum.
     """
     assert latent.law is not None
     dispersion = np.full(latent.n_groups, _start_dispersion(problem, latent.rows, latent.law))
@@ -92,7 +89,6 @@ def likelihood_fit(
     The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
     report), so that they are right also when reporting depends on x, or exposure on the group.
     """
-    assert at.B is not None
     K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight

@@ -176,44 +176,29 @@ class ModelStart:
             alone[0] = self.center
         return alone
 
-    def split(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Mark the rows that decide when training stops."""
-        return np.asarray(rows.draw_folds(_STOP_FOLDS, self.rng) == 0)
-
     def train(self, rows: Rows, weights: Array, start: Array, like: GroupPrices | None) -> GroupPrices:
         """Train the model class on fixed weights, for as long as it helps or as earlier prices were trained."""
-        settings = self.settings
 
         def objective(train: npt.NDArray[Any], held: npt.NDArray[Any]) -> WeightedObjective:
-            return WeightedObjective(settings.family, weights[train], rows.y[held], weights[held])
+            return WeightedObjective(self.settings.family, weights[train], rows.y[held], weights[held])
 
-        return train(settings, rows, objective, start, self.split(rows) if like is None else None, like, self.rng)
+        return self.train_objective(rows, objective, start, like)
 
+    def train_objective(self, rows: Rows, objective: Any, start: Array, like: GroupPrices | None) -> GroupPrices:
+        """Train the model class with held-out rows, or as the prices `like` were trained.
 
-def train(
-    settings: ModelFitSettings,
-    rows: Rows,
-    objective: Any,
-    start: Array,
-    held: npt.NDArray[np.bool_] | None,
-    like: GroupPrices | None,
-    rng: np.random.Generator,
-) -> GroupPrices:
-    """Train a model class with held-out rows, or as earlier prices were trained.
-
-    `objective` makes an `Objective` from the positions of the training rows and of the held-out rows. `held` marks the
-    rows that decide when to stop; None trains like `like` on all rows. `start` has shape (n, K).
-    """
-    everything = np.arange(len(rows))
-    if held is not None:
-        t, h = everything[~held], everything[held]
-        at = Start(start[t], start[h])
-        prices = settings.learner.fit(rows.take(t), rows.take(h), objective(t, h), at, rng)
-        if not settings.model.refit:
-            return prices
-        like = prices
-    none = everything[:0]
-    return settings.learner.fit(rows, None, objective(everything, none), Start(start, start[:0]), rng, like=like)
+        `objective` makes an `Objective` from the positions of the training rows and of the held-out rows. `start` has
+        shape (n, K).
+        """
+        learner, everything = self.settings.learner, np.arange(len(rows))
+        if like is None:
+            held = rows.draw_folds(_STOP_FOLDS, self.rng) == 0  # these rows decide when training stops
+            t, h = everything[~held], everything[held]
+            like = learner.fit(rows.take(t), rows.take(h), objective(t, h), Start(start[t], start[h]), self.rng)
+            if not self.settings.model.refit:
+                return like
+        whole = objective(everything, everything[:0])
+        return learner.fit(rows, None, whole, Start(start, start[:0]), self.rng, like=like)
 
 
 def one_block(rows: Rows) -> Block:

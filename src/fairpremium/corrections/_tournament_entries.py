@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._model_start import ModelStart, UnawarePrice, one_block, train
+from fairpremium.corrections._candidates import NamedCorrection
+from fairpremium.corrections._model_start import ModelStart, UnawarePrice, one_block
 from fairpremium.corrections._objectives import MixtureObjective, Propensity
 from fairpremium.corrections._shares import estimate_shares
 from fairpremium.families import Law
@@ -47,16 +48,8 @@ class ModelFit:
         return None if self.log_loss is None else self.log_loss(rows, self.predictor(rows))
 
 
-class Entry(ABC):
+class Entry(NamedCorrection):
     """One way to correct; how long to train is found on held-out rows, or taken over from earlier prices."""
-
-    correction: str
-    detail: str = ""
-
-    @property
-    def name(self) -> str:
-        """Correction and detail."""
-        return f"{self.correction} ({self.detail})" if self.detail else self.correction
 
     @abstractmethod
     def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
@@ -143,7 +136,6 @@ class LikelihoodEntry(Entry):
         if start.settings.learner.begin != "linear":
             guide = start.linear("posterior").posterior.weights(one_block(rows))
         U = latent.features(one_block(rows))
-        assert at.log_dispersion is not None
         last: list[MixtureObjective] = []
 
         def objective(t: npt.NDArray[Any], h: npt.NDArray[Any]) -> MixtureObjective:
@@ -160,15 +152,7 @@ class LikelihoodEntry(Entry):
             last.append(made)
             return made
 
-        prices = train(
-            start.settings,
-            _without_lift(rows),
-            objective,
-            start=_linear(rows, coefficients),
-            held=start.split(rows) if like is None else None,
-            like=like,
-            rng=start.rng,
-        )
+        prices = start.train_objective(_without_lift(rows), objective, _linear(rows, coefficients), like)
         final = last[-1]
         final.guide = None
         for _ in range(_SETTLE):

@@ -19,13 +19,12 @@ from fairpremium.noise._base import (
     check_level,
     describe,
     describe_missing,
-    encode_reports,
     make_generator,
     resolve_groups,
 )
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
 from fairpremium.noise._keep_formulas import c1_to_keep, keep_to_c1
-from fairpremium.noise._report_classifier import ReportClassifier, select_features, to_numbers
+from fairpremium.noise._report_classifier import ReportClassifier, read_reports
 
 
 class AnchorNoise(NoiseEstimator):
@@ -156,13 +155,9 @@ class AnchorNoise(NoiseEstimator):
         if X is None or sensitive is None:
             raise ValueError("Got X=None or sensitive=None, but AnchorNoise needs features and reports.")
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
-        s = encode_reports(sensitive, groups, "sensitive")
         given = None if self.group is None else int(encode_labels([self.group], groups, name="group")[0])
-        data = select_features(X, self.features)
-        if len(data) != len(s):
-            raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
-        known = s >= 0
-        n, K = int(known.sum()), len(groups)
+        design, s, known = read_reports(X, self.features, sensitive, groups)
+        n, K = len(s), len(groups)
         if n < max(n_splits, 3) * K:
             raise ValueError(
                 f"Got {n} reports for n_splits={n_splits} and {K} groups, but expected at least "
@@ -170,7 +165,7 @@ class AnchorNoise(NoiseEstimator):
             )
 
         rng = make_generator(self.random_state)
-        reports = ReportClassifier(self.classifier, to_numbers(data[known]), s[known], K, rng)
+        reports = ReportClassifier(self.classifier, design, s, K, rng)
         splits = np.array_split(rng.permutation(n), n_splits)
         largest = np.array([reports.predict(reports.fit(split), split).max(axis=0) for split in splits])
         estimates = [estimate_keep(largest[:, j], K, self.aggregate, level) for j in range(K)]
@@ -214,14 +209,10 @@ class AnchorNoise(NoiseEstimator):
 def estimate_keep(
     keeps: NDArray[np.float64], n_groups: int, aggregate: str, level: float
 ) -> tuple[float, float, tuple[float, float]]:
-    """Aggregate the splits' estimates of pi.
+    """Aggregate the splits' estimates of pi to one, with its standard error and interval.
 
-    Returns
-    -------
-    keep, standard_error : float
-        The latter is the one between the splits (delta method for C1), nan for one split.
-    interval : tuple of float
-        t interval on the scale that was averaged, cut at keep = 1.
+    The error is the one between the splits (delta method for C1), nan for one split; the interval is a t interval on
+    the scale that was averaged, cut at keep = 1.
     """
     n, K = len(keeps), n_groups
     values = keep_to_c1(keeps, K) if aggregate == "c1" else keeps

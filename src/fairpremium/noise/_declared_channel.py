@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairpremium.models import check_outcome
-from fairpremium.noise._base import check_level, describe, describe_missing, encode_reports, make_generator
+from fairpremium.noise._base import check_level, describe, describe_missing, make_generator
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
-from fairpremium.noise._report_classifier import ReportClassifier, select_features, to_numbers
+from fairpremium.noise._report_classifier import ReportClassifier, read_reports
 from fairpremium.privacy import RandomizedResponse
 
 _MIN_ROWS = 30  # reports per group
@@ -111,17 +111,11 @@ def check_declared_channel(
     level = check_level(level)
     groups = channel.groups
     K = len(groups)
-    s = encode_reports(sensitive, groups, "sensitive")
-    data = select_features(X, None)
-    if len(data) != len(s):
-        raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
-    known = s >= 0
-    if int(known.sum()) < _MIN_ROWS * K:
-        raise ValueError(f"Got {int(known.sum())} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
-    outcome = None if y is None else check_outcome(y, len(s))[known]
-    evidence = outcome_evidence(
-        to_numbers(data[known]), outcome, s[known], K, level, make_generator(random_state), classifier
-    )
+    design, s, known = read_reports(X, None, sensitive, groups)
+    if len(s) < _MIN_ROWS * K:
+        raise ValueError(f"Got {len(s)} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
+    outcome = None if y is None else check_outcome(y, len(known))[known]
+    evidence = outcome_evidence(design, outcome, s, K, level, make_generator(random_state), classifier)
     rejected = channel.keep < evidence.lower_limit
     seen = "features" if y is None else "features, outcomes"
     finding = f"{seen} and reports show that keep is at least {describe(evidence.lower_limit)} (confidence {level:g})"

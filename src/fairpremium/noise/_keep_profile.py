@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -47,23 +47,14 @@ def channel_matrix(strength: float, n_groups: int) -> Array:
 class Profile:
     """The profile log-likelihood of lambda, with every maximum found so far as a start for the next.
 
-    Parameters
-    ----------
-    latent : Latent
-        The likelihood; its channel is replaced.
-
-    Notes
-    -----
-    A mixture likelihood has several maxima. The search climbs from several starts at several lambda, carries
-    each maximum to the neighbouring lambda in both directions, and stores the highest at each. Values at one
-    lambda never go down.
+    The channel of the given likelihood is replaced. A mixture likelihood has several maxima. The search climbs from
+    several starts at several lambda, carries each maximum to the neighbouring lambda in both directions, and stores the
+    highest at each. Values at one lambda never go down.
     """
 
     latent: Latent
-
-    def __post_init__(self) -> None:
-        self.points: dict[float, Point] = {}
-        self._final: set[float] = set()
+    points: dict[float, Point] = field(default_factory=dict)
+    _final: set[float] = field(default_factory=set)
 
     def at(self, strength: float) -> Latent:
         """Return the likelihood at a given lambda."""
@@ -93,10 +84,7 @@ class Profile:
     def search(self, starts: dict[float, list[Parameters]]) -> Point:
         """Visit the grid: climb from the starts, then carry maxima upwards and downwards.
 
-        Raises
-        ------
-        ConvergenceError
-            If no start led to a maximum.
+        A ConvergenceError says that no start led to a maximum.
         """
         for strength, at in starts.items():
             for start in at:

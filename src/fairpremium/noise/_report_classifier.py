@@ -15,6 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fairpremium.noise._base import encode_reports
+
 MAX_LEVELS = 1000  # a column of text with more levels is taken for an identifier
 
 
@@ -65,6 +67,18 @@ class ReportClassifier:
         P = np.zeros((len(rows), self.n_groups))
         P[:, fitted.classes_] = fitted.predict_proba(self.design[rows])
         return P
+
+
+def read_reports(
+    X: Any, features: Sequence[Any] | None, sensitive: Any, groups: tuple[Any, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.bool_]]:
+    """Return x as numbers and S as codes for the rows with a report, and which rows these are."""
+    s = encode_reports(sensitive, groups, "sensitive")
+    data = select_features(X, features)
+    if len(data) != len(s):
+        raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
+    known = s >= 0
+    return to_numbers(data[known]), s[known], known
 
 
 def select_features(X: Any, features: Sequence[Any] | None) -> pd.DataFrame:
