@@ -1,4 +1,4 @@
-"""LikelihoodNoise: constructed truth, a slow twin, coverage of the profile interval, refusal of flat profiles."""
+"""LikelihoodNoise: constructed truth, a slow fit, coverage of the profile interval, refusal of flat profiles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.optimize import minimize
+from scipy.special import expit, logit
 from scipy.stats import chi2, norm
 
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.noise import LikelihoodNoise
 from fairpremium.noise import _likelihood as module
-from fairpremium.noise._profile import GRID, Profile, channel_matrix, expit, keep_to_strength, logit, strength_to_keep
+from fairpremium.noise._keep_profile import GRID, Profile, channel_matrix, strength_to_keep
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 RIDGE = 1.0  # of the slopes of q, symmetric over two groups: RIDGE / 2 * gamma^2 / 2
@@ -86,7 +87,7 @@ def test_slow_twin():
     noise = LikelihoodNoise(random_state=0).fit(X, y, sensitive=S)
     assert noise.keep_ == pytest.approx(0.5 + 0.5 / (1 + math.exp(-theta[-1])), abs=2e-4)
     for limit in noise.interval_:
-        tau = logit(keep_to_strength(limit, 2))
+        tau = logit(2 * limit - 1)
         assert 2 * (brute(tau)[0] - value) == pytest.approx(chi2.ppf(0.95, 1), abs=0.02)
     # the standard error from a difference quotient of the brute-force profile
     tau, h = theta[-1], 0.05
@@ -234,9 +235,10 @@ def test_envelope_slope_is_the_slope_of_the_profile(monkeypatch):
 
 @pytest.mark.parametrize("K", [2, 3, 5])
 def test_strength_and_keep(K):
-    assert strength_to_keep(keep_to_strength(0.8, K), K) == pytest.approx(0.8)
+    strength = (K * 0.8 - 1) / (K - 1)
+    assert strength_to_keep(strength, K) == pytest.approx(0.8)
     matrix = RandomizedResponse(list("abcde")[:K], keep=0.8).matrix
-    assert channel_matrix(keep_to_strength(0.8, K), K) == pytest.approx(matrix, abs=1e-6)
+    assert channel_matrix(strength, K) == pytest.approx(matrix, abs=1e-6)
 
 
 def test_weights_missing_reports_and_containers():
@@ -296,7 +298,7 @@ def test_in_the_pricer():
         ({"y": ["low"] * 200}, ValueError, "one column of numbers"),
         ({"y": np.zeros((200, 2))}, ValueError, "shape"),
         ({"sample_weight": -np.ones(200)}, ValueError, "negative"),
-        ({"sample_weight": np.zeros(200)}, ValueError, "positive weight"),
+        ({"sample_weight": np.zeros(200)}, ValueError, "every weight zero"),
         ({"family": "weibull"}, ValueError, "family"),
         ({"family": "gamma", "y": -np.ones(200)}, ValueError, "gamma"),
         ({"model": "boosted"}, TypeError, "LinearModel"),

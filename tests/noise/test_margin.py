@@ -144,10 +144,10 @@ def test_bad_margin(margin, error, match):
         (None, None, "sensitive=None"),
         ([None, None], None, "without any report"),
         ([], None, "without any report"),
-        (["F", "M"], [1.0], "shape"),
+        (["F", "M"], [1.0], "same number"),
         (["F", "M"], [1.0, -1.0], "negative"),
-        (["F", "M"], [1.0, float("nan")], "missing"),
-        (["F", "M"], [0.0, 0.0], "positive weight"),
+        (["F", "M"], [1.0, float("nan")], "NaN"),
+        (["F", "M"], [0.0, 0.0], "every weight zero"),
     ],
 )
 def test_bad_reports(sensitive, weight, match):

@@ -14,7 +14,7 @@ import pytest
 import fairpremium.parties.release._gaussian as gaussian
 import fairpremium.parties.release._released_sums as releaser
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
-from fairpremium.corrections import pad_missing
+from fairpremium.corrections import ReportChannel
 from fairpremium.families import get_family
 from fairpremium.parties.release._accounting import mu_of
 from fairpremium.parties.release._disclosure import RefusedError, Rules
@@ -77,7 +77,7 @@ def small_problem(seed, family="poisson", K=3, n=60):
         p.X[["log_mileage", "driving_score"]], y, p.sample_weight, get_family(family), codes_of(channel, S)
     )
     public = public_rows(rows, design, get_family(family), LinearModel())
-    return rows, public.problem, pad_missing(channel.inverse)
+    return rows, public.problem, ReportChannel.of(channel).table
 
 
 def all_neighbours(rows, codes):

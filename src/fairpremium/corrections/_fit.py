@@ -8,35 +8,21 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
-from fairpremium.corrections._pooling import Judged
-from fairpremium.corrections._shares import estimate_shares, share_coefficients
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import Coordinates
+from fairpremium.corrections._pooling import StrengthRisk
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._shares import report_shares
+from fairpremium.models import LinearProblem, Minimum
 
 
 @dataclass(frozen=True)
 class Influence:
-    """How rows move the parameters of a fit: bread^-1 scores(row), to first order.
+    """How rows move the parameters of a fit: bread^-1 scores(row), to first order."""
 
-    Parameters
-    ----------
-    scores : callable
-        From a block to the estimating function of each row, shape (rows, parameters).
-    bread : array of shape (parameters, parameters)
-        Minus the derivative of the summed estimating function, penalties included.
-    first : int
-        Where B starts among the parameters (group after group).
-    share_scores : callable
-        From a block to what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight.
-    share_gradient : array of shape (K, parameters)
-        Derivative of the shares in the parameters.
-    """
-
-    scores: RowFunction
-    bread: Array
-    first: int
-    share_scores: RowFunction
-    share_gradient: Array
+    scores: RowFunction  # estimating function of each row: (rows, parameters)
+    bread: Array  # (parameters, parameters), minus the derivative of the summed scores, penalties included
+    first: int  # where B starts among the parameters (group after group)
+    share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
+    share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
 
 
 @dataclass(frozen=True)
@@ -45,12 +31,12 @@ class GroupFit:
 
     problem: LinearProblem
     correction: str
-    table: Array  # (K, codes), the inverse channel with a zero column for missing reports
+    channel: ReportChannel
     B: Array  # (q, K)
     shares: Array  # (K,), estimate of P(D)
     strength: float
     influence: Influence
-    judged: list[Judged] = field(default_factory=list)
+    strength_risks: list[StrengthRisk] = field(default_factory=list)
 
     @property
     def coefficients(self) -> Array:
@@ -61,40 +47,6 @@ class GroupFit:
     def unaware_coefficients(self) -> Array:
         """Coefficients of the unaware price on the caller's scale: shape (1 + features, 1)."""
         return self.problem.moments.coordinates.to_raw(self.problem.unaware)
-
-
-def report_shares(problem: LinearProblem, table: Array) -> tuple[Array, RowFunction]:
-    """Estimate P(D) from the reports and the features alone, with each row's contribution.
-
-    Returns
-    -------
-    shares : array of shape (K,)
-    share_scores : callable
-        z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x), r = 1 if
-        the row reported, and c solves (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when all did.
-    """
-    moments = problem.moments
-    q = moments.q
-    shares = estimate_shares(moments, table)
-    gamma = share_coefficients(moments, table)  # (q, K)
-    reported_gram = moments.by_report[:-1, :q, :q].sum(axis=0)
-    c = np.linalg.lstsq(reported_gram, moments.gram[0], rcond=None)[0]
-    return shares, _ShareScores(moments.coordinates, gamma, c, shares, np.ascontiguousarray(table.T))
-
-
-@dataclass(frozen=True)
-class _ShareScores:
-    coordinates: Coordinates
-    gamma: Array
-    c: Array
-    shares: Array
-    row_table: Array  # (codes, K)
-
-    def __call__(self, block: Block) -> Array:
-        Z = self.coordinates.matrix(block.X)
-        propensity = Z @ self.gamma
-        factor = np.where(block.report == len(self.row_table) - 1, 0.0, Z @ self.c)
-        return np.asarray(propensity - self.shares + factor[:, None] * (self.row_table[block.report] - propensity))
 
 
 @dataclass(frozen=True)
@@ -112,3 +64,19 @@ class TableScores:
         weight = self.row_table[block.report]
         weight = weight if block.weight is None else weight * block.weight[:, None]
         return np.asarray((-(weight * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+
+
+def table_fit(
+    problem: LinearProblem,
+    correction: str,
+    channel: ReportChannel,
+    minimum: Minimum,
+    strength: float,
+    strength_risks: list[StrengthRisk],
+) -> GroupFit:
+    """Turn group prices into a fit whose standard errors rest on the moments T^-1[k, s] w loss'(y, f_k) z alone."""
+    B, table = minimum.B, channel.table
+    shares, share_scores = report_shares(problem.moments, table)
+    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
+    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((len(table), B.size)))
+    return GroupFit(problem, correction, channel, B, shares, strength, influence, strength_risks)

@@ -12,7 +12,7 @@ the complete data takes its place (in whole: the EM gradient algorithm of Lange,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -22,64 +22,40 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law, LawTerms
-from fairpremium.models._newton import Penalty
-
-Features = RowFunction
+from fairpremium.models import Penalty
 
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
-_DISPERSION_ROWS = 5.0  # weight of the prior that keeps a group's dispersion near the start, in rows
+_DISPERSION_ROWS = 5.0  # weight of the prior that holds a group's dispersion near the start, in rows
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """gamma (K - 1, features; the first group is the base), B (q, K), log_dispersion (K,)."""
+    """Of the propensity, and of the outcome if it takes part."""
 
-    gamma: Array
-    B: Array | None = None
-    log_dispersion: Array | None = None
+    gamma: Array  # (K - 1, features); the first group is the base
+    B: Array = field(default_factory=lambda: np.empty((0, 0)))  # (q, K)
+    log_dispersion: Array = field(default_factory=lambda: np.empty(0))  # (K,)
 
 
 @dataclass(frozen=True)
 class Latent:
     """A likelihood to be maximised.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-        Rows that reported.
-    T : array of shape (codes, K)
-        P(report given group), one row per report code.
-    features : callable
-        From a block to u, shape (rows, m); the first column is one.
-    n_features : int
-        m.
-    ridge : float
-        Penalty ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric over
-        groups.
-    law : Law, optional
-        The outcome's law; without it the outcome takes no part.
-    predictors : callable, optional
-        From a block to z, shape (rows, q), for the law's means.
-    penalty : Penalty, optional
-        Pooling and ridge of B.
-    common_dispersion : bool
-        Whether all groups share one dispersion.
-    center_dispersion : float, optional
-        Where a weak prior holds the log-dispersions, so that a group of few rows cannot take its own to zero.
-    offset : callable, optional
-        From a block to known log-odds of the groups against the first, shape (rows, K - 1), added to u'gamma.
+    The ridge is a penalty of ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric
+    over groups. A weak prior holds the log-dispersions at `center_dispersion`, if that is given, so that a group of few
+    rows cannot take its own to zero.
     """
 
-    rows: Rows | Stream
-    T: Array
-    features: Features
-    n_features: int
+    rows: Rows | Stream  # that reported
+    T: Array  # (codes, K), P(report given group)
+    features: RowFunction  # u: (rows, m); the first column is one
+    n_features: int  # m
     ridge: float = 1.0
-    law: Law | None = None
-    predictors: Features | None = None
-    penalty: Penalty | None = None
-    common_dispersion: bool = True
-    offset: Features | None = None
+    law: Law | None = None  # of the outcome; without it the outcome takes no part
+    predictors: RowFunction | None = None  # z for the law's means: (rows, q)
+    penalty: Penalty | None = None  # pooling and ridge of B
+    common_dispersion: bool = True  # whether all groups share one dispersion
+    offset: RowFunction | None = None  # known log-odds of the groups against the first, added to u'gamma: (rows, K - 1)
     center_dispersion: float | None = None
 
     @property
@@ -108,13 +84,15 @@ class Latent:
         log_q = self.log_propensity(block, self.features(block), at)
         with np.errstate(divide="ignore"):
             log_t = np.log(self.T)[block.report]
-        if self.law is None:
-            return log_q, log_t, np.zeros_like(log_q)
-        assert self.predictors is not None
-        assert at.B is not None
-        w = _weights(block)
-        terms = self.law.terms(block.y[:, None], w, self.predictors(block) @ at.B, _dispersion(at))
-        return log_q, log_t, terms.log_density
+        _, terms = self._law_terms(block, at)
+        return log_q, log_t, np.zeros_like(log_q) if terms is None else terms.log_density
+
+    def _law_terms(self, block: Block, at: Parameters) -> tuple[Array, LawTerms | None]:
+        """Compute z and the law's terms; nothing and None without a law."""
+        if self.law is None or self.predictors is None:
+            return np.empty((len(block.y), 0)), None
+        Z = self.predictors(block)
+        return Z, self.law.terms(block.y[:, None], _weights(block), Z @ at.B, at.log_dispersion)
 
     def share_sums(self, block: Block, at: Parameters) -> tuple[Array, Array]:
         """Sum w r_k over a block, and its derivative in the parameters: (K,) and (K, parameters).
@@ -128,7 +106,6 @@ class Latent:
         move = w[:, :, None] * r[:, :, None] * own  # (rows, k, j)
         parts = [np.einsum("ikj,im->kjm", move[:, :, 1:], row.U).reshape(K, -1)]
         if row.terms is not None:
-            assert row.Z is not None
             parts.append(np.einsum("ikj,ij,iq->kjq", move, row.terms.d_eta, row.Z, optimize=True).reshape(K, -1))
             if self.n_dispersions:
                 by_group = np.einsum("ikj,ij->kj", move, row.terms.d_lambda)
@@ -139,13 +116,7 @@ class Latent:
 
     def pack(self, at: Parameters) -> Array:
         """Flatten: gamma group by group, B group by group, the free log-dispersions."""
-        parts = [at.gamma.ravel()]
-        if at.B is not None:
-            parts.append(at.B.T.ravel())
-        if self.n_dispersions:
-            assert at.log_dispersion is not None
-            parts.append(at.log_dispersion[: self.n_dispersions])
-        return np.concatenate(parts)
+        return np.concatenate([at.gamma.ravel(), at.B.T.ravel(), at.log_dispersion[: self.n_dispersions]])
 
     def unpack(self, flat: Array) -> Parameters:
         """Undo `pack`."""
@@ -199,13 +170,7 @@ class Latent:
         return np.asarray(log_sum_exp(log_q + log_p) - log_sum_exp(log_q + log_t + log_p))
 
     def maximise(self, start: Parameters, *, max_iter: int = 200, tol: float = 1e-6) -> Parameters:
-        """Climb from a start to a maximum.
-
-        Raises
-        ------
-        ConvergenceError
-            If `max_iter` passes were not enough.
-        """
+        """Climb from a start to a maximum, or raise a ConvergenceError if `max_iter` passes were not enough."""
         at, flat = start, self.pack(start)
         value, gradient, complete, missing = self.expand(at)
         if not _finite(value, gradient, complete, missing):
@@ -233,9 +198,9 @@ class Latent:
     def _units(self, at: Parameters, size: int) -> Array:
         """Natural scale of each parameter: the coefficients B of a normal law are in units of the outcome."""
         units = np.ones(size)
-        if self.law is not None and at.B is not None:
+        if self.law is not None:
             first = at.gamma.size
-            units[first : first + at.B.size] = self.law.unit(_dispersion(at))
+            units[first : first + at.B.size] = self.law.unit(at.log_dispersion)
         return units
 
     # -- pieces ------------------------------------------------------------------------------------------------
@@ -245,12 +210,8 @@ class Latent:
         log_q = self.log_propensity(block, U, at)
         with np.errstate(divide="ignore"):
             joint = log_q + np.log(self.T)[block.report]
-        Z = terms = None
-        if self.law is not None:
-            assert self.predictors is not None
-            assert at.B is not None
-            Z = self.predictors(block)
-            terms = self.law.terms(block.y[:, None], _weights(block), Z @ at.B, _dispersion(at))
+        Z, terms = self._law_terms(block, at)
+        if terms is not None:
             joint = joint + terms.log_density
         log_likelihood = log_sum_exp(joint)
         return _RowTerms(U, Z, np.exp(log_q), np.exp(joint - log_likelihood[:, None]), log_likelihood, terms)
@@ -259,7 +220,6 @@ class Latent:
         n, K = row.r.shape
         parts = [((row.r - row.q)[:, 1:, None] * row.U[:, None, :]).reshape(n, -1)]
         if row.terms is not None:
-            assert row.Z is not None
             parts.append(((row.r * row.terms.d_eta)[:, :, None] * row.Z[:, None, :]).reshape(n, -1))
             if self.n_dispersions:
                 by_group = row.r * row.terms.d_lambda
@@ -271,7 +231,7 @@ class Latent:
         K = self.n_groups
         m, U, q, r = self.n_features, row.U, row.q, row.r
         g = (K - 1) * m
-        size_z = 0 if row.Z is None else K * row.Z.shape[1]
+        size_z = K * row.Z.shape[1]
         d = K if self.n_dispersions else 0
         complete = np.zeros((g + size_z + d, g + size_z + d))
         missing = np.zeros_like(complete)
@@ -285,7 +245,6 @@ class Latent:
                 complete[at] = (U * cov(q, j, k)[:, None]).T @ U
                 missing[at] = (U * cov(r, j, k)[:, None]).T @ U
         if row.terms is not None:
-            assert row.Z is not None
             Z, t = row.Z, row.terms
             width = Z.shape[1]
             for k in range(K):
@@ -326,16 +285,16 @@ class Latent:
         value = 0.5 * float(np.sum(slopes * (centering @ slopes)))
         g = (K - 1) * m
         gradient[:g] = (centering @ slopes).ravel()
-        keep = np.diag((np.arange(m) > 0).astype(float))
-        hessian[:g, :g] = np.kron(centering, keep)
-        if self.penalty is not None and at.B is not None:
+        slopes_only = np.diag((np.arange(m) > 0).astype(float))
+        hessian[:g, :g] = np.kron(centering, slopes_only)
+        if self.penalty is not None:
             cut = slice(g, g + at.B.size)
             value += self.penalty.value(at.B)
             gradient[cut] = self.penalty.gradient(at.B).T.ravel()
             hessian[cut, cut] = self.penalty.hessian(K)
         d = self.n_dispersions
         if d and self.center_dispersion is not None:
-            gap = _dispersion(at)[:d] - self.center_dispersion
+            gap = at.log_dispersion[:d] - self.center_dispersion
             value += 0.5 * _DISPERSION_ROWS * float(gap @ gap)
             gradient[-d:] = _DISPERSION_ROWS * gap
             hessian[-d:, -d:] += _DISPERSION_ROWS * np.eye(d)
@@ -345,7 +304,7 @@ class Latent:
 @dataclass(frozen=True)
 class _RowTerms:
     U: Array
-    Z: Array | None
+    Z: Array
     q: Array
     r: Array
     log_likelihood: Array
@@ -381,11 +340,6 @@ def _finite(*values: Array | float) -> bool:
 
 def _weights(block: Block) -> Array:
     return np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]
-
-
-def _dispersion(at: Parameters) -> Array:
-    assert at.log_dispersion is not None
-    return at.log_dispersion
 
 
 def _symmetric(upper: Array) -> Array:

@@ -3,7 +3,7 @@
     max over (b_k, gamma, lambda) of  sum_i log sum_k T[s_i, k] q_k(x_i; gamma) p(y_i; x_i'b_k, lambda)
 
 rests on the law of Y given (x, D) and on the model of P(D given x). It is the most efficient correction when both
-hold and can be worse than no correction when they do not; the referees decide.
+hold and can be worse than no correction when they do not; the checks decide.
 """
 
 from __future__ import annotations
@@ -26,33 +26,16 @@ from fairpremium.corrections._propensity import (
     with_missing_row,
     x_features,
 )
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Law
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 
 def mixture_likelihood(
-    problem: LinearProblem,
-    matrix: Array,
-    law: Law,
-    strength: float,
-    *,
-    common_dispersion: bool = True,
+    problem: LinearProblem, matrix: Array, law: Law, strength: float, *, common_dispersion: bool = True
 ) -> Latent:
-    """Set up the likelihood of the rows that reported.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    matrix : array of shape (reports, K)
-        T.
-    law : Law
-    strength : float
-        Pooling strength in rows.
-    common_dispersion : bool
-        Whether all groups share one dispersion.
-    """
+    """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows."""
     rows = reported_rows(problem, len(matrix))
     features, n_features = volume_features(problem)
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
@@ -74,12 +57,9 @@ def mixture_likelihood(
 
 
 def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Parameters:
-    """Maximise from several starts of B and keep the best; a large problem is solved on a sample first.
+    """Maximise from several starts of B and return the best; a large problem is solved on a sample first.
 
-    Raises
-    ------
-    ConvergenceError
-        If no start led to a maximum.
+    A ConvergenceError says that no start led to a maximum.
     """
     assert latent.law is not None
     dispersion = np.full(latent.n_groups, _start_dispersion(problem, latent.rows, latent.law))
@@ -101,13 +81,14 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
     return latent.maximise(best[1])
 
 
-def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table: Array, strength: float) -> GroupFit:
+def likelihood_fit(
+    problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel, strength: float
+) -> GroupFit:
     """Turn a maximised likelihood into group prices with shares and influences.
 
     The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
     report), so that they are right also when reporting depends on x, or exposure on the group.
     """
-    assert at.B is not None
     K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight
@@ -116,7 +97,7 @@ def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table
     rows = _RowInfluence(latent, at, shares)
     first = (K - 1) * latent.n_features
     influence = Influence(rows.scores, complete - missing, first, rows.share_scores, gradient / W)
-    return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence)
+    return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -68,6 +69,7 @@ class Propensity:
         self.gamma += step.reshape(k, m)
 
 
+@dataclass
 class MixtureObjective:
     """The mixture likelihood of reports and outcomes: weights are P(D = k given x, y, s) under the current prices.
 
@@ -80,32 +82,24 @@ class MixtureObjective:
     the first rounds.
     """
 
-    signed = False
-
-    def __init__(
-        self,
-        law: Law,
-        T: Array,
-        propensity: Propensity,
-        train: tuple[Rows, Array],
-        held: tuple[Rows, Array] | None,
-        log_dispersion: float,
-        guide: Array | None = None,
-    ):
-        self.law, self.propensity, self.log_dispersion = law, propensity, log_dispersion
-        self.guide = guide
-        self.round = 0
-        with np.errstate(divide="ignore"):
-            self.log_t = np.log(T)  # (codes, K)
-        self.train, self.held = train, held
+    law: Law
+    T: Array  # (codes, K)
+    propensity: Propensity
+    train: tuple[Rows, Array]
+    held: tuple[Rows, Array] | None
+    log_dispersion: float
+    guide: Array | None = None
+    round: int = 0
+    signed: ClassVar[bool] = False
 
     def log_joint(self, rows: Rows, U: Array, eta: Array) -> tuple[Array, Array]:
         """Compute log q_k p_k(y), and the same with log T[s, k] added: each (rows, K)."""
         w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
         dispersion = np.full(eta.shape[1], self.log_dispersion)
         with np.errstate(over="ignore", invalid="ignore"):
-            claim = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
-        return claim, claim + self.log_t[rows.report]
+            prior = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
+        with np.errstate(divide="ignore"):
+            return prior, prior + np.log(self.T)[rows.report]
 
     def responsibilities(self, rows: Rows, U: Array, eta: Array) -> Array:
         """Compute P(D = k given x, y, s): shape (rows, K)."""
@@ -136,5 +130,5 @@ class MixtureObjective:
 
     def report_log_loss(self, rows: Rows, U: Array, eta: Array) -> Array:
         """Compute -log P(s given x, y)."""
-        claim, joint = self.log_joint(rows, U, eta)
-        return np.asarray(log_sum_exp(claim) - log_sum_exp(joint))
+        prior, joint = self.log_joint(rows, U, eta)
+        return np.asarray(log_sum_exp(prior) - log_sum_exp(joint))

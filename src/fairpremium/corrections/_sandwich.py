@@ -16,7 +16,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.families import Link
-from fairpremium.models._moments import Coordinates
+from fairpremium.models import Coordinates
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,10 @@ class Statistics:
 
 
 def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
-    """Compute the mean price of each group's formula over all rows, its gradient, and the mean loss.
+    """Compute what the portfolio would pay by each group's prices, and what it costs.
 
-    Returns
-    -------
-    group_means : array of shape (K,)
-        H_k = sum_i w_i f_k(x_i) / sum_i w_i.
-    gradient : array of shape (K, q)
-        Derivative of H_k in the coefficients of group k.
-    mean_loss : float
-        sum_i w_i y_i / sum_i w_i.
+    Returns H_k = sum_i w_i f_k(x_i) / sum_i w_i (K,), its derivative in the coefficients of group k (K, q), and the
+    mean loss sum_i w_i y_i / sum_i w_i.
     """
     problem = fit.problem
     sums = _PriceSums(problem.family.link, problem.moments.coordinates, fit.B)
@@ -71,11 +65,8 @@ class _PriceSums:
 def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:
     """Estimate the joint covariance of coefficients, shares, mean group prices and mean loss.
 
-    Parameters
-    ----------
-    fit : GroupFit
-    squares : callable, optional
-        From rows and contributions to sum_i u_i u_i', where that is not to be summed over the reports of the rows.
+    `squares` computes sum_i u_i u_i' from rows and contributions, where that is not to be summed over the reports of
+    the rows.
 
     Notes
     -----

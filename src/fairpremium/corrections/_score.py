@@ -3,9 +3,8 @@
 The inverse correction rests on  M_k = T^-1[k, s] (y - f_k(x)),  whose mean given x is zero for every k if every f_k
 is right. Solving
 
-    sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k,
-    Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)),
-    C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
+    sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k, Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j +
+    (f_j - f_d)(f_j - f_e)), C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
 
 weights them by the inverse of their covariance Omega. A wrong propensity q or variance V costs efficiency, not
 consistency; a wrong f_k does harm to the other groups too.
@@ -19,52 +18,36 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
-from fairpremium.corrections._fit import GroupFit, Influence, report_shares
+from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, log_softmax
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
+from fairpremium.corrections._shares import report_shares
 from fairpremium.errors import ConvergenceError
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30
 
 
-def fit_score(
-    problem: LinearProblem, matrix: Array, table: Array, groups: tuple[object, ...], start: GroupFit
-) -> GroupFit:
-    """Fit all groups with the score correction.
+def fit_score(problem: LinearProblem, start: GroupFit, strength: float) -> GroupFit:
+    """Fit all groups with the score correction, from a consistent fit that gives the channel and the first weights.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-    matrix : array of shape (reports, K)
-        T.
-    table : array of shape (K, codes)
-        The inverse channel with a zero column for missing reports.
-    groups : tuple
-        Labels, for messages.
-    start : GroupFit
-        A consistent fit, which gives the first weights, and the pooling strength.
-
-    Raises
-    ------
-    ConvergenceError
-        If the equations have no solution near the start.
+    A ConvergenceError says that the equations have no solution near the start.
     """
+    matrix, table = start.channel.matrix, start.channel.table
     features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
-    shares, share_scores = report_shares(problem, table)
+    shares, share_scores = report_shares(problem.moments, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
     phi = _dispersion(problem, table, start.B)
     ridge = None if problem.ridge is None else problem.ridge / phi
-    penalty = Penalty(problem.metric / phi, start.strength, ridge)
+    penalty = Penalty(problem.metric / phi, strength, ridge)
     B = start.B
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
-        B, bread = _solve(problem, instruments, penalty, B, groups)
+        B, bread = _solve(problem, instruments, penalty, B)
     influence = Influence(partial(instruments.scores, B=B), bread, 0, share_scores, np.zeros((len(table), B.size)))
-    return GroupFit(problem, "score", table, B, shares, start.strength, influence, start.judged)
+    return GroupFit(problem, "score", start.channel, B, shares, strength, influence)
 
 
 class _Instruments:
@@ -121,15 +104,13 @@ class _Instruments:
         return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
 
 
-def _solve(
-    problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array, groups: tuple[object, ...]
-) -> tuple[Array, Array]:
+def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array) -> tuple[Array, Array]:
     """Solve the equations by Newton's method; returns the solution and minus the derivative there."""
     gram = problem.moments.gram / problem.moments.total_weight
     size = None
     for _ in range(_PASSES):
         value, minus = instruments.expand(B)
-        bread = minus + penalty.hessian(len(groups))
+        bread = minus + penalty.hessian(B.shape[1])
         step = np.linalg.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
         length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, gram, step).max()))
         size = size or 1.0 + float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairpremium.noise._anchor import AnchorNoise
 from fairpremium.noise._base import NoiseEstimator
-from fairpremium.noise._declared import DeclaredChannelCheck, check_declared_channel
+from fairpremium.noise._declared_channel import DeclaredChannelCheck, check_declared_channel
 from fairpremium.noise._likelihood import LikelihoodNoise
 from fairpremium.noise._margin import MarginNoise
 from fairpremium.noise._retest import RetestNoise

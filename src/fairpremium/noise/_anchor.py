@@ -19,25 +19,24 @@ from fairpremium.noise._base import (
     check_level,
     describe,
     describe_missing,
-    encode_reports,
+    make_generator,
     resolve_groups,
 )
-from fairpremium.noise._classify import ReportClassifier, select_features, to_numbers
-from fairpremium.noise._evidence import Evidence, collect_evidence
-from fairpremium.noise._formulas import c1_to_keep, keep_to_c1
+from fairpremium.noise._keep_bounds import Evidence, collect_evidence
+from fairpremium.noise._keep_formulas import c1_to_keep, keep_to_c1
+from fairpremium.noise._report_classifier import ReportClassifier, read_reports
 
 
 class AnchorNoise(NoiseEstimator):
     r"""Estimate the channel from anchor points, features that give the group away (the paper's method).
 
-    Use it when nothing better is at hand: it is right only if some x has P(D = j | x) = 1 for a group j,
-    which the data cannot show; otherwise the estimate is too low, and a keep that is too low does more harm
-    than one that is too high.
+    Use it when nothing better is at hand: it is right only if some x has P(D = j | x) = 1 for a group j, which the data
+    cannot show; otherwise the estimate is too low, and a keep that is too low does more harm than one that is too high.
 
     Parameters
     ----------
     n_splits : int, default=4
-        n1, the number of random parts of equal size, each with its own classifier.
+        n1, the number of random splits of equal size, each with its own classifier.
     classifier : scikit-learn classifier, optional
         Of S given x, with ``predict_proba``; cloned. Default: multinomial logistic regression on standardised
         columns. Text and categories reach every classifier as one column of zeros and ones per level. A
@@ -48,10 +47,10 @@ class AnchorNoise(NoiseEstimator):
     features : sequence, optional
         Columns that serve as x*: names for a data frame, positions for an array. Default: all.
     aggregate : {"c1", "keep"}, default="c1"
-        Average C1 over the parts and turn it back into pi (Procedure 4.5), or average pi (the paper's
+        Average C1 over the splits and turn it back into pi (Procedure 4.5), or average pi (the paper's
         experiments). The first is never above the second.
     random_state : int, numpy.random.Generator or None
-        Seeds the parts, and the classifier where its own ``random_state`` is None.
+        Seeds the splits, and the classifier where its own ``random_state`` is None.
     groups : sequence, optional
         All groups; by default the labels in the reports.
     level : float, default=0.95
@@ -60,13 +59,13 @@ class AnchorNoise(NoiseEstimator):
     Attributes
     ----------
     groups_, channel_, keep_, standard_error_, identified_, message_
-        See `NoiseEstimator`. ``standard_error_`` is the one between the parts; it knows nothing of a bias.
+        See `NoiseEstimator`. ``standard_error_`` is the one between the splits; it knows nothing of a bias.
     interval_ : tuple of float
         (lower confidence limit, 1.0): what (X, S) say about pi **without** any anchor. It covers pi with
         probability at least ``level`` for any classifier, because its lower end is a binomial limit on rows
         that the classifier has not seen, and no upper end below one can be had from (X, S).
     anchor_interval_ : tuple of float
-        What pi is **if** there is an anchor: the t interval between the parts, cut at one.
+        What pi is **if** there is an anchor: the t interval between the splits, cut at one.
     lower_bound_ : float
         Estimate of pi_L = 1 - (K - 1) min P(S = s | x), the least pi that the reports allow; errs low.
     group_ : label
@@ -74,7 +73,7 @@ class AnchorNoise(NoiseEstimator):
     group_keeps_ : dict
         The estimate for every group as j*.
     split_keeps_ : ndarray of shape (n_splits,)
-        The largest fitted P(S = j* | x) of each part.
+        The largest fitted P(S = j* | x) of each split.
     dependence_pvalue_ : float
         p-value of the test that the reports do not depend on x (held-out log-loss).
     n_reports_ : int
@@ -82,7 +81,7 @@ class AnchorNoise(NoiseEstimator):
 
     Notes
     -----
-    In part k, with a classifier fitted on its rows,
+    In split k, with a classifier fitted on its rows,
 
     .. math::
         \hat\pi_k = \max_i \hat P_k(S = j^* | x_i), \qquad
@@ -91,14 +90,13 @@ class AnchorNoise(NoiseEstimator):
 
     where
 
-    - :math:`x_i` are the rows of part k, :math:`\bar C_1` is the average over the parts and K is the number
+    - :math:`x_i` are the rows of split k, :math:`\bar C_1` is the average over the splits and K is the number
       of groups.
 
-    Randomized response keeps P(S = j | x) between pi_bar and pi, so in the population the value is at most
-    pi, with equality exactly at an anchor of j*. A part whose largest probability is 1/K or less carries no
-    information: its C1 is set to infinity (the limit; the formula turns negative), so that with
-    ``aggregate="c1"`` the estimate becomes 1/K and is not identified. C1 < 1 cannot occur. Nothing is
-    clipped.
+    Randomized response keeps P(S = j | x) between pi_bar and pi, so in the population the value is at most pi, with
+    equality exactly at an anchor of j*. A split whose largest probability is 1/K or less carries no information: its C1
+    is set to infinity (the limit; the formula turns negative), so that with ``aggregate="c1"`` the estimate becomes 1/K
+    and is not identified. C1 < 1 cannot occur. Nothing is clipped.
 
     ``identified_`` is True when all of this holds:
 
@@ -149,21 +147,7 @@ class AnchorNoise(NoiseEstimator):
         self.level = level
 
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from features and reports.
-
-        Parameters
-        ----------
-        X : data frame or array-like of shape (n_samples, n_columns)
-            The features.
-        y, sample_weight : ignored
-            For the common interface.
-        sensitive : array-like of shape (n_samples,)
-            S; rows without a report are left out.
-
-        Returns
-        -------
-        self
-        """
+        """Estimate the channel from features and reports; `y` and `sample_weight` are ignored."""
         level = check_level(self.level)
         n_splits = check_n_splits(self.n_splits)
         if self.aggregate not in ("c1", "keep"):
@@ -171,13 +155,9 @@ class AnchorNoise(NoiseEstimator):
         if X is None or sensitive is None:
             raise ValueError("Got X=None or sensitive=None, but AnchorNoise needs features and reports.")
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
-        s = encode_reports(sensitive, groups, "sensitive")
         given = None if self.group is None else int(encode_labels([self.group], groups, name="group")[0])
-        data = select_features(X, self.features)
-        if len(data) != len(s):
-            raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
-        known = s >= 0
-        n, K = int(known.sum()), len(groups)
+        design, s, known = read_reports(X, self.features, sensitive, groups)
+        n, K = len(s), len(groups)
         if n < max(n_splits, 3) * K:
             raise ValueError(
                 f"Got {n} reports for n_splits={n_splits} and {K} groups, but expected at least "
@@ -185,9 +165,9 @@ class AnchorNoise(NoiseEstimator):
             )
 
         rng = make_generator(self.random_state)
-        reports = ReportClassifier(self.classifier, to_numbers(data[known]), s[known], K, rng)
-        parts = np.array_split(rng.permutation(n), n_splits)
-        largest = np.array([reports.predict(reports.fit(part), part).max(axis=0) for part in parts])
+        reports = ReportClassifier(self.classifier, design, s, K, rng)
+        splits = np.array_split(rng.permutation(n), n_splits)
+        largest = np.array([reports.predict(reports.fit(split), split).max(axis=0) for split in splits])
         estimates = [estimate_keep(largest[:, j], K, self.aggregate, level) for j in range(K)]
         j = int(np.argmax([keep for keep, _, _ in estimates])) if given is None else given
         keep, standard_error, anchor_interval = estimates[j]
@@ -205,14 +185,13 @@ class AnchorNoise(NoiseEstimator):
             *describe_missing(int((~known).sum()), "reports were"),
         ]
         problems = find_problems(keep, standard_error, evidence, level, K)
-        self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
-        return self
+        return self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
 
     def _describe_estimate(self, keep: float, evidence: Evidence, chosen: bool, K: int) -> list[str]:
         how = "the group with the highest estimate" if chosen else "the given group"
         sentences = [
             f"Estimated as {describe(keep)} from the largest fitted probability of the report "
-            f"{self.group_!r} ({how}) in {len(self.split_keeps_)} random parts of {self.n_reports_} reports.",
+            f"{self.group_!r} ({how}) in {len(self.split_keeps_)} random splits of {self.n_reports_} reports.",
             f"It rests on an anchor point: some features must give the group {self.group_!r} away with "
             "certainty, which these data cannot show. If none does, keep is higher than the estimate, "
             "which is then only a lower bound, and the harmful side to err on; features and reports alone "
@@ -221,9 +200,8 @@ class AnchorNoise(NoiseEstimator):
         empty = int((self.split_keeps_ <= 1 / K).sum())
         if empty:
             sentences.append(
-                f"In {empty} of the {len(self.split_keeps_)} parts the largest probability is 1/K or less, "
-                "which carries no information about the noise (C1 is infinite there): use fewer n_splits or "
-                "another group."
+                f"In {empty} of the {len(self.split_keeps_)} splits the largest probability is 1/K or less, which "
+                "carries no information about the noise (C1 is infinite there): use fewer n_splits or another group."
             )
         return sentences
 
@@ -231,14 +209,10 @@ class AnchorNoise(NoiseEstimator):
 def estimate_keep(
     keeps: NDArray[np.float64], n_groups: int, aggregate: str, level: float
 ) -> tuple[float, float, tuple[float, float]]:
-    """Aggregate the parts' estimates of pi.
+    """Aggregate the splits' estimates of pi to one, with its standard error and interval.
 
-    Returns
-    -------
-    keep, standard_error : float
-        The latter is the one between the parts (delta method for C1), nan for one part.
-    interval : tuple of float
-        t interval on the scale that was averaged, cut at keep = 1.
+    The error is the one between the splits (delta method for C1), nan for one split; the interval is a t interval on
+    the scale that was averaged, cut at keep = 1.
     """
     n, K = len(keeps), n_groups
     values = keep_to_c1(keeps, K) if aggregate == "c1" else keeps
@@ -260,10 +234,9 @@ def find_problems(keep: float, standard_error: float, evidence: Evidence, level:
     problems = []
     if evidence.dependence_pvalue >= 1 - level:
         problems.append(
-            f"The reports hardly depend on the features (p-value {evidence.dependence_pvalue:.2g} on "
-            "held-out rows), so there is no sign of an anchor point, and the estimate is the share of a "
-            "group plus chance. Take the channel from the protocol that drew the reports, or use "
-            "RetestNoise, ValidationNoise or MarginNoise."
+            f"The reports hardly depend on the features (p-value {evidence.dependence_pvalue:.2g} on held-out rows), "
+            "so there is no sign of an anchor point, and the estimate is the share of a group plus chance. Take the "
+            "channel from the protocol that drew the reports, or use RetestNoise, ValidationNoise or MarginNoise."
         )
     if keep <= 1 / K:
         problems.append(f"The estimate {describe(keep)} is not above 1/K = {describe(1 / K)}, pure noise.")
@@ -287,14 +260,7 @@ def find_problems(keep: float, standard_error: float, evidence: Evidence, level:
 
 
 def check_n_splits(n_splits: object) -> int:
-    """Return the number of parts as an int of at least one."""
+    """Return the number of splits as an int of at least one."""
     if not isinstance(n_splits, Integral) or isinstance(n_splits, bool) or n_splits < 1:
         raise ValueError(f"Got n_splits={n_splits!r}, but expected an integer of at least 1, such as 4.")
     return int(n_splits)
-
-
-def make_generator(random_state: Any) -> np.random.Generator:
-    """Return a generator from a seed, a generator or scikit-learn's older kind of random state."""
-    if isinstance(random_state, np.random.RandomState):
-        random_state = int(random_state.randint(2**31))
-    return np.random.default_rng(random_state)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from fairpremium.privacy import Channel, RandomizedResponse
 NAN = float("nan")
 
 
-class NoiseEstimator(BaseEstimator):  # type: ignore[misc]
+class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of the estimators of an unknown channel.
 
     Attributes
@@ -49,19 +50,29 @@ class NoiseEstimator(BaseEstimator):  # type: ignore[misc]
     identified_: bool
     message_: str
 
-    def require_channel(self) -> Channel:
-        """Return the estimated channel.
+    @abstractmethod
+    def fit(self, X: Any, y: Any, *, sensitive: Any, sample_weight: Any = None) -> Self:
+        """Estimate the channel; each estimator says what it uses.
+
+        Parameters
+        ----------
+        X : data frame or array-like of shape (n_samples, n_columns)
+            The features.
+        y : array-like of shape (n_samples,)
+            The outcome.
+        sensitive : array-like of shape (n_samples,)
+            S; rows without a report are left out. An estimator with a sample of its own only checks the labels, and
+            takes None.
+        sample_weight : array-like of shape (n_samples,), optional
+            Volumes. They say nothing about the channel itself.
 
         Returns
         -------
-        Channel
-            ``channel_``.
-
-        Raises
-        ------
-        NotIdentifiedError
-            If the data do not identify the channel; the text is ``message_``.
+        self
         """
+
+    def require_channel(self) -> Channel:
+        """Return ``channel_``, or raise a NotIdentifiedError with ``message_`` if the data do not identify it."""
         check_is_fitted(self, "identified_")
         if self.channel_ is None:
             raise NotIdentifiedError(self.message_)
@@ -75,19 +86,24 @@ class NoiseEstimator(BaseEstimator):  # type: ignore[misc]
         interval: tuple[float, float],
         sentences: Sequence[str],
         problems: Sequence[str],
-    ) -> None:
-        """Set the learned attributes; any problem means that pi is not identified."""
+        channel: Channel | None = None,
+    ) -> Self:
+        """Set the learned attributes; any problem means that the channel, by default keep's, is not identified."""
         self.groups_ = groups
         self.keep_ = float(keep)
         self.standard_error_ = float(standard_error)
         self.interval_ = (float(interval[0]), float(interval[1]))
         self.identified_ = not problems
-        self.channel_ = RandomizedResponse(groups, keep=self.keep_) if self.identified_ else None
-        self.message_ = compose_message(sentences, problems)
+        self.channel_ = None if problems else channel or RandomizedResponse(groups, keep=self.keep_)
+        first = ["The noise of the reports is not identified.", *problems] if problems else []
+        self.message_ = " ".join([*first, *sentences])
+        return self
 
 
 class SampleNoiseEstimator(NoiseEstimator):
     """A noise estimator with people's answers among its parameters: it does not print them."""
+
+    groups: Sequence[Any] | None
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         parameters = []
@@ -100,11 +116,41 @@ class SampleNoiseEstimator(NoiseEstimator):
     def _html_repr(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
+    def _read_sample(
+        self, first: str, second: str, sensitive: Any
+    ) -> tuple[tuple[Any, ...], NDArray[np.intp], NDArray[np.intp], list[str]]:
+        """Check the sample and the labels of the portfolio.
 
-def compose_message(sentences: Sequence[str], problems: Sequence[str]) -> str:
-    """Join the sentences; what stands against the estimate comes first."""
-    verdict = ["The noise of the reports is not identified.", *problems] if problems else []
-    return " ".join([*verdict, *sentences])
+        Returns
+        -------
+        groups : tuple
+        a, b : ndarray of int
+            Codes of the people who have both labels, the parameters `first` and `second`.
+        sentences : list of str
+            How many people were left out, if any.
+        """
+        values = getattr(self, first), getattr(self, second)
+        groups = resolve_groups(self.groups, *values, name=f"{first} and {second}")
+        a, b = (encode_reports(value, groups, name) for value, name in zip(values, (first, second), strict=True))
+        if len(a) != len(b):
+            raise ValueError(
+                f"Got {first} with {len(a)} and {second} with {len(b)} values, but expected the same people in the "
+                "same order."
+            )
+        known = (a >= 0) & (b >= 0)
+        if not known.any():
+            raise ValueError(
+                f"Got {first} and {second} without a single person who has both, but expected at least one."
+            )
+        if sensitive is not None:
+            try:
+                encode_reports(sensitive, groups, "sensitive")
+            except ValueError as error:
+                raise ValueError(
+                    f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
+                    "pass groups=[...] to it."
+                ) from error
+        return groups, a[known], b[known], describe_missing(int((~known).sum()), "people were")
 
 
 def check_level(level: object) -> float:
@@ -115,21 +161,9 @@ def check_level(level: object) -> float:
 
 
 def resolve_groups(groups: Sequence[Any] | None, *samples: Any, name: str) -> tuple[Any, ...]:
-    """Return the declared groups, or the labels that occur in the samples, in sorted order.
+    """Return the declared groups, or the labels that occur in the samples, in sorted order: at least two.
 
-    Parameters
-    ----------
-    groups : sequence or None
-        The declared groups.
-    *samples : array-like
-        Samples of labels, missing values allowed.
-    name : str
-        What the samples are called in messages.
-
-    Returns
-    -------
-    tuple
-        At least two groups.
+    `name` is what the samples are called in messages.
     """
     if groups is None:
         found = [label for sample in samples for label in infer_labels(sample, name)]
@@ -144,49 +178,9 @@ def resolve_groups(groups: Sequence[Any] | None, *samples: Any, name: str) -> tu
     return labels
 
 
-def encode_pairs(
-    first: Any, second: Any, groups: tuple[Any, ...], names: tuple[str, str]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
-    """Encode two labels per person; leave out people without one of them.
-
-    Returns
-    -------
-    first, second : ndarray of int
-        Codes of the people who have both labels.
-    n_missing : int
-        How many people were left out.
-    """
-    a = encode_reports(first, groups, names[0])
-    b = encode_reports(second, groups, names[1])
-    if len(a) != len(b):
-        raise ValueError(
-            f"Got {names[0]} with {len(a)} and {names[1]} with {len(b)} values, but expected the same people "
-            "in the same order."
-        )
-    known = (a >= 0) & (b >= 0)
-    if not known.any():
-        raise ValueError(
-            f"Got {names[0]} and {names[1]} without a single person who has both, but expected at least one."
-        )
-    return a[known], b[known], int((~known).sum())
-
-
 def encode_reports(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[np.intp]:
     """Return the positions of the labels in ``groups``, -1 where missing."""
     return np.asarray(encode_labels(values, groups, name=name, missing="code"), dtype=np.intp)
-
-
-def check_reports(sensitive: Any, groups: tuple[Any, ...]) -> None:
-    """Check that the reports of the portfolio, if any, use the groups of the estimator's own sample."""
-    if sensitive is None:
-        return
-    try:
-        encode_reports(sensitive, groups, "sensitive")
-    except ValueError as error:
-        raise ValueError(
-            f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
-            "pass groups=[...] to it."
-        ) from error
 
 
 def describe(value: float) -> str:
@@ -197,3 +191,10 @@ def describe(value: float) -> str:
 def describe_missing(n_missing: int, what: str) -> list[str]:
     """Return a sentence about what was left out, if anything was."""
     return [f"{n_missing} {what} left out because of a missing value."] if n_missing else []
+
+
+def make_generator(random_state: Any) -> np.random.Generator:
+    """Return a generator from a seed, a generator or scikit-learn's older kind of random state."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = int(random_state.randint(2**31))
+    return np.random.default_rng(random_state)

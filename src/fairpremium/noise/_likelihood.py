@@ -15,14 +15,10 @@ from scipy.special import xlogy
 from scipy.stats import chi2
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections._latent import Parameters
-from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
-from fairpremium.corrections._propensity import fit_propensity
+from fairpremium.corrections import Parameters, fit_propensity, mixture_likelihood, naive_start
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
-from fairpremium.models import Design, LinearModel, prepare
-from fairpremium.models._linear import LinearProblem
-from fairpremium.noise._anchor import make_generator
+from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,
@@ -30,10 +26,11 @@ from fairpremium.noise._base import (
     describe,
     describe_missing,
     encode_reports,
+    make_generator,
     resolve_groups,
 )
-from fairpremium.noise._declared import check_numbers, outcome_evidence
-from fairpremium.noise._profile import GRID, Point, Profile, strength_to_keep
+from fairpremium.noise._declared_channel import outcome_evidence
+from fairpremium.noise._keep_profile import GRID, Point, Profile, strength_to_keep
 
 MAX_ROWS = 200_000  # more rows are sampled: keep is sharp long before
 SEARCH_ROWS = 20_000  # rows that the search for the right maximum looks at
@@ -54,8 +51,7 @@ class LikelihoodNoise(NoiseEstimator):
     model : "linear" or LinearModel, default="linear"
         What f_k may look like on the scale of the family's link.
     random_state : int, numpy.random.Generator or None
-        Draws the sample of a portfolio with more than 200,000 reports, and divides the rows for the check
-        of the law.
+        Draws the sample of a portfolio with more than 200,000 reports, and divides the rows for the check of the law.
     level : float, default=0.95
         Confidence level.
     groups : sequence, optional
@@ -137,25 +133,8 @@ class LikelihoodNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features, outcomes and reports.
 
-        Parameters
-        ----------
-        X : data frame or array of shape (n_samples, n_columns)
-            Features; text and boolean columns are encoded.
-        y : array-like of shape (n_samples,)
-            Outcome.
-        sensitive : array-like of shape (n_samples,)
-            S; rows without a report are left out.
-        sample_weight : array-like of shape (n_samples,), optional
-            Volumes: the dispersion of row i is phi / w_i. Rows without volume are left out.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ConvergenceError
-            If the likelihood has no maximum that could be found.
+        `sample_weight` holds volumes: the dispersion of row i is phi / w_i. Rows without volume are left out. A
+        ConvergenceError says that no maximum of the likelihood was found.
         """
         level = check_level(self.level)
         family, model = get_family(self.family), _check_model(self.model)
@@ -199,8 +178,7 @@ class LikelihoodNoise(NoiseEstimator):
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
-        self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
-        return self
+        return self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
 
 
 @dataclass(frozen=True)
@@ -216,17 +194,9 @@ class ProfileFit:
 
 
 def fit_profile(problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator) -> ProfileFit:
-    """Maximise the likelihood over keep and everything else, and read the profile.
+    """Maximise the likelihood over keep and everything else, and read the profile; all rows must have a report.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        Rows that all have a report.
-    groups : tuple
-    level : float
-        Confidence level of the interval.
-    rng : Generator
-        Draws the rows for the search in a large problem.
+    `rng` draws the rows for the search in a large problem.
     """
     K = len(groups)
     law = law_of(problem.family)
@@ -354,27 +324,15 @@ def _check_model(model: Any) -> LinearModel:
 
 
 def _select_rows(
-    matrix: npt.NDArray[Any],
-    y: Any,
-    sensitive: Any,
-    sample_weight: Any,
-    groups: tuple[Any, ...],
-    family: Family,
+    matrix: npt.NDArray[Any], y: Any, sensitive: Any, sample_weight: Any, groups: tuple[Any, ...], family: Family
 ) -> tuple[Rows, int]:
     """Return the rows with a report and volume, and how many others there are."""
     n = len(matrix)
-    outcome = check_numbers(y, n, "y")
-    family.check_outcome(outcome)
+    outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
     s = encode_reports(sensitive, groups, "sensitive")
     if len(s) != n:
         raise ValueError(f"Got X with {n} and sensitive with {len(s)} rows, but expected the same rows.")
-    known = s >= 0
-    weight = None
-    if sample_weight is not None:
-        weight = check_numbers(sample_weight, n, "sample_weight")
-        if (weight < 0).any():
-            raise ValueError("Got sample_weight with negative values, but expected volumes >= 0.")
-        known &= weight > 0
+    known = s >= 0 if weight is None else (s >= 0) & (weight > 0)
     if not known.any():
         raise ValueError("Got no row with a report and a positive weight, but expected some.")
     rows = Rows(matrix, outcome, weight, np.where(s < 0, len(groups), s).astype(np.uint16))

@@ -12,14 +12,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from fairpremium.labels import check_labels
-from fairpremium.noise._base import (
-    NAN,
-    NoiseEstimator,
-    check_level,
-    describe,
-    describe_missing,
-    encode_reports,
-)
+from fairpremium.models import check_weight
+from fairpremium.noise._base import NAN, NoiseEstimator, check_level, describe, describe_missing, encode_reports
 
 REFUTED = 0.001  # below this p-value of the fit the declared shares are taken to be wrong
 
@@ -75,21 +69,7 @@ class MarginNoise(NoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the distribution of the reports.
-
-        Parameters
-        ----------
-        X, y : ignored
-            For the common interface.
-        sensitive : array-like of shape (n_samples,)
-            S; missing reports are left out.
-        sample_weight : array-like of shape (n_samples,), optional
-            Volumes, if ``margin`` holds shares of volume.
-
-        Returns
-        -------
-        self
-        """
+        """Estimate the channel from the distribution of the reports, by volume if `margin` holds shares of volume."""
         level = check_level(self.level)
         groups, p = check_margin(self.margin)
         if sensitive is None:
@@ -110,8 +90,7 @@ class MarginNoise(NoiseEstimator):
         ]
         if length < 1e-12:
             problem = "The declared shares are uniform, and noise leaves these as they are: use another source."
-            self._store(groups, NAN, NAN, (0.0, 1.0), sentences, [problem])
-            return self
+            return self._store(groups, NAN, NAN, (0.0, 1.0), sentences, [problem])
 
         lam = float(c @ (P - 1 / K)) / length
         keep = (1 + (K - 1) * lam) / K
@@ -124,9 +103,8 @@ class MarginNoise(NoiseEstimator):
         problems = []
         if low <= 1 / K:
             problems.append(
-                f"keep lies between {describe(interval[0])} and {describe(interval[1])}, which does not "
-                f"exclude 1/K = {describe(1 / K)}, pure noise: more reports, or another source if the shares "
-                "are nearly equal."
+                f"keep lies between {describe(interval[0])} and {describe(interval[1])}, which does not exclude 1/K = "
+                f"{describe(1 / K)}, pure noise: more reports, or another source if the shares are nearly equal."
             )
         elif low >= 1:
             problems.append(
@@ -148,8 +126,7 @@ class MarginNoise(NoiseEstimator):
                 problems.append(f"{misfit}: the declared shares are wrong, or the noise is not symmetric.")
             elif self.fit_pvalue_ < 1 - level:
                 sentences.append(f"{misfit}: check the declared shares.")
-        self._store(groups, keep, standard_error, interval, sentences, problems)
-        return self
+        return self._store(groups, keep, standard_error, interval, sentences, problems)
 
 
 def check_margin(margin: object) -> tuple[tuple[Any, ...], NDArray[np.float64]]:
@@ -178,11 +155,8 @@ def check_weighted_reports(
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], int]:
     """Return the codes and weights of the rows with a report, and how many rows have none."""
     s = encode_reports(sensitive, groups, "sensitive")
-    w = np.ones(len(s)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if w.shape != s.shape:
-        raise ValueError(f"Got sample_weight of shape {w.shape}, but expected {s.shape}, one number per report.")
-    if not (np.isfinite(w).all() and (w >= 0).all()):
-        raise ValueError("Got sample_weight with negative or missing numbers, but expected finite volumes >= 0.")
+    weight = check_weight(sample_weight, len(s), of="sensitive")
+    w = np.ones(len(s)) if weight is None else weight
     known = s >= 0
     if not w[known].sum() > 0:
         raise ValueError("Got sensitive without any report of positive weight, but expected at least one.")

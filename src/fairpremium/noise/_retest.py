@@ -6,17 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from fairpremium.noise._base import (
-    NAN,
-    SampleNoiseEstimator,
-    check_level,
-    check_reports,
-    describe,
-    describe_missing,
-    encode_pairs,
-    resolve_groups,
-)
-from fairpremium.noise._formulas import agreement_to_keep, binomial_interval
+from fairpremium.noise._base import NAN, SampleNoiseEstimator, check_level, describe
+from fairpremium.noise._keep_formulas import agreement_to_keep, binomial_interval
 
 
 class RetestNoise(SampleNoiseEstimator):
@@ -51,9 +42,8 @@ class RetestNoise(SampleNoiseEstimator):
 
     - :math:`\hat\alpha` is ``agreement_``, n is ``n_people_`` and K is the number of groups.
 
-    The equation for pi has two roots; the larger one is taken, so keep > 1/K is assumed. The second report
-    must be a fresh draw (a memoized report agrees with itself, and keep would come out as one), and it costs
-    its epsilon again.
+    The equation for pi has two roots; the larger one is taken, so keep > 1/K is assumed. The second report must be a
+    fresh draw (a memoized report agrees with itself, and keep would come out as one), and it costs its epsilon again.
 
     Examples
     --------
@@ -71,23 +61,9 @@ class RetestNoise(SampleNoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the reports given to the constructor.
-
-        Parameters
-        ----------
-        X, y, sample_weight : ignored
-            For the common interface.
-        sensitive : array-like of shape (n_samples,) or None
-            S of the portfolio; only its labels are checked.
-
-        Returns
-        -------
-        self
-        """
+        """Estimate the channel from the reports given to the constructor; only the labels of `sensitive` are used."""
         level = check_level(self.level)
-        groups = resolve_groups(self.groups, self.first, self.second, name="first and second")
-        s1, s2, n_missing = encode_pairs(self.first, self.second, groups, ("first", "second"))
-        check_reports(sensitive, groups)
+        groups, s1, s2, left_out = self._read_sample("first", "second", sensitive)
         n, K = len(s1), len(groups)
         hits = int((s1 == s2).sum())
         alpha = hits / n
@@ -101,9 +77,8 @@ class RetestNoise(SampleNoiseEstimator):
         problems = []
         if K * alpha_low <= 1:
             problems.append(
-                f"The two reports of a person agree with probability {describe(alpha_low)} to "
-                f"{describe(alpha_high)}, which does not exclude 1/K = {describe(1 / K)}, pure noise: more "
-                "people with two reports are needed."
+                f"The two reports of a person agree with probability {describe(alpha_low)} to {describe(alpha_high)}, "
+                f"which does not exclude 1/K = {describe(1 / K)}, pure noise: more people with two reports are needed."
             )
         elif hits == n:
             problems.append(
@@ -111,12 +86,10 @@ class RetestNoise(SampleNoiseEstimator):
                 "draws, or copies of the first?"
             )
         sentences = [
-            f"Estimated from {n} people with two reports, of which {describe(alpha)} agree; it rests on the "
-            "two being independent draws of one randomized response that keeps the truth more often than "
-            "chance.",
-            *describe_missing(n_missing, "people were"),
+            f"Estimated from {n} people with two reports, of which {describe(alpha)} agree; it rests on the two being "
+            "independent draws of one randomized response that keeps the truth more often than chance.",
+            *left_out,
         ]
         self.n_people_ = n
         self.agreement_ = alpha
-        self._store(groups, keep, standard_error, (low, high), sentences, problems)
-        return self
+        return self._store(groups, keep, standard_error, (low, high), sentences, problems)

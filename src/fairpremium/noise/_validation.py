@@ -10,19 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from fairpremium.noise._base import (
-    NAN,
-    SampleNoiseEstimator,
-    check_level,
-    check_reports,
-    compose_message,
-    describe,
-    describe_missing,
-    encode_pairs,
-    resolve_groups,
-)
-from fairpremium.noise._formulas import binomial_interval
+from fairpremium.noise._base import NAN, SampleNoiseEstimator, check_level, describe
+from fairpremium.noise._keep_formulas import binomial_interval
 from fairpremium.privacy import Channel
+
+_NO_NOISE = (
+    "Every report equals the truth, so no noise is seen: price with channel=None if the reports are the true groups, "
+    "or check more people."
+)
 
 
 class ValidationNoise(SampleNoiseEstimator):
@@ -75,12 +70,7 @@ class ValidationNoise(SampleNoiseEstimator):
     """
 
     def __init__(
-        self,
-        true: Any,
-        report: Any,
-        groups: Sequence[Any] | None = None,
-        symmetric: bool = True,
-        level: float = 0.95,
+        self, true: Any, report: Any, groups: Sequence[Any] | None = None, symmetric: bool = True, level: float = 0.95
     ):
         self.true = true
         self.report = report
@@ -89,45 +79,18 @@ class ValidationNoise(SampleNoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the sample given to the constructor.
-
-        Parameters
-        ----------
-        X, y, sample_weight : ignored
-            For the common interface.
-        sensitive : array-like of shape (n_samples,) or None
-            S of the portfolio; only its labels are checked.
-
-        Returns
-        -------
-        self
-        """
+        """Estimate the channel from the sample given to the constructor; only the labels of `sensitive` are used."""
         level = check_level(self.level)
-        groups = resolve_groups(self.groups, self.true, self.report, name="true and report")
-        d, s, n_missing = encode_pairs(self.true, self.report, groups, ("true", "report"))
-        check_reports(sensitive, groups)
-        self.n_people_ = len(d)
+        groups, d, s, left_out = self._read_sample("true", "report", sensitive)
+        self.n_people_ = n = len(d)
         sentences = [
-            f"Estimated from {self.n_people_} people whose true group is known; it rests on their having "
-            "reported through the same channel as the portfolio.",
-            *describe_missing(n_missing, "people were"),
+            f"Estimated from {n} people whose true group is known; it rests on their having reported through the same "
+            "channel as the portfolio.",
+            *left_out,
         ]
-        if self.symmetric:
-            self._fit_keep(d, s, groups, level, sentences)
-        else:
-            self._fit_matrix(d, s, groups, level, sentences)
-        return self
-
-    def _fit_keep(
-        self,
-        d: NDArray[np.intp],
-        s: NDArray[np.intp],
-        groups: tuple[Any, ...],
-        level: float,
-        sentences: list[str],
-    ) -> None:
-        n, K = self.n_people_, len(groups)
-        hits = int((s == d).sum())
+        if not self.symmetric:
+            return self._fit_matrix(d, s, groups, level, sentences)
+        hits, K = int((s == d).sum()), len(groups)
         keep = hits / n
         low, high = binomial_interval(hits, n, level)
         problems = []
@@ -137,20 +100,12 @@ class ValidationNoise(SampleNoiseEstimator):
                 f"{describe(1 / K)}, pure noise: more people with a known group are needed."
             )
         elif hits == n:
-            problems.append(
-                "Every report equals the truth, so no noise is seen: price with channel=None if the reports "
-                "are the true groups, or check more people."
-            )
-        self._store(groups, keep, math.sqrt(keep * (1 - keep) / n), (low, high), sentences, problems)
+            problems.append(_NO_NOISE)
+        return self._store(groups, keep, math.sqrt(keep * (1 - keep) / n), (low, high), sentences, problems)
 
     def _fit_matrix(
-        self,
-        d: NDArray[np.intp],
-        s: NDArray[np.intp],
-        groups: tuple[Any, ...],
-        level: float,
-        sentences: list[str],
-    ) -> None:
+        self, d: NDArray[np.intp], s: NDArray[np.intp], groups: tuple[Any, ...], level: float, sentences: list[str]
+    ) -> Self:
         K = len(groups)
         counts = np.zeros((K, K))
         np.add.at(counts, (s, d), 1)
@@ -158,8 +113,8 @@ class ValidationNoise(SampleNoiseEstimator):
         if not people.all():
             absent = [group for group, n in zip(groups, people, strict=True) if n == 0]
             raise ValueError(
-                f"Got true without anyone of the groups {absent}, but symmetric=False needs people of every "
-                "group. Add some, or use symmetric=True."
+                f"Got true without anyone of the groups {absent}, but symmetric=False needs people of every group. Add "
+                "some, or use symmetric=True."
             )
         T = counts / people
         variance = T * (1 - T) / people
@@ -172,14 +127,7 @@ class ValidationNoise(SampleNoiseEstimator):
                 f"{describe(smallest)}, needed {describe(margin)}): check more people of the small groups."
             )
         elif smallest > 1 - 1e-12:
-            problems.append(
-                "Every report equals the truth, so no noise is seen: price with channel=None if the reports "
-                "are the true groups, or check more people."
-            )
-        self.groups_ = groups
+            problems.append(_NO_NOISE)
         self.matrix_standard_error_ = np.sqrt(variance)
-        self.keep_ = self.standard_error_ = NAN
-        self.interval_ = (NAN, NAN)
-        self.identified_ = not problems
-        self.channel_ = None if problems else Channel(T, groups=groups, reports=groups)
-        self.message_ = compose_message(sentences, problems)
+        channel = None if problems else Channel(T, groups=groups, reports=groups)
+        return self._store(groups, NAN, NAN, (NAN, NAN), sentences, problems, channel)

@@ -17,23 +17,22 @@ import pandas as pd
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, worth_merging
 from fairpremium.corrections import (
+    CHECK_ROWS,
     FAILURES,
-    JUDGE_ROWS,
+    CandidateResult,
     Chosen,
     GroupFit,
     ModelChosen,
     ModelFit,
-    Noise,
-    Setting,
+    ModelFitSettings,
+    ReportChannel,
     Statistics,
-    Verdict,
     fit_correction,
     fit_model,
     held_persons,
     held_risk,
     held_volumes,
     mean_and_error,
-    pad_missing,
     paired_z,
     plausible_range,
     portfolio_means,
@@ -85,9 +84,9 @@ class Assignment:
         return self.merge is True or (len(self.rows) >= _MERGE_FROM and worth_merging(self.rows))
 
     @property
-    def noise(self) -> Noise:
+    def report_channel(self) -> ReportChannel:
         """The channel as the corrections need it."""
-        return noise_of(self.channel, self.groups)
+        return ReportChannel.of(self.channel, self.groups)
 
     def weights(self, shares: Array, group_means: Array, mean_loss: float) -> Array:
         """Compute P*."""
@@ -116,7 +115,7 @@ class ClassFit(ABC):
     """One model class, fitted to an assignment."""
 
     kind: str
-    verdicts: list[Verdict]
+    results: list[CandidateResult]
 
     @abstractmethod
     def without(self, train: Rows, held: Rows) -> Array:
@@ -139,21 +138,19 @@ class LinearClass(ClassFit):
         n_folds = 1 if task.pooling is not None else _n_folds(len(rows))
         if n_folds > 1:
             rows = rows.with_folds(rows.draw_folds(n_folds, rng))  # type: ignore[arg-type]
-        noise = task.noise
+        channel = task.report_channel
         self.rows = rows
-        problem = prepare(
-            rows, noise.table.shape[1], n_folds, task.family, model, task.design.features, merge=task.merges
-        )
+        problem = prepare(rows, channel.n_codes, n_folds, task.family, model, task.design.features, merge=task.merges)
         counts = problem.moments.counts.sum(axis=0)
-        check_counts(counts[:-1], task.groups if task.channel is None else task.channel.reports, task.groups)
+        check_counts(counts[:-1], channel.labels, task.groups)
         self.n_missing = int(counts[-1])
         correction = "inverse" if task.channel is None else task.correction
-        self.chosen: Chosen = fit_correction(problem, noise, correction, task.pooling, rng, task.classifier)
-        self.verdicts = self.chosen.verdicts
+        self.chosen: Chosen = fit_correction(problem, channel, correction, task.pooling, rng, task.classifier)
+        self.results = self.chosen.results
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
-        fit = self.chosen.refit(self.task.noise, self.chosen.fit.problem.on(train)).fit
+        fit = self.chosen.refit(self.task.report_channel, self.chosen.fit.problem.on(train)).fit
         return np.asarray(held.X @ fit.coefficients[1:] + fit.coefficients[0])
 
     def finish(self) -> Learned:
@@ -185,16 +182,23 @@ class NonlinearClass(ClassFit):
         self.rows = _in_memory(task)
         correction = "none" if task.channel is None else task.correction
         learner = model.learner(task.design, task.family)
-        setting = Setting(
-            task.family, task.noise, model, learner, task.pooling, task.classifier, task.seed, task.design.features
+        settings = ModelFitSettings(
+            task.family,
+            task.report_channel,
+            model,
+            learner,
+            task.pooling,
+            task.classifier,
+            task.seed,
+            task.design.features,
         )
-        self.chosen: ModelChosen = fit_model(setting, self.rows, correction)
-        self.verdicts = self.chosen.verdicts
+        self.chosen: ModelChosen = fit_model(settings, self.rows, correction)
+        self.results = self.chosen.results
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
         fit = self.chosen.refit(train)
-        return fit.predictor(fit.stage.lift_rows(held))
+        return fit.predictor(fit.start.lift_rows(held))
 
     def finish(self) -> Learned:
         """Compute P*, the jackknife's fits and the prices."""
@@ -217,7 +221,7 @@ class NonlinearClass(ClassFit):
                     stacklevel=6,
                 )
         prices = ModelPrices(task.family, task.design, task.groups, formula, replicates, shifted, shift)
-        missing = int(np.count_nonzero(self.rows.report == task.noise.table.shape[1] - 1))
+        missing = int(np.count_nonzero(self.rows.report == task.report_channel.n_codes - 1))
         history = None if fit.prices is None else getattr(fit.prices, "history", None)
         return Learned(
             prices, fit.correction, fit.strength, fit.shares, formula.reference, self.model, missing, history
@@ -227,12 +231,12 @@ class NonlinearClass(ClassFit):
         rows = self.rows
         group_means, loss = np.full(len(fit.shares), np.nan), np.nan
         if _is_balanced(self.task.reference):
-            mu = self.task.family.link.mean_of(fit.predictor(fit.stage.lift_rows(rows)))
+            mu = self.task.family.link.mean_of(fit.predictor(fit.start.lift_rows(rows)))
             group_means = np.average(mu, axis=0, weights=rows.weight)
             loss = float(np.average(rows.y, weights=rows.weight))
         reference = self.task.weights(fit.shares, group_means, loss)
         return Formula(
-            fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference, plausible_range(fit.stage)
+            fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, reference, plausible_range(fit.start)
         )
 
     def _replicates(self) -> list[Formula]:
@@ -246,11 +250,11 @@ class NonlinearClass(ClassFit):
         if step is None:
             return (), 0.0
         channels = [RandomizedResponse(self.task.groups, keep=estimator.keep_ + sign * step) for sign in (1, -1)]
-        fits = [self.chosen.with_noise(noise_of(channel, self.task.groups)) for channel in channels]
+        fits = [self.chosen.with_channel(ReportChannel.of(channel)) for channel in channels]
         return tuple(self._formula(fit) for fit in fits), estimator.standard_error_ / (2 * step)
 
 
-def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Learned, list[Verdict]]:
+def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Learned, list[CandidateResult]]:
     """Fit each model class and keep the one whose held-out corrected risk is smallest.
 
     Parameters
@@ -262,37 +266,39 @@ def learn(task: Assignment, models: list[LinearModel | GroupModel]) -> tuple[Lea
     if not all(isinstance(model, LinearModel) for model in models):
         _in_memory(task)
     fits: list[ClassFit] = []
-    failed: list[Verdict] = []
+    failed: list[CandidateResult] = []
     for model in models:
         kind = "linear" if isinstance(model, LinearModel) else model.kind
         try:
             fits.append(LinearClass(task, model) if isinstance(model, LinearModel) else NonlinearClass(task, model))
         except FAILURES as error:
-            failed.append(Verdict(task.correction, "", np.nan, False, f"could not be fitted: {error}", model=kind))
+            failed.append(
+                CandidateResult(task.correction, "", np.nan, False, f"could not be fitted: {error}", model=kind)
+            )
             if len(failed) == len(models):
                 raise
     if len(fits) == 1:
-        return fits[0].finish(), [*fits[0].verdicts, *failed]
-    best, verdicts = _compare(task, fits)
-    return best.finish(), [*verdicts, *failed]
+        return fits[0].finish(), [*fits[0].results, *failed]
+    best, results = _compare(task, fits)
+    return best.finish(), [*results, *failed]
 
 
-def candidates_table(verdicts: list[Verdict], correction: str) -> pd.DataFrame:
-    """Return the story of a choice as a table; the true attribute needs no correction."""
+def candidates_table(results: list[CandidateResult], correction: str) -> pd.DataFrame:
+    """Return the results of all candidates as a table; the true attribute needs no correction."""
     return pd.DataFrame(
         {
-            "model": [v.model for v in verdicts],
+            "model": [r.model for r in results],
             "correction": [
-                correction if v.correction == "inverse" and correction == "none" else v.correction for v in verdicts
+                correction if r.correction == "inverse" and correction == "none" else r.correction for r in results
             ],
-            "detail": [v.detail for v in verdicts],
-            "pooling": [v.pooling for v in verdicts],
-            "corrected_risk": [v.risk for v in verdicts],
-            "corrected_risk_se": [v.risk_error for v in verdicts],
-            "report_log_loss": [v.report_loss for v in verdicts],
-            "report_log_loss_se": [v.report_loss_error for v in verdicts],
-            "chosen": [v.chosen for v in verdicts],
-            "reason": [v.reason for v in verdicts],
+            "detail": [r.detail for r in results],
+            "pooling": [r.pooling for r in results],
+            "corrected_risk": [r.risk for r in results],
+            "corrected_risk_se": [r.risk_error for r in results],
+            "report_log_loss": [r.report_loss for r in results],
+            "report_log_loss_se": [r.report_loss_error for r in results],
+            "chosen": [r.chosen for r in results],
+            "reason": [r.reason for r in results],
         }
     )
 
@@ -307,15 +313,15 @@ def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
     return correction if served and correction != "none" else "auto"
 
 
-def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Verdict]]:
+def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[CandidateResult]]:
     """Judge what each class chose by the corrected risk on folds that it did not see, the same for all.
 
     A class that cannot be fitted without a fold is out, unless that is true of all.
     """
     rng = np.random.default_rng(task.seed)
-    rows, table = _in_memory(task), task.noise.table
-    if len(rows) > JUDGE_ROWS:
-        rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
+    rows, table = _in_memory(task), task.report_channel.table
+    if len(rows) > CHECK_ROWS:
+        rows = rows.take(np.sort(rng.choice(len(rows), CHECK_ROWS, replace=False)))
     fold = rows.draw_folds(_COMPARE_FOLDS, rng)
     held = [rows.take((fold == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_FOLDS)]
     weight, person = held_volumes(held), held_persons(held)
@@ -331,22 +337,22 @@ def _compare(task: Assignment, fits: list[ClassFit]) -> tuple[ClassFit, list[Ver
             if len(trouble) == len(fits):
                 raise
     best = min(risk, key=lambda i: mean_and_error(risk[i], weight)[0])
-    verdicts = []
+    results = []
     for i, fit in enumerate(fits):
-        for verdict in fit.verdicts:
-            if verdict.chosen and i in trouble:
-                verdict = replace(verdict, chosen=False, reason=trouble[i])
-            elif verdict.chosen:
+        for result in fit.results:
+            if result.chosen and i in trouble:
+                result = replace(result, chosen=False, reason=trouble[i])
+            elif result.chosen:
                 gap = paired_z(risk[i] - risk[best], weight, person)
                 mean, error_of_mean = mean_and_error(risk[i], weight, person)
                 reason = (
-                    f"{verdict.reason}; smallest corrected risk of all model classes"
+                    f"{result.reason}; smallest corrected risk of all model classes"
                     if i == best
                     else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].kind} model"
                 )
-                verdict = replace(verdict, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
-            verdicts.append(verdict)
-    return fits[best], verdicts
+                result = replace(result, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
+            results.append(result)
+    return fits[best], results
 
 
 def _in_memory(task: Assignment) -> Rows:
@@ -357,13 +363,6 @@ def _in_memory(task: Assignment) -> Rows:
             "for another model class, or a choice between several, pass a table that fits into memory."
         )
     return task.rows
-
-
-def noise_of(channel: Channel | None, groups: tuple[Any, ...]) -> Noise:
-    """Return what the corrections need of a channel; None stands for the true attribute."""
-    if channel is None:
-        return Noise(np.eye(len(groups)), pad_missing(np.eye(len(groups))), groups)
-    return Noise(channel.matrix, pad_missing(channel.inverse), groups)
 
 
 def _n_folds(n: int) -> int:
@@ -404,7 +403,7 @@ def _add_channel_error(
         return statistics
 
     def stacked(keep: float) -> Array:
-        near = chosen.refit(noise_of(RandomizedResponse(groups, keep=keep), groups)).fit
+        near = chosen.refit(ReportChannel.of(RandomizedResponse(groups, keep=keep))).fit
         H = portfolio_means(near)[0]
         return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
-from fairpremium.corrections import Verdict, corrected_risk, pad_missing
+from fairpremium.corrections import CandidateResult, ReportChannel, corrected_risk
 from fairpremium.families import Family
 from fairpremium.models import Design
 from fairpremium.models._settings import is_whole
@@ -66,14 +66,14 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     model : str, model object or list
         What mu(x, d) may look like on the scale of the family's link: "linear", "neural", "boosted", a model object of
         `fairpremium.models` with its own settings, or any scikit-learn regressor that takes sample weights. A list
-        lets the referees choose among several.
+        lets the checks choose among several.
     channel : None, Channel or noise estimator
         What `sensitive` holds. None: the true attribute D (Algorithm MPTP). A `Channel`: reports S that went
         through it (Algorithm MPTP-LDP). A noise estimator: reports whose noise is estimated first.
     correction : {"auto", "inverse", "score", "posterior", "likelihood"}
         How the noise of the reports is undone. "inverse" is the paper's unbiased risk; "score" gives its moments their
         best weights; "posterior" learns P(D given x, y) from the reports; "likelihood" uses the law of the outcome
-        too. "auto" takes the most efficient one that neither of two referees rejects; see `candidates_`.
+        too. "auto" uses the most efficient one that passes every check; see `candidates_`.
     pooling : "auto" or float >= 0
         Strength with which the groups' coefficients are pulled together, in rows: with strength 100 it is as if
         100 rows said that the groups do not differ. 0 is the paper; "auto" chooses by the cross-validated
@@ -185,7 +185,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
         cluster : array of shape (n,), optional
             Who a row belongs to, if one person has several rows: they share one report, so that standard errors (those
-            of the referees too) add up per person, and cross-validation keeps a person's rows together.
+            of the checks too) add up per person, and cross-validation keeps a person's rows together.
         features : sequence of str, optional
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
@@ -283,13 +283,13 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             seed=int(check_random_state(self.random_state).randint(2**31)),
             merge=merge,
         )
-        learned, verdicts = learn(task, settings.models)
-        self._take_over(learned, verdicts, design, noise, channel, groups, len(rows))
+        learned, results = learn(task, settings.models)
+        self._take_over(learned, results, design, noise, channel, groups, len(rows))
 
     def _take_over(
         self,
         learned: Learned,
-        verdicts: list[Verdict],
+        results: list[CandidateResult],
         design: Design,
         noise: NoiseEstimator | None,
         channel: Channel | None,
@@ -306,7 +306,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.model_ = learned.model
         self.correction_ = "none" if channel is None else learned.correction
         self.pooling_ = learned.pooling
-        self.candidates_ = candidates_table(verdicts, self.correction_)
+        self.candidates_ = candidates_table(results, self.correction_)
         self.group_distribution_ = learned.shares
         self.reference_distribution_ = learned.reference
         self.history_ = learned.history
@@ -398,12 +398,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         matrix = self._matrix(X)
         outcome = check_outcome(y, len(matrix), prices.family)
         weight = check_weight(sample_weight, len(matrix))
-        inverse = np.eye(len(self.groups_)) if self.channel_ is None else self.channel_.inverse
         attribute = Attribute(self.channel_, self.groups_)
         report = encode_reports(sensitive, attribute, len(matrix), every_group=False)
-        risk, _ = corrected_risk(
-            prices.family, outcome, prices.best_estimate(matrix), report, pad_missing(inverse), weight
-        )
+        table = ReportChannel.of(self.channel_, self.groups_).table
+        risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, table, weight)
         return -risk
 
     def sensitivity(
@@ -426,7 +424,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             The risks to price: a table like X, or positions in X.
         keeps : sequence of float, optional
             The values of keep; by default a band around the one used, wider upwards, because a keep that is too high
-            is the error that no referee sees.
+            is the error that no check sees.
 
         Returns
         -------

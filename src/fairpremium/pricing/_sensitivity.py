@@ -119,7 +119,7 @@ def default_keeps(keep: float, n_groups: int) -> list[float]:
     """Return values of keep around the one in use: a little below it, and all the way up to one.
 
     Why wider upwards: estimates of keep err low (an anchor value is a lower bound), a keep that is too low does
-    far more harm than one that is too high, so that a careful user moves up, and no referee sees a keep that
+    far more harm than one that is too high, so that a careful user moves up, and no check sees a keep that
     is too high, while one that is too low can be refuted. At one the reports are taken for the truth, so that
     the band ends where nothing further can happen.
 

@@ -35,8 +35,6 @@ def check_settings(pricer: DiscriminationFreePricer) -> Settings:
         raise ValueError(f"Got correction={pricer.correction!r}, but expected one of {list(_CORRECTIONS)}.")
     if pricer.unseen_levels not in ("error", "base"):
         raise ValueError(f'Got unseen_levels={pricer.unseen_levels!r}, but expected "error" or "base".')
-    if hasattr(pricer.classifier, "check"):
-        pricer.classifier.check()
     models = [_check_model(model) for model in (pricer.model if isinstance(pricer.model, list) else [pricer.model])]
     if not models:
         raise ValueError("Got model=[], but expected at least one model class.")

@@ -23,15 +23,14 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
-from fairpremium.corrections import GroupFit, Verdict, pad_missing, sandwich
-from fairpremium.corrections._fit import Influence, TableScores
+from fairpremium.corrections import CandidateResult, GroupFit, Influence, ReportChannel, TableScores, sandwich
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, get_family
 from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties.protocol import Rules, round_count
 from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance, noise_of
+from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance
 from fairpremium.pricing._prices import LinearPrices
 from fairpremium.pricing._reference import check_reference
 from fairpremium.pricing._sources import SourcePortfolio, is_source
@@ -111,7 +110,8 @@ def _release(
     problem = public.problem
     exposure = None if rules is None else measure(public)
     mu = mu_of(privacy.epsilon, privacy.delta)
-    table = pad_missing(noise_of(channel, groups).table[:, :-1])
+    report_channel = ReportChannel.of(channel, groups)
+    table = report_channel.table
     fixed = check_reference(settings.reference, groups)
     pooling = None if settings.pooling == "auto" else float(settings.pooling)
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
@@ -141,7 +141,7 @@ def _release(
         _ShareScores(expected, shares),
         np.zeros((len(groups), B.size)),
     )
-    fit = GroupFit(problem, "inverse", table, B, shares, strength, influence)
+    fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
     statistics = sandwich(fit, _Meat(expected, noise))
     task = Assignment(
         problem.rows, design, family, groups, channel, None, "inverse", pooling, settings.reference, fixed,
@@ -157,7 +157,7 @@ def _release(
     reason = f"Gaussian noise, epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     asked_for = {**vars(settings), "model": model, "correction": "inverse"}
     pricer = DiscriminationFreePricer(**asked_for, channel=channel, random_state=0)
-    candidate = Verdict("inverse", "noised sums", strength, True, reason)
+    candidate = CandidateResult("inverse", "noised sums", strength, True, reason)
     pricer._take_over(learned, [candidate], design, None, channel, groups, len(rows))
     if not np.isfinite(prices.coefficients).all():
         raise NotIdentifiedError("The noise that this epsilon needs leaves nothing of the prices.")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairpremium.noise._anchor import make_generator
-from fairpremium.noise._base import check_level, describe, describe_missing, encode_reports
-from fairpremium.noise._classify import ReportClassifier, select_features, to_numbers
-from fairpremium.noise._evidence import Evidence, collect_evidence
+from fairpremium.models import check_outcome
+from fairpremium.noise._base import check_level, describe, describe_missing, make_generator
+from fairpremium.noise._keep_bounds import Evidence, collect_evidence
+from fairpremium.noise._report_classifier import ReportClassifier, read_reports
 from fairpremium.privacy import RandomizedResponse
 
 _MIN_ROWS = 30  # reports per group
@@ -86,11 +86,10 @@ def check_declared_channel(
 
     .. math:: \pi \ge P(S = s | A), \qquad \pi \ge 1 - (K - 1) P(S = s | A)
 
-    with exact binomial limits. The rows take turns in thirds: fit the classifier, choose s and A, judge. A
-    declaration below the largest limit is rejected; a true one is rejected with probability at most
-    1 - level, for every sample size. **A keep that is too high cannot be refuted in this way**, because
-    groups may always overlap more than they seem to. Several rows of one person with the same report break the
-    guarantee: pass one row per person.
+    with exact binomial limits. The rows take turns in thirds: fit the classifier, choose s and A, compute the limit. A
+    declaration below the largest limit is rejected; a true one is rejected with probability at most 1 - level, for
+    every sample size. **A keep that is too high cannot be refuted in this way**, because groups may always overlap more
+    than they seem to. Several rows of one person with the same report break the guarantee: pass one row per person.
 
     References
     ----------
@@ -112,17 +111,11 @@ def check_declared_channel(
     level = check_level(level)
     groups = channel.groups
     K = len(groups)
-    s = encode_reports(sensitive, groups, "sensitive")
-    data = select_features(X, None)
-    if len(data) != len(s):
-        raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
-    known = s >= 0
-    if int(known.sum()) < _MIN_ROWS * K:
-        raise ValueError(f"Got {int(known.sum())} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
-    outcome = None if y is None else check_numbers(y, len(s), "y")[known]
-    evidence = outcome_evidence(
-        to_numbers(data[known]), outcome, s[known], K, level, make_generator(random_state), classifier
-    )
+    design, s, known = read_reports(X, None, sensitive, groups)
+    if len(s) < _MIN_ROWS * K:
+        raise ValueError(f"Got {len(s)} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
+    outcome = None if y is None else check_outcome(y, len(known))[known]
+    evidence = outcome_evidence(design, outcome, s, K, level, make_generator(random_state), classifier)
     rejected = channel.keep < evidence.lower_limit
     seen = "features" if y is None else "features, outcomes"
     finding = f"{seen} and reports show that keep is at least {describe(evidence.lower_limit)} (confidence {level:g})"
@@ -161,17 +154,3 @@ def outcome_evidence(
             z = (design - design.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
             design = np.column_stack([z, t[:, None] * z])
     return collect_evidence(ReportClassifier(classifier, design, s, n_groups, rng), level)
-
-
-def check_numbers(values: Any, n: int, name: str) -> NDArray[np.float64]:
-    """Return one column of n finite numbers."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Got {name} that is not one column of numbers: {error}") from error
-    if numbers.shape != (n,):
-        raise ValueError(f"Got {name} of shape {numbers.shape}, but expected ({n},), one number per row of X.")
-    bad = int(np.count_nonzero(~np.isfinite(numbers)))
-    if bad:
-        raise ValueError(f"Got {name} with {bad} of {n} values that are NaN or infinite; expected finite numbers.")
-    return numbers

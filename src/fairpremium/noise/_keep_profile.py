@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
-from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._propensity import with_missing_row
+from fairpremium.corrections import Latent, Parameters, with_missing_row
 from fairpremium.errors import ConvergenceError
 
 GRID = (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0)  # values of lambda that the search visits
@@ -38,11 +38,6 @@ def strength_to_keep(strength: float, n_groups: int) -> float:
     return (1 + (n_groups - 1) * strength) / n_groups
 
 
-def keep_to_strength(keep: float, n_groups: int) -> float:
-    """Return lambda = (K pi - 1) / (K - 1)."""
-    return (n_groups * keep - 1) / (n_groups - 1)
-
-
 def channel_matrix(strength: float, n_groups: int) -> Array:
     """Return T = lambda I + (1 - lambda) 11'/K."""
     return strength * np.eye(n_groups) + (1 - strength) / n_groups
@@ -52,23 +47,14 @@ def channel_matrix(strength: float, n_groups: int) -> Array:
 class Profile:
     """The profile log-likelihood of lambda, with every maximum found so far as a start for the next.
 
-    Parameters
-    ----------
-    latent : Latent
-        The likelihood; its channel is replaced.
-
-    Notes
-    -----
-    A mixture likelihood has several maxima. The search climbs from several starts at several lambda, carries
-    each maximum to the neighbouring lambda in both directions, and keeps the highest at each. Values at one
-    lambda never go down.
+    The channel of the given likelihood is replaced. A mixture likelihood has several maxima. The search climbs from
+    several starts at several lambda, carries each maximum to the neighbouring lambda in both directions, and stores the
+    highest at each. Values at one lambda never go down.
     """
 
     latent: Latent
-
-    def __post_init__(self) -> None:
-        self.points: dict[float, Point] = {}
-        self._final: set[float] = set()
+    points: dict[float, Point] = field(default_factory=dict)
+    _final: set[float] = field(default_factory=set)
 
     def at(self, strength: float) -> Latent:
         """Return the likelihood at a given lambda."""
@@ -98,10 +84,7 @@ class Profile:
     def search(self, starts: dict[float, list[Parameters]]) -> Point:
         """Visit the grid: climb from the starts, then carry maxima upwards and downwards.
 
-        Raises
-        ------
-        ConvergenceError
-            If no start led to a maximum.
+        A ConvergenceError says that no start led to a maximum.
         """
         for strength, at in starts.items():
             for start in at:
@@ -137,8 +120,8 @@ class Profile:
 
             curvature = du/dtau + (dg/dtau)' J^-1 (dg/dtau).
         """
-        tau = logit(point.strength)
-        low, high = (self._score(expit(tau + step), point.parameters) for step in (-_STEP, _STEP))
+        tau = float(logit(point.strength))
+        low, high = (self._score(float(expit(tau + step)), point.parameters) for step in (-_STEP, _STEP))
         slope = (low[1] + high[1]) / 2
         d_gradient = (high[0] - low[0]) / (2 * _STEP)
         _, _, complete, missing = self.at(point.strength).expand(point.parameters)
@@ -168,14 +151,14 @@ class Profile:
                 slope, curvature, tangent = self.derivatives(point)
             except LinAlgError:
                 return point
-            tau = logit(point.strength)
+            tau = float(logit(point.strength))
             step = -slope / curvature if curvature < 0 else math.copysign(0.5, slope)
             step = max(-1.0, min(1.0, step))
             if abs(slope * step) < 1e-7:
                 return point
             latent, flat = self.at(point.strength), self.latent.pack(point.parameters)
             for _halving in range(12):
-                strength = expit(tau + step)
+                strength = float(expit(tau + step))
                 found = self.climb(strength, latent.unpack(flat + step * tangent))
                 if found is not None and found.value > point.value:
                     point = found
@@ -204,13 +187,3 @@ class Profile:
                 return float(brentq(excess, strength, outer, xtol=_LIMIT_TOL))
             outer = strength
         return float(brentq(excess, best.strength, outer, xtol=_LIMIT_TOL))
-
-
-def logit(p: float) -> float:
-    """Return log(p / (1 - p))."""
-    return math.log(p) - math.log1p(-p)
-
-
-def expit(t: float) -> float:
-    """Return 1 / (1 + exp(-t))."""
-    return 1 / (1 + math.exp(-t))

@@ -9,44 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from fairpremium.noise._classify import ReportClassifier
-from fairpremium.noise._formulas import binomial_interval
+from fairpremium.noise._keep_formulas import binomial_interval
+from fairpremium.noise._report_classifier import ReportClassifier
 
 FRACTIONS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # sizes of the sets A that are tried
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the reports say about pi without any anchor.
+    """What the reports say about pi without any anchor."""
 
-    Attributes
-    ----------
-    lower_bound : float
-        Estimate of a lower bound of pi (of pi_L, from below).
-    lower_limit : float
-        Lower confidence limit of pi.
-    dependence_pvalue : float
-        p-value of the test that S does not depend on x.
-    """
-
-    lower_bound: float
-    lower_limit: float
-    dependence_pvalue: float
+    lower_bound: float  # estimate of a lower bound of pi (of pi_L, from below)
+    lower_limit: float  # lower confidence limit of pi
+    dependence_pvalue: float  # of the test that S does not depend on x
 
 
 def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
     r"""Bound pi from below, and test whether the reports depend on x.
 
-    Parameters
-    ----------
-    reports : ReportClassifier
-        The reports, and the classifier that is to find where they differ.
-    level : float
-        Confidence level of the limit.
-
-    Returns
-    -------
-    Evidence
+    `reports` holds the reports and the classifier that is to find where they differ, `level` is the confidence level.
 
     Notes
     -----
@@ -56,12 +37,11 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
 
     If A was fixed beforehand, the right sides have exact binomial limits. The rows are cut at random into
     thirds: one fits the classifier, one chooses s and A (the rows where S = s is fitted as most, or least,
-    likely), one judges. The thirds take turns; each limit is taken at level 1 - (1 - level)/3, so that the
+    likely), one gives the limit. The thirds take turns; each limit is taken at level 1 - (1 - level)/3, so that the
     largest of the three holds at ``level``, whatever the classifier.
 
-    The dependence is tested on the held-out rows by the mean of log((1 + p(s | x) / p(s)) / 2), whose
-    expectation is at most zero when S does not depend on x; halving towards the margin p(s) tames an
-    overfitted classifier.
+    The dependence is tested on the held-out rows by the mean of log((1 + p(s | x) / p(s)) / 2), whose expectation is at
+    most zero when S does not depend on x; halving towards the margin p(s) tames an overfitted classifier.
     """
     n, K = len(reports.s), reports.n_groups
     thirds = np.array_split(reports.rng.permutation(n), 3)
@@ -69,16 +49,15 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
     gain = np.zeros(n)
     bounds, limits = [], []
     for turn in range(3):
-        fit, choose, judge = (thirds[(turn + i) % 3] for i in range(3))
+        fit, choose, limit_rows = (thirds[(turn + i) % 3] for i in range(3))
         fitted = reports.fit(fit)
         margin = (np.bincount(reports.s[fit], minlength=K) + 1) / (len(fit) + K)
-        P_choose, P_judge = reports.predict(fitted, choose), reports.predict(fitted, judge)
-        for rows, P in ((choose, P_choose), (judge, P_judge)):
+        P_choose, P_limit = reports.predict(fitted, choose), reports.predict(fitted, limit_rows)
+        for rows, P in ((choose, P_choose), (limit_rows, P_limit)):
             s = reports.s[rows]
             gain[rows] += np.log((1 + P[np.arange(len(s)), s] / margin[s]) / 2) / 2
-        candidates = list_candidates(P_choose)
-        chosen = max(candidates, key=lambda c: bound_keep(c, P_choose, reports.s[choose], tail)[1])
-        bound, limit = bound_keep(chosen, P_judge, reports.s[judge], tail)
+        chosen = max(list_row_sets(P_choose), key=lambda A: bound_keep(A, P_choose, reports.s[choose], tail)[1])
+        bound, limit = bound_keep(chosen, P_limit, reports.s[limit_rows], tail)
         bounds.append(bound)
         limits.append(limit)
     spread = float(gain.std(ddof=1)) / math.sqrt(n)
@@ -87,7 +66,7 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RowSet:
     """The rows where report ``s`` is fitted as likely (``sign`` 1) or unlikely (-1), beyond a threshold."""
 
     s: int
@@ -95,23 +74,23 @@ class Candidate:
     threshold: float
 
 
-def list_candidates(P: NDArray[np.float64]) -> list[Candidate]:
+def list_row_sets(P: NDArray[np.float64]) -> list[RowSet]:
     """Return the sets that are tried: per report the most and the least likely rows."""
     return [
-        Candidate(s, sign, float(np.quantile(sign * P[:, s], 1 - fraction)))
+        RowSet(s, sign, float(np.quantile(sign * P[:, s], 1 - fraction)))
         for s in range(P.shape[1])
         for sign in (1, -1)
         for fraction in FRACTIONS
     ]
 
 
-def bound_keep(candidate: Candidate, P: NDArray[np.float64], s: NDArray[np.intp], tail: float) -> tuple[float, float]:
+def bound_keep(A: RowSet, P: NDArray[np.float64], s: NDArray[np.intp], tail: float) -> tuple[float, float]:
     """Return the lower bound of pi that a set gives, and its lower confidence limit."""
-    inside = candidate.sign * P[:, candidate.s] >= candidate.threshold
-    n, hits = int(inside.sum()), int((s[inside] == candidate.s).sum())
+    inside = A.sign * P[:, A.s] >= A.threshold
+    n, hits = int(inside.sum()), int((s[inside] == A.s).sum())
     low, high = binomial_interval(hits, n, 1 - 2 * tail)
     share = hits / n if n else 0.0
-    if candidate.sign > 0:
+    if A.sign > 0:
         return share, low
     K = P.shape[1]
     return (1 - (K - 1) * share if n else 0.0), max(1 - (K - 1) * high, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -14,58 +15,43 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fairpremium.noise._base import encode_reports
+
 MAX_LEVELS = 1000  # a column of text with more levels is taken for an identifier
 
 
+@dataclass
 class ReportClassifier:
     """A classifier of the reports S given x, fitted anew on any subset of the rows.
 
-    Parameters
-    ----------
-    classifier : object or None
-        A scikit-learn classifier with ``predict_proba``, cloned before each fit; None for a multinomial
-        logistic regression on standardised columns.
-    design : ndarray of shape (n_samples, n_columns)
-        x as numbers.
-    s : ndarray of int of shape (n_samples,)
-        S as codes.
-    n_groups : int
-        K.
-    rng : numpy.random.Generator
-        Seeds those ``random_state`` parameters of the classifier that are None.
+    It is cloned before each fit; None stands for a multinomial logistic regression on standardised columns.
     """
 
-    def __init__(
-        self,
-        classifier: Any,
-        design: NDArray[np.float64],
-        s: NDArray[np.intp],
-        n_groups: int,
-        rng: np.random.Generator,
-    ):
-        if classifier is None:
-            classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            if not np.isfinite(design).all():
+    classifier: Any
+    design: NDArray[np.float64]  # (n_samples, n_columns), x as numbers
+    s: NDArray[np.intp]  # (n_samples,), S as codes
+    n_groups: int
+    rng: np.random.Generator  # seeds those ``random_state`` parameters of the classifier that are None
+
+    def __post_init__(self) -> None:
+        if self.classifier is None:
+            self.classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+            if not np.isfinite(self.design).all():
                 raise ValueError(
                     "Got X with missing or infinite numbers, but the default classifier of AnchorNoise "
                     "expects finite ones. Fill them in, or pass classifier=HistGradientBoostingClassifier()."
                 )
-        elif not hasattr(classifier, "predict_proba") or isinstance(classifier, type):
+        elif not hasattr(self.classifier, "predict_proba") or isinstance(self.classifier, type):
             raise TypeError(
-                f"Got classifier of type {type(classifier).__name__}, but expected a scikit-learn classifier "
+                f"Got classifier of type {type(self.classifier).__name__}, but expected a scikit-learn classifier "
                 "with predict_proba, such as LogisticRegression()."
             )
-        self.classifier = classifier
-        self.design = design
-        self.s = s
-        self.n_groups = n_groups
-        self.rng = rng
 
     def fit(self, rows: NDArray[np.intp]) -> Any:
         """Return a copy of the classifier, fitted on these rows."""
         if len(np.unique(self.s[rows])) < 2:
             raise ValueError(
-                f"Got a part of {len(rows)} rows whose reports are all the same, but expected at least two "
+                f"Got a split of {len(rows)} rows whose reports are all the same, but expected at least two "
                 "kinds. Use fewer n_splits, or more rows."
             )
         classifier = clone(self.classifier)
@@ -83,20 +69,20 @@ class ReportClassifier:
         return P
 
 
+def read_reports(
+    X: Any, features: Sequence[Any] | None, sensitive: Any, groups: tuple[Any, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.bool_]]:
+    """Return x as numbers and S as codes for the rows with a report, and which rows these are."""
+    s = encode_reports(sensitive, groups, "sensitive")
+    data = select_features(X, features)
+    if len(data) != len(s):
+        raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")
+    known = s >= 0
+    return to_numbers(data[known]), s[known], known
+
+
 def select_features(X: Any, features: Sequence[Any] | None) -> pd.DataFrame:
-    """Return the columns of a data frame or array that serve as x*.
-
-    Parameters
-    ----------
-    X : data frame (pandas, polars, Arrow) or array-like of shape (n_samples, n_columns)
-        The features.
-    features : sequence or None
-        Names of columns of a data frame, positions in an array; None for all.
-
-    Returns
-    -------
-    pandas.DataFrame
-    """
+    """Return the columns that serve as x*: names for a data frame, positions for an array, None for all."""
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         data = frame.to_pandas()
@@ -121,16 +107,9 @@ def select_features(X: Any, features: Sequence[Any] | None) -> pd.DataFrame:
 
 
 def to_numbers(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Return numbers as they are, and one column of zeros and ones per level of any other column.
+    """Return numbers as they are, and one column of zeros and ones per level of text or categories.
 
-    Parameters
-    ----------
-    data : pandas.DataFrame
-        Columns of numbers, booleans, text or categories; a missing text is a level of its own.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_encoded_columns)
+    A missing text is a level of its own.
     """
     columns = []
     for j, name in enumerate(data.columns):

@@ -64,7 +64,7 @@ def test_without_the_outcome_it_is_the_limit_of_the_anchor_method():
     # One machinery: the same thirds and the same classifier give the same limit.
     p, S = reported(1000, 0.8, 0)
     rng, twin = np.random.default_rng(3), np.random.default_rng(3)
-    twin.permutation(1000)  # AnchorNoise draws its parts first
+    twin.permutation(1000)  # AnchorNoise draws its splits first
     twin.integers(2**31)  # and the seed of the classifier of its one part
     anchor = AnchorNoise(n_splits=1, random_state=rng).fit(p.X, None, sensitive=S)
     check = check_declared_channel(p.X, None, sensitive=S, channel=declare(0.8), random_state=twin)
@@ -102,7 +102,7 @@ def test_three_groups_and_missing_reports():
         ({"level": 0}, ValueError, "level"),
         ({"sensitive": ["F", "M"] * 99}, ValueError, "same rows"),
         ({"sensitive": [None] * 150 + ["F", "M"] * 25}, ValueError, "at least 60"),
-        ({"y": np.zeros(199)}, ValueError, "shape"),
+        ({"y": np.zeros(199)}, ValueError, "same number"),
         ({"y": np.full(200, np.inf)}, ValueError, "infinite"),
     ],
 )

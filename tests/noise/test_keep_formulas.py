@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from fairpremium.noise._formulas import agreement_to_keep, binomial_interval, c1_to_keep, keep_to_c1
+from fairpremium.noise._keep_formulas import agreement_to_keep, binomial_interval, c1_to_keep, keep_to_c1
 
 GROUPS = st.integers(2, 8)
 FRACTION = st.floats(0.001, 1)

@@ -1,0 +1,102 @@
+"""The checks that decide between candidates: each needs the reports alone, never the true attribute.
+
+The corrected risk and the report log-loss are means over held-out rows. Their standard errors treat persons, not rows,
+as independent. The agreement test compares an efficient fit and a robust one of the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._sandwich import sum_of_squares
+from fairpremium.families import Family
+
+
+def corrected_risk(
+    family: Family, y: Array, best_estimate: Array, report: npt.NDArray[Any], table: Array, weight: Array | None = None
+) -> tuple[float, float]:
+    """Estimate the mean deviance of mu(x, D) under the true attribute from the reports, and its standard error.
+
+    `best_estimate` (n, K) holds mu(x_i, k), however it was fitted, on rows that the fit did not see; `report` the codes
+    of the reports and `table` the inverse channel, as in a `ReportChannel`. The risk is that of the paper's Lemma 4.2,
+    as a mean over the volume that reported:
+
+        sum_i w_i sum_k T^-1[k, s_i] d(y_i, mu(x_i, k)) / sum_i w_i.
+
+    It is unbiased for every mu, and may be negative by chance when the noise is large.
+    """
+    reported = report < table.shape[1] - 1
+    w = reported.astype(float) if weight is None else np.where(reported, weight, 0.0)
+    loss = np.einsum("ik,ik->i", table.T[report], family.unit_deviance(y[:, None], best_estimate))
+    return mean_and_error(loss, w)
+
+
+def mean_and_error(
+    values: Array, weight: Array | None = None, cluster: npt.NDArray[Any] | None = None
+) -> tuple[float, float]:
+    """Compute a weighted mean and its standard error; (inf, nan) if a value is not finite.
+
+    `cluster` says whose row it is: rows of one person are not independent, and deviations add up per person before they
+    are squared.
+    """
+    if not np.isfinite(values).all():
+        return np.inf, np.nan
+    weight = np.ones(len(values)) if weight is None else weight
+    total = weight.sum()
+    mean = float(weight @ values / total)
+    deviation = weight * (values - mean)
+    if cluster is not None:
+        deviation = np.asarray(np.bincount(cluster, weights=deviation), dtype=np.float64)
+    return mean, float(np.sqrt(np.sum(deviation**2)) / total)
+
+
+def paired_z(difference: Array, weight: Array | None = None, cluster: npt.NDArray[Any] | None = None) -> float:
+    """Compute how many standard errors a mean difference is above zero."""
+    if not np.isfinite(difference).all():
+        return np.inf
+    mean, error = mean_and_error(difference, weight, cluster)
+    return mean / error if error > 0 else 0.0
+
+
+def held_risk(family: Family, held: Rows, eta: Array, table: Array) -> Array:
+    """Compute each row's corrected deviance, sum_k T^-1[k, s] d(y, mu_k)."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
+    return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))
+
+
+def held_volumes(held: Sequence[Rows]) -> Array:
+    """Return the volumes of held-out folds, one after the other."""
+    return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+
+
+def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
+    """Return whose rows held-out folds hold, one after the other; None if each row is a person of its own."""
+    codes = [h.cluster for h in held if h.cluster is not None]
+    return np.concatenate(codes) if codes else None
+
+
+def agreement(fit: GroupFit, robust: GroupFit) -> float:
+    """Compute the p-value of the hypothesis that two fits of the same rows estimate the same coefficients.
+
+    Both must be fits without pooling. If both are consistent, their difference is only noise, whose covariance the
+    rows' influences give (Hausman, 1978, in the robust form that needs neither fit to be efficient).
+    """
+    size = fit.B.size
+    maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]
+
+    def difference(block: Block) -> Array:
+        return np.asarray(fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T)
+
+    covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
+    gap = (fit.B - robust.B).T.ravel()
+    statistic = float(gap @ np.linalg.lstsq(covariance, gap, rcond=1e-10)[0])
+    return float(chi2.sf(statistic, size))
