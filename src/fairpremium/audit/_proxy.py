@@ -14,9 +14,7 @@ from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack,
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, x_features
-from fairpremium.models import Design
-from fairpremium.models._moments import compute_moments
-from fairpremium.pricing._frames import frame_like
+from fairpremium.models import Design, compute_moments, frame_like
 from fairpremium.privacy import project_to_simplex
 
 _NONE = (float("nan"), float("nan"), float("nan"))

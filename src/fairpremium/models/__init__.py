@@ -1,23 +1,62 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
-from fairpremium.models._boosted import BoostedModel
-from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices
+from fairpremium.models._boosted import BoostedModel, BoostedPrices, boost
+from fairpremium.models._checks import (
+    check_cluster,
+    check_not_negative,
+    check_outcome,
+    check_weight,
+    check_whole,
+    is_whole,
+    mean_predictor,
+)
+from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
+from fairpremium.models._group_model import GroupModel, GroupPrices, Objective, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
+from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
+from fairpremium.models._newton import Minimum, Penalty, minimise, newton_point
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
+from fairpremium.models._risk import GlmRisk
 
 __all__ = [
     "BoostedModel",
+    "BoostedPrices",
+    "Column",
+    "Coordinates",
     "Design",
+    "GlmRisk",
     "GroupModel",
     "GroupPrices",
     "LinearModel",
     "LinearProblem",
+    "Minimum",
+    "Moments",
     "NeuralModel",
     "NeuralPrices",
     "NeuralRepresentation",
+    "Objective",
+    "Penalty",
     "RegressorModel",
+    "TrainingData",
+    "boost",
+    "check_cluster",
+    "check_finite",
+    "check_not_negative",
+    "check_numbers",
+    "check_outcome",
+    "check_weight",
+    "check_whole",
+    "compute_moments",
+    "find_redundant",
+    "frame_like",
+    "is_whole",
+    "levels_column",
+    "mean_predictor",
+    "minimise",
+    "newton_point",
+    "plausible_bounds",
     "prepare",
 ]

@@ -11,7 +11,7 @@ strength and any cross-validation split without looking at a row again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,29 +37,29 @@ class Coordinates:
 
     center: Array  # (features,)
     spread: Array  # (features,)
-    kept: npt.NDArray[np.intp]  # positions of the features in use
+    used: npt.NDArray[np.intp]  # positions of the features in use
 
     def all_features(self) -> Coordinates:
         """Return the same scale with every feature in use."""
-        return Coordinates(self.center, self.spread, np.arange(len(self.center)))
+        return replace(self, used=np.arange(len(self.center)))
 
     def centered(self, X: npt.NDArray[Any]) -> Array:
         """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
 
         Dividing by the spread can wait: z = scale * centered, which a pass applies to its small results.
         """
-        Z = np.empty((len(X), 1 + len(self.kept)))
+        Z = np.empty((len(X), 1 + len(self.used)))
         Z[:, 0] = 1.0
-        if len(self.kept) == X.shape[1]:
+        if len(self.used) == X.shape[1]:
             np.subtract(X, self.center, out=Z[:, 1:])
         else:
-            np.subtract(X[:, self.kept], self.center[self.kept], out=Z[:, 1:])
+            np.subtract(X[:, self.used], self.center[self.used], out=Z[:, 1:])
         return Z
 
     @property
     def scale(self) -> Array:
         """Factors that turn `centered` into z: shape (1 + features in use,)."""
-        return np.concatenate([[1.0], 1 / self.spread[self.kept]])
+        return np.concatenate([[1.0], 1 / self.spread[self.used]])
 
     def matrix(self, X: npt.NDArray[Any]) -> Array:
         """Compute z for each row: shape (rows, 1 + features in use)."""
@@ -68,13 +68,13 @@ class Coordinates:
     def to_raw(self, B: Array) -> Array:
         """Turn coefficients of z, shape (1 + features in use, K), into those of (1, x): (1 + features, K)."""
         raw = np.zeros((1 + len(self.center), B.shape[1]))
-        raw[1 + self.kept] = B[1:] / self.spread[self.kept, None]
+        raw[1 + self.used] = B[1:] / self.spread[self.used, None]
         raw[0] = B[0] - self.center @ raw[1:]
         return raw
 
     def jacobian(self) -> Array:
         """Matrix that turns one group's coefficients of z into those of (1, x)."""
-        return self.to_raw(np.eye(1 + len(self.kept)))
+        return self.to_raw(np.eye(1 + len(self.used)))
 
 
 @dataclass(frozen=True)
@@ -117,40 +117,18 @@ class Moments:
     def without(self, redundant: npt.NDArray[np.intp]) -> Moments:
         """Return the moments without the features at these positions of z."""
         stay = np.setdiff1d(np.arange(self.q + 1), redundant)
-        c = self.coordinates
-        kept = c.kept[np.setdiff1d(np.arange(len(c.kept)), redundant - 1)]
-        return Moments(
-            Coordinates(c.center, c.spread, kept),
-            self.y_center,
-            self.second[:, :, stay[:, None], stay],
-            self.weights,
-            self.squared_weights,
-            self.counts,
-        )
+        used = self.coordinates.used
+        coordinates = replace(self.coordinates, used=used[np.setdiff1d(np.arange(len(used)), redundant - 1)])
+        return replace(self, coordinates=coordinates, second=self.second[:, :, stay[:, None], stay])
 
 
 def compute_moments(
-    rows: Rows | Stream,
-    n_codes: int,
-    n_folds: int = 1,
-    *,
-    collinear: bool = False,
-    like: Moments | None = None,
+    rows: Rows | Stream, n_codes: int, n_folds: int = 1, *, collinear: bool = False, like: Moments | None = None
 ) -> Moments:
-    """Collect the moments of the rows in one pass.
+    """Collect the moments of the rows in one pass, for each report code and each fold (`rows.fold` counts from 0).
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-    n_codes : int
-        Number of reports plus one for the missing report.
-    n_folds : int
-        Number of cross-validation folds (`rows.fold` counts from 0).
-    collinear : bool
-        Whether features that are linear combinations of others may stay, which a ridge can handle. Constant
-        ones go in any case.
-    like : Moments, optional
-        Moments whose coordinates (scale and features in use) are to be taken over.
+    Features that are linear combinations of others go, unless `collinear` says that they may stay, which a ridge can
+    handle; constant ones go in any case. With `like`, its coordinates (scale and features in use) are taken over.
     """
     coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
@@ -169,7 +147,7 @@ def compute_moments(
         counts.reshape(shape),
     )
     if like is not None:
-        redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.kept)
+        redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.used)
     else:
         redundant = find_redundant(moments.gram, collinear=collinear)
     return moments.without(redundant) if len(redundant) else moments
@@ -258,20 +236,10 @@ class _BlockMoments:
 
 
 def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:
-    """Find the features that are linear combinations of those before them.
+    """Find the features that are linear combinations of those before them, or with `collinear` the constant ones.
 
-    Parameters
-    ----------
-    gram : array of shape (q, q)
-        Second moments; the first column is the intercept.
-    collinear : bool
-        Find constant features only.
-
-    Returns
-    -------
-    array of positions
-        Greedy Gauss elimination on the correlation scale: a column is redundant when what is left of
-        its variance is below 1e-10 of it.
+    `gram` holds second moments, shape (q, q); its first column is the intercept. Greedy Gauss elimination on the
+    correlation scale: a column is redundant when what is left of its variance is below 1e-10 of it.
     """
     scale = np.sqrt(np.diag(gram))
     scale[scale == 0] = 1.0

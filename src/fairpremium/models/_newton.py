@@ -104,21 +104,10 @@ def minimise(
     max_iter: int = 100,
     tol: float = 1e-7,
 ) -> Minimum:
-    """Minimise risk plus penalty.
+    """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
-    Parameters
-    ----------
-    risk : SignedRisk
-    penalty : Penalty
-    start : array of shape (q, K)
-        The unaware price in every column, or a nearby solution.
-    groups : tuple
-        Labels, for messages.
-    max_iter : int
-        Largest number of passes.
-    tol : float
-        Stop when a step changes the linear predictors by less than this, root mean square, relative to
-        their own size.
+    It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
+    size; `groups` are labels for messages.
 
     Raises
     ------

@@ -31,10 +31,6 @@ class Expansion:
     gradient: Array  # (folds, q, K)
     hessian: Array  # (folds, K, q, q); empty if it was not asked for
 
-    def total(self) -> Expansion:
-        """Sum over the folds."""
-        return self.select(np.ones(len(self.value), dtype=bool))
-
     def select(self, folds: npt.NDArray[np.bool_]) -> Expansion:
         """Sum over some of the folds."""
         return Expansion(
@@ -67,16 +63,9 @@ class SignedRisk(ABC):
 
     @abstractmethod
     def deviance(self, B: Array) -> Array:
-        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients.
+        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients: (folds, candidates).
 
-        Parameters
-        ----------
-        B : array of shape (folds, candidates, q, K)
-            Coefficients to be judged on each fold.
-
-        Returns
-        -------
-        array of shape (folds, candidates)
+        B, of shape (folds, candidates, q, K), holds the coefficients to be tried on each fold.
         """
 
 

@@ -22,12 +22,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 def compact_trees(text: str, outputs: int, columns: int) -> str:
     """Check trees and return the text that LightGBM needs to predict with them.
 
-    Parameters
-    ----------
-    text : str
-        What `Booster.model_to_string` returned, or this function.
-    outputs, columns : int
-        Numbers of scores and of features.
+    `text` is what `Booster.model_to_string` returned, or this function, for so many scores and features.
 
     Raises
     ------

@@ -31,8 +31,7 @@ from fairpremium.parties._disclosure import Verdict, check_counts, measure, refu
 from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._randomized import missing_share, randomize_reports, seen_channel
 from fairpremium.parties._rules import Rules
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
+from fairpremium.pricing import DiscriminationFreePricer, SourcePortfolio, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 from fairpremium.privacy._randomized_response import check_epsilon
 
