@@ -27,7 +27,6 @@ from sklearn.ensemble import RandomForestRegressor
 
 import fairpremium
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
-from fairpremium.corrections import BoostedClassifier
 from fairpremium.portfolios import nonlinear_poisson, zhang_liu_shi_2025
 
 FOREST = RandomForestRegressor(n_estimators=200, min_samples_leaf=20)
@@ -37,10 +36,6 @@ PAPER = {
     "boosted (auto)": ({"model": "boosted"}, "report"),
     "boosted, likelihood": ({"model": "boosted", "correction": "likelihood"}, "report"),
     "boosted, posterior": ({"model": "boosted", "correction": "posterior"}, "report"),
-    "boosted, posterior, with BoostedClassifier": (
-        {"model": "boosted", "correction": "posterior", "classifier": BoostedClassifier()},
-        "report",
-    ),
     "boosted, S taken as D": ({"model": "boosted"}, "believed"),
     "neural, true D": ({"model": "neural"}, "true"),
     "neural (auto)": ({"model": "neural"}, "report"),

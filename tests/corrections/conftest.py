@@ -9,11 +9,12 @@ import pytest
 from scipy.stats import norm
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupFit, fit_inverse, pad_missing
+from fairpremium.corrections import GroupFit, ReportChannel, fit_inverse
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Family
 from fairpremium.models import LinearModel, prepare
 
-# False-alarm probability of each statistical comparison when the claim is true.
+# False-alarm probability of each statistical comparison when the assertion is true.
 FALSE_ALARM = 1e-6
 
 
@@ -53,7 +54,7 @@ def fit() -> Callable[..., GroupFit]:
         folds = 1 if rows.fold is None else int(rows.fold.max()) + 1
         names = [f"x{j}" for j in range(rows.n_features)]
         problem = prepare(rows, len(T) + 1, folds, family, LinearModel(**settings), names)
-        table = pad_missing(np.linalg.inv(T))
-        return fit_inverse(problem, table, tuple(range(len(T))), pooling, np.random.default_rng(0))
+        channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
+        return fit_inverse(problem, channel, pooling, np.random.default_rng(0))
 
     return fit

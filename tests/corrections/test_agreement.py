@@ -5,8 +5,8 @@ import pytest
 
 from fairpremium import RandomizedResponse
 from fairpremium.blocks import Rows
-from fairpremium.corrections import fit_inverse, pad_missing
-from fairpremium.corrections._agreement import agreement
+from fairpremium.corrections import ReportChannel, fit_inverse
+from fairpremium.corrections._checks import agreement
 from fairpremium.corrections._score import fit_score
 from fairpremium.families import Normal
 from fairpremium.models import LinearModel, prepare
@@ -27,10 +27,9 @@ def two_fits(seed, times=1):
     person = np.repeat(np.arange(n), times)
     rows = Rows(x[person, None], y[person], None, report[person], cluster=person if times > 1 else None)
     problem = prepare(rows, 3, 1, Normal(), LinearModel(), ["x"])
-    table = pad_missing(channel.inverse)
-    inverse = fit_inverse(problem, table, channel.groups, 0.0, rng)
-    score = fit_score(problem, channel.matrix, table, channel.groups, inverse)
-    naive = fit_inverse(problem, pad_missing(np.eye(2)), channel.groups, 0.0, rng)
+    inverse = fit_inverse(problem, ReportChannel.of(channel), 0.0, rng)
+    score = fit_score(problem, inverse, 0.0)
+    naive = fit_inverse(problem, ReportChannel.of(None, channel.groups), 0.0, rng)
     return inverse, score, naive
 
 

@@ -96,18 +96,18 @@ def test_candidates_tell_the_story(kind: str, story: Callable) -> None:
     assert set(table["correction"]) == {"likelihood", "posterior", "score", "inverse"}
     assert not table.duplicated(["correction", "detail"]).any()
     fitted = ~table["reason"].str.contains("could not be fitted")
-    claims = table["correction"].isin(["likelihood", "posterior"])
-    # whatever claims to know P(D given x, y) is judged by the reports; moments claim nothing
-    assert table.loc[claims & fitted, "report_log_loss"].notna().all()
-    assert table.loc[~claims, "report_log_loss"].isna().all()
-    assert (table.loc[claims & fitted, "report_log_loss_se"] > 0).all()
-    assert table.loc[claims & fitted, "report_log_loss"].between(0.3, 0.8).all()
-    # prices are judged by the corrected risk: the chosen ones, the moments' and every likelihood that could be chosen
-    judged = table["chosen"] | table["correction"].isin(["score", "inverse"])
-    assert table.loc[judged & fitted, "corrected_risk"].notna().all()
-    assert (table.loc[judged & fitted, "corrected_risk_se"] > 0).all()
+    posteriors = table["correction"].isin(["likelihood", "posterior"])
+    # a P(D given x, y) has a report log-loss; corrections by moments have no such posterior
+    assert table.loc[posteriors & fitted, "report_log_loss"].notna().all()
+    assert table.loc[~posteriors, "report_log_loss"].isna().all()
+    assert (table.loc[posteriors & fitted, "report_log_loss_se"] > 0).all()
+    assert table.loc[posteriors & fitted, "report_log_loss"].between(0.3, 0.8).all()
+    # prices have a corrected risk: the chosen ones, the moments' and every likelihood that could be chosen
+    priced = table["chosen"] | table["correction"].isin(["score", "inverse"])
+    assert table.loc[priced & fitted, "corrected_risk"].notna().all()
+    assert (table.loc[priced & fitted, "corrected_risk_se"] > 0).all()
     chosen = table[table["chosen"]].iloc[0]
-    assert "no referee rejects" in chosen["reason"]
+    assert "passes every check" in chosen["reason"]
     # a rejected one does not carry the winner's reason
     assert (table["reason"] == chosen["reason"]).sum() == 1
 

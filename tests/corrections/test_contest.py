@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fairpremium import DiscriminationFreePricer, RandomizedResponse
+from fairpremium import RandomizedResponse
 from fairpremium.blocks import Rows
-from fairpremium.corrections import BoostedClassifier, Noise, Setting, fit_model, pad_missing, paired_z
+from fairpremium.corrections import ModelFitSettings, ReportChannel, fit_model, paired_z
 from fairpremium.corrections import _contest as contest_module
-from fairpremium.corrections._contest import Contest, entries_for, held_risk
-from fairpremium.corrections._entries import LikelihoodEntry, LinearEntry, PosteriorEntry
-from fairpremium.corrections._stage import Stage
+from fairpremium.corrections._checks import held_risk
+from fairpremium.corrections._contest import Contest, entries_for
+from fairpremium.corrections._model_start import ModelStart
+from fairpremium.corrections._tournament_entries import LikelihoodEntry, LinearEntry, PosteriorEntry
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Normal, Poisson, law_of
 from fairpremium.families._law import DispersionLaw
@@ -24,7 +25,7 @@ QUICK = BoostedModel(max_rounds=30, learning_rate=0.3, patience=5)
 
 
 def make(n: int = 600, seed: int = 0, keep: float = 0.85, model: BoostedModel = QUICK, family=None):
-    """A setting with two groups, and rows of it."""
+    """Settings with two groups, and rows for them."""
     family = family or Normal()
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, 2))
@@ -33,9 +34,9 @@ def make(n: int = 600, seed: int = 0, keep: float = 0.85, model: BoostedModel = 
     y = eta + 0.5 * rng.normal(size=n) if family.name == "normal" else rng.poisson(np.exp(eta)).astype(float)
     channel = RandomizedResponse([0, 1], keep=keep)
     S = np.asarray(channel.privatize(D, rng=seed), dtype=int)
-    noise = Noise(channel.matrix, pad_missing(channel.inverse), channel.groups)
-    learner = model.learner(Design.learn(X), family)
-    return Setting(family, noise, model, learner, 0.0, None, 0, ("x0", "x1")), Rows(X, y, None, S)
+    report_channel = ReportChannel.of(channel)
+    settings = ModelFitSettings(family, report_channel, model, Design.learn(X), 0.0, None, 0)
+    return settings, Rows(X, y, None, S)
 
 
 class Broken(DispersionLaw):
@@ -52,13 +53,13 @@ def arena():
 
 def rank(arena, report: dict[str, float], risk: dict[str, float], *, poisson: bool = False, monotone: bool = False):
     """Apply the rule to given mean losses, each with a paired standard error of one hundredth."""
-    setting, rows = arena
+    settings, rows = arena
     if poisson:
-        setting, rows = make(n=60, family=Poisson())
-    contest = Contest(setting, rows)
+        settings, rows = make(n=60, family=Poisson())
+    contest = Contest(settings, rows)
     rng = np.random.default_rng(0)
     n = len(contest.weight)
-    entries = [e for e in entries_for(setting, "auto") if not (monotone and isinstance(e, LinearEntry))]
+    entries = [e for e in entries_for(settings, "auto") if not (monotone and isinstance(e, LinearEntry))]
 
     def losses(mean: float) -> np.ndarray:
         noise = rng.normal(size=n)
@@ -129,38 +130,38 @@ def test_without_a_start_a_wrong_law_leaves_the_posterior(arena) -> None:
     assert "standard errors above a classifier's" in reasons[LIKELIHOOD]
 
 
-def test_the_corrected_risk_of_a_row_against_a_slow_twin() -> None:
-    setting, rows = make(n=40, family=Poisson())
+def test_the_corrected_risk_of_a_row_against_a_slow_loop() -> None:
+    settings, rows = make(n=40, family=Poisson())
     eta = np.random.default_rng(1).normal(size=(40, 2))
     slow = [
         sum(
-            setting.noise.table[k, s] * 2 * ((y * np.log(y / m) if y else 0.0) - y + m)
+            settings.channel.table[k, s] * 2 * ((y * np.log(y / m) if y else 0.0) - y + m)
             for k, m in enumerate(np.exp(eta[i]))
         )
         for i, (s, y) in enumerate(zip(rows.report, rows.y, strict=True))
     ]
-    np.testing.assert_allclose(held_risk(Poisson(), rows, eta, setting.noise.table), slow)
+    np.testing.assert_allclose(held_risk(Poisson(), rows, eta, settings.channel.table), slow)
 
 
 def test_one_failure_does_not_stop_the_others(monkeypatch) -> None:
-    setting, rows = make()
+    settings, rows = make()
     broken = LikelihoodEntry(Broken(Normal()))
     entries = [broken, PosteriorEntry()]
     monkeypatch.setattr(contest_module, "entries_for", lambda *_: entries)
-    chosen = fit_model(setting, rows, "auto")
-    assert [v.chosen for v in chosen.verdicts].count(True) == 1
-    assert not chosen.verdicts[0].chosen
-    assert "overflow in a density" in chosen.verdicts[0].reason
-    assert np.isnan(chosen.verdicts[0].risk)
-    assert np.isfinite([v.risk for v in chosen.verdicts[1:]]).all()
+    chosen = fit_model(settings, rows, "auto")
+    assert [v.chosen for v in chosen.results].count(True) == 1
+    assert not chosen.results[0].chosen
+    assert "overflow in a density" in chosen.results[0].reason
+    assert np.isnan(chosen.results[0].risk)
+    assert np.isfinite([v.risk for v in chosen.results[1:]]).all()
 
 
 def test_when_all_fail_the_message_says_why(monkeypatch) -> None:
-    setting, rows = make(n=200)
+    settings, rows = make(n=200)
     broken = [LikelihoodEntry(Broken(Normal())), LikelihoodEntry(Broken(Poisson()))]
     monkeypatch.setattr(contest_module, "entries_for", lambda *_: broken)
     with pytest.raises(ConvergenceError, match=r"No candidate could be fitted.*overflow in a density"):
-        fit_model(setting, rows, "auto")
+        fit_model(settings, rows, "auto")
 
 
 @pytest.mark.parametrize(("noise", "accepted"), [("normal", True), ("skewed", False)])
@@ -176,13 +177,13 @@ def test_a_wrong_law_is_rejected_by_the_reports(noise: str, accepted: bool) -> N
     e = rng.normal(size=n) if noise == "normal" else (rng.gamma(0.2, 1, n) - 0.2) / np.sqrt(0.2)
     truth = np.abs(2 * X[:, [0]]) + 1.5 * np.outer(1 + X[:, 1], [0, 1])
     y = truth[np.arange(n), D] + e
-    setting, _ = make(n=60, keep=0.75)
+    settings, _ = make(n=60, keep=0.75)
     channel = RandomizedResponse([0, 1], keep=0.75)
     rows = Rows(X, y, None, np.asarray(channel.privatize(D, rng=0), dtype=int))
-    contest = Contest(setting, rows)
+    contest = Contest(settings, rows)
     entries = [LikelihoodEntry(law_of(Normal())), PosteriorEntry()]
     for entry in entries:
-        contest.judge(entry)
+        contest.measure(entry)
     order, reasons = contest.rank(entries)
     gap = paired_z(contest.report[LIKELIHOOD] - contest.report[POSTERIOR])
     if accepted:
@@ -192,28 +193,28 @@ def test_a_wrong_law_is_rejected_by_the_reports(noise: str, accepted: bool) -> N
         assert gap > 2.5
         assert order == [POSTERIOR]
         assert "its law of y or its P(D given x) is wrong" in reasons[LIKELIHOOD]
-    fit = next(e for e in entries if e.name == order[0]).fit(Stage(setting, rows))
+    fit = next(e for e in entries if e.name == order[0]).fit(ModelStart(settings, rows))
     # taking reports for groups leaves a quarter of the distance between them, which is 1.73 in root mean square: .43
-    assert np.sqrt(np.mean((fit.predictor(fit.stage.lift_rows(rows)) - truth) ** 2)) < 0.35
+    assert np.sqrt(np.mean((fit.predictor(fit.start.lift_rows(rows)) - truth) ** 2)) < 0.35
 
 
 def test_rows_of_one_person_count_once() -> None:
-    """Each row twice, as two rows of one person: every referee says what it says of each row once."""
-    setting, rows = make(n=200)
+    """Each row twice, as two rows of one person: every check finds what it finds for each row once."""
+    settings, rows = make(n=200)
     rng = np.random.default_rng(1)
     known = {name: rng.normal(1 + 0.1 * i, 1, 200) for i, name in enumerate((START, POSTERIOR, LIKELIHOOD))}
-    entries = entries_for(setting, "auto")
+    entries = entries_for(settings, "auto")
     stories, errors = [], []
     for times in (1, 2):
         person = np.repeat(np.arange(200), times)
-        contest = Contest(setting, replace(rows.take(person), cluster=person))
+        contest = Contest(settings, replace(rows.take(person), cluster=person))
         contest.report = {name: losses[contest.cluster] for name, losses in known.items()}
         contest.risk = dict(contest.report)
         order, reasons = contest.rank(entries)
         fit = SimpleNamespace(strength=0.0)
-        verdicts = contest.verdicts(entries, order[0], fit, reasons)
+        results = contest.results(entries, order[0], fit, reasons)
         stories.append((order, reasons))
-        errors.append([(v.risk, v.risk_error, v.report_loss, v.report_loss_error) for v in verdicts])
+        errors.append([(v.risk, v.risk_error, v.report_loss, v.report_loss_error) for v in results])
     assert stories[0] == stories[1]
     assert any("standard errors above" in reason for reason in stories[0][1].values())
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-10)
@@ -221,108 +222,24 @@ def test_rows_of_one_person_count_once() -> None:
 
 def test_a_fit_can_be_repeated_on_other_rows() -> None:
     """The jackknife's fits: the same candidate with the same number of rounds, on the rows it is given alone."""
-    setting, rows = make()
-    chosen = fit_model(setting, rows, "likelihood")
+    settings, rows = make()
+    chosen = fit_model(settings, rows, "likelihood")
     again = chosen.refit(rows)
     np.testing.assert_allclose(
-        again.predictor(again.stage.lifted), chosen.fit.predictor(chosen.fit.stage.lifted), atol=0.2
+        again.predictor(again.start.lifted), chosen.fit.predictor(chosen.fit.start.lifted), atol=0.2
     )
     some = chosen.refit(rows.take(np.arange(0, 600, 2)))
-    assert len(some.stage.rows) == 300
+    assert len(some.start.rows) == 300
     assert some.prices.rounds <= chosen.fit.prices.rounds
     assert some.correction == chosen.fit.correction == "likelihood"
 
 
-class Waves:
-    """K = 3: which group a row is in swings with x, and the outcome says more."""
-
-    def __init__(self, n: int, seed: int):
-        rng = np.random.default_rng(seed)
-        self.x = rng.uniform(-3, 3, n)
-        logits = np.column_stack([2.5 * np.sin(3 * self.x), 2.5 * np.cos(3 * self.x), np.zeros(n)])
-        q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        self.D = (rng.random(n)[:, None] > np.cumsum(q, axis=1)).sum(axis=1)
-        self.y = self.D * 1.0 + 0.7 * rng.normal(size=n)
-        density = q * np.exp(-((self.y[:, None] - np.arange(3)) ** 2) / (2 * 0.49))
-        self.q = density / density.sum(axis=1, keepdims=True)
-        self.T = np.vstack([np.full((3, 3), 0.1) + 0.7 * np.eye(3), np.ones(3)])
-        self.T[:3] /= self.T[:3].sum(axis=0)
-        self.report = (rng.random(n)[:, None] > np.cumsum(self.T[:3], axis=0)[:-1].T[self.D]).sum(axis=1)
-        self.U = np.column_stack([self.x, self.y])
-
-    def loss(self, q: np.ndarray) -> np.ndarray:
-        return -np.log((q * self.T[self.report]).sum(axis=1))
-
-
-def test_the_boosted_classifier_learns_the_groups_from_reports_alone() -> None:
-    train, test = Waves(3000, 0), Waves(3000, 1)
-    classifier = BoostedClassifier().fit_reports(train.U, train.report, train.T)
-    q = classifier.predict_proba(test.U)
-    np.testing.assert_allclose(q.sum(axis=1), 1)
-    shares = np.linalg.solve(train.T[:3], np.bincount(train.report, minlength=3) / 3000)
-    constant = np.tile(shares, (3000, 1))
-    assert paired_z(test.loss(constant) - test.loss(q)) > 10
-    # most of what the exact P(D given x, y) gains over the constant is gained
-    gain, best = (np.mean(test.loss(constant) - test.loss(p)) for p in (q, test.q))
-    assert gain > 0.7 * best
-    # and it is the groups that were learned, not the reports
-    likely = np.mean(q[np.arange(3000), test.D])
-    assert likely > 0.85 * np.mean(test.q[np.arange(3000), test.D])
-
-
-def test_the_boosted_classifier_stops_where_there_is_nothing_to_learn() -> None:
-    rng = np.random.default_rng(0)
-    T = np.vstack([[0.6, 0.4], [0.4, 0.6], [1, 1]])
-    D = rng.random(4000) < 0.3
-    report = np.where(rng.random(4000) < 0.6, D, ~D).astype(int)
-    classifier = BoostedClassifier().fit_reports(rng.normal(size=(4000, 2)), report, T)
-    q = classifier.predict_proba(rng.normal(size=(500, 2)))
-    assert classifier.rounds_ < 20
-    # standard error of the share through this channel: .5 / sqrt(4000) / .2 = .04
-    np.testing.assert_allclose(q[:, 1].mean(), 0.3, atol=5 * 0.04)
-
-
-def test_the_referees_take_the_boosted_classifier_where_logits_fail() -> None:
-    waves = Waves(2500, 2)
-    channel = RandomizedResponse([0, 1, 2], keep=0.8)
-    pricer = DiscriminationFreePricer(
-        channel=channel, correction="posterior", classifier=BoostedClassifier(), pooling=0, random_state=0
-    ).fit(waves.x[:, None], waves.y, sensitive=channel.privatize(waves.D, rng=3))
-    chosen = pricer.candidates_.loc[pricer.candidates_["chosen"], "detail"].item()
-    assert chosen == "BoostedClassifier"
-    means = np.asarray(pricer.predict_best_estimate(np.zeros((1, 1))))[0]
-    np.testing.assert_allclose(means, [0, 1, 2], atol=0.25)
-
-
 def test_law_of_the_family_is_the_only_likelihood_that_is_asked_for() -> None:
-    setting, _ = make(n=60, family=Poisson())
-    assert [e.name for e in entries_for(setting, "likelihood")] == [f"likelihood ({law_of(Poisson()).name})"]
-    assert [e.name for e in entries_for(setting, "auto")] == [
+    settings, _ = make(n=60, family=Poisson())
+    assert [e.name for e in entries_for(settings, "likelihood")] == [f"likelihood ({law_of(Poisson()).name})"]
+    assert [e.name for e in entries_for(settings, "auto")] == [
         "likelihood (poisson)",
         "likelihood (negative_binomial)",
         "posterior",
         "linear start",
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("max_rounds", 0),
-        ("max_rounds", 2.5),
-        ("patience", True),
-        ("num_leaves", 1),
-        ("min_leaf", -1.0),
-        ("min_leaf", np.nan),
-        ("learning_rate", 0.0),
-        ("learning_rate", "fast"),
-    ],
-)
-def test_settings_of_the_boosted_classifier_are_checked(name: str, value: object) -> None:
-    """Before anything is fitted, and for a classifier that is used on its own too."""
-    classifier = BoostedClassifier(**{name: value})
-    with pytest.raises(ValueError, match=f"Got {name}="):
-        classifier.fit_reports(np.zeros((4, 1)), np.zeros(4, dtype=int), np.eye(2))
-    pricer = DiscriminationFreePricer(channel=RandomizedResponse(["a", "b"], keep=0.8), classifier=classifier)
-    with pytest.raises(ValueError, match=f"Got {name}="):
-        pricer.fit(np.zeros((4, 1)), np.zeros(4), sensitive=list("abab"))

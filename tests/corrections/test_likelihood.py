@@ -10,8 +10,9 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupFit, Noise, Statistics, fit_correction, pad_missing, sandwich
+from fairpremium.corrections import GroupFit, ReportChannel, Statistics, fit_correction, sandwich
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
 from fairpremium.models import LinearModel, prepare
 
@@ -73,8 +74,8 @@ def fit_with(
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
     W = np.diag(1 / T.mean(axis=1))
     inverse = np.linalg.solve(T.T @ W @ T, T.T @ W)
-    noise = Noise(T, pad_missing(inverse), tuple(range(T.shape[1])))
-    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0)).fit
+    channel = ReportChannel(T, pad_missing(inverse), tuple(range(T.shape[1])))
+    return fit_correction(problem, channel, correction, pooling, np.random.default_rng(0)).fit
 
 
 def z_values(statistics: Statistics, family: Family, X: np.ndarray, base: float) -> np.ndarray:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections import fit_inverse, pad_missing
-from fairpremium.corrections._pooling import judge_strengths, strengths
+from fairpremium.corrections import ReportChannel, fit_inverse
+from fairpremium.corrections._pooling import cross_validate_strengths, strengths
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.errors import RiskUnboundedError
 from fairpremium.families import Family, Normal, Poisson
-from fairpremium.models import LinearModel, LinearProblem, prepare
-from fairpremium.models._newton import minimise
+from fairpremium.models import LinearModel, LinearProblem, minimise, prepare
 
 
 def portfolio(family: Family, n: int, T: np.ndarray, report: Callable, seed: int = 0, folds: int = 4) -> Rows:
@@ -72,26 +72,27 @@ def test_squared_loss_equals_refitting_every_part_and_strength(
     T = randomized_response(K, 0.8)
     table = pad_missing(np.linalg.inv(T))
     problem = problem_of(portfolio(Normal(), 800, T, report), K, Normal())
-    judged = judge_strengths(problem, table, tuple(range(K)), np.random.default_rng(0))
-    assert [j.strength for j in judged] == strengths(problem.moments.total_weight).tolist()
-    slow = [brute_force(problem, table, j.strength) for j in judged]
-    assert not any(j.problem for j in judged)
-    np.testing.assert_allclose([j.risk for j in judged], [risk for risk, _ in slow], rtol=1e-9)
+    channel = ReportChannel(T, table, tuple(range(K)))
+    risks = cross_validate_strengths(problem, channel, np.random.default_rng(0))
+    assert [r.strength for r in risks] == strengths(problem.moments.total_weight).tolist()
+    slow = [brute_force(problem, table, r.strength) for r in risks]
+    assert not any(r.problem for r in risks)
+    np.testing.assert_allclose([r.risk for r in risks], [risk for risk, _ in slow], rtol=1e-9)
     best = int(np.argmin([risk for risk, _ in slow]))
-    for j, (risk, folds) in zip(judged, slow, strict=True):
-        assert j.standard_error == pytest.approx(folds.std(ddof=1) / 2, rel=1e-7)
-        assert j.difference == pytest.approx(risk - slow[best][0], abs=1e-9)
+    for r, (risk, folds) in zip(risks, slow, strict=True):
+        assert r.standard_error == pytest.approx(folds.std(ddof=1) / 2, rel=1e-7)
+        assert r.difference == pytest.approx(risk - slow[best][0], abs=1e-9)
         gap = folds - slow[best][1]
-        assert j.difference_error == pytest.approx(gap.std(ddof=1) / 2, rel=1e-4, abs=1e-9)
+        assert r.difference_error == pytest.approx(gap.std(ddof=1) / 2, rel=1e-4, abs=1e-9)
 
 
 def test_poisson_is_close_to_refitting(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(2, 0.8)
     table = pad_missing(np.linalg.inv(T))
     problem = problem_of(portfolio(Poisson(), 3000, T, report, folds=10), 2, Poisson())
-    judged = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
-    slow = np.array([brute_force(problem, table, j.strength)[0] for j in judged])
-    fast = np.array([j.risk for j in judged])
+    risks = cross_validate_strengths(problem, ReportChannel(T, table, (0, 1)), np.random.default_rng(0))
+    slow = np.array([brute_force(problem, table, r.strength)[0] for r in risks])
+    fast = np.array([r.risk for r in risks])
     # an error of second order in the fold's influence: far below what tells strengths apart
     np.testing.assert_allclose(fast, slow, rtol=1e-3)
     np.testing.assert_allclose(fast - fast.min(), slow - slow.min(), atol=0.1 * np.ptp(slow) + 1e-4)
@@ -103,11 +104,11 @@ def test_the_smallest_risk_is_chosen_and_solved_for(
     T = randomized_response(2, 0.7)
     rows = portfolio(Normal(), 600, T, report, seed=3)
     chosen = fit(rows, T, Normal(), None)
-    best = min(chosen.judged, key=lambda j: j.risk)
+    best = min(chosen.strength_risks, key=lambda r: r.risk)
     assert chosen.strength == best.strength
     assert best.difference == 0
     np.testing.assert_array_equal(chosen.B, fit(rows, T, Normal(), best.strength).B)
-    assert fit(rows, T, Normal(), 3.0).judged == []
+    assert fit(rows, T, Normal(), 3.0).strength_risks == []
 
 
 def test_equal_groups_are_pooled_and_different_ones_are_not(
@@ -135,11 +136,11 @@ def test_strengths_without_a_minimum_are_reported_and_not_chosen(
             fitted = fit(rows, T, Normal(), None)
         except RiskUnboundedError:
             continue
-        bad = [j for j in fitted.judged if j.problem]
-        for j in bad:
-            assert "no minimum" in j.problem
-            assert np.isnan([j.risk, j.standard_error, j.difference, j.difference_error]).all()
-            assert j.strength != fitted.strength
+        bad = [r for r in fitted.strength_risks if r.problem]
+        for r in bad:
+            assert "no minimum" in r.problem
+            assert np.isnan([r.risk, r.standard_error, r.difference, r.difference_error]).all()
+            assert r.strength != fitted.strength
         found = found or bool(bad)
     assert found
 
@@ -149,10 +150,10 @@ def test_a_part_without_reports_harms_nothing(randomized_response: Callable, rep
     rows = portfolio(Normal(), 400, T, report)
     silent = np.where(rows.fold == 0, 2, rows.report)
     fitted = fit(Rows(rows.X, rows.y, rows.weight, silent, rows.fold), T, Normal(), None)
-    assert all(np.isfinite(j.risk) for j in fitted.judged)
+    assert all(np.isfinite(r.risk) for r in fitted.strength_risks)
 
 
-def test_a_sample_judges_the_strengths_of_a_large_portfolio(
+def test_a_sample_chooses_the_strength_of_a_large_portfolio(
     randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fairpremium.corrections import _pooling
@@ -161,13 +162,13 @@ def test_a_sample_judges_the_strengths_of_a_large_portfolio(
     table = pad_missing(np.linalg.inv(T))
     problem = problem_of(portfolio(Poisson(), 5000, T, report, folds=5), 2, Poisson())
     monkeypatch.setattr(_pooling, "MAX_ROWS", 2500)
-    judged = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
-    assert judged[-1].strength == pytest.approx(1e6 * problem.moments.total_weight)
-    assert all(np.isfinite(j.risk) for j in judged)
+    risks = cross_validate_strengths(problem, ReportChannel(T, table, (0, 1)), np.random.default_rng(0))
+    assert risks[-1].strength == pytest.approx(1e6 * problem.moments.total_weight)
+    assert all(np.isfinite(r.risk) for r in risks)
     # the risk is a mean: on half of the rows it estimates the same number
     monkeypatch.setattr(_pooling, "MAX_ROWS", 10**9)
-    whole = judge_strengths(problem, table, (0, 1), np.random.default_rng(0))
-    for a, b in zip(judged, whole, strict=True):
+    whole = cross_validate_strengths(problem, ReportChannel(T, table, (0, 1)), np.random.default_rng(0))
+    for a, b in zip(risks, whole, strict=True):
         assert a.risk == pytest.approx(b.risk, abs=6 * np.hypot(a.standard_error, b.standard_error))
 
 
@@ -177,7 +178,7 @@ def test_fit_inverse_says_which_group_has_no_minimum(randomized_response: Callab
     rows = Rows(rng.normal(size=(24, 3)), rng.normal(size=24), None, rng.integers(2, size=24))
     problem = prepare(rows, 3, 1, Normal(), LinearModel(), list("abc"))
     with pytest.raises(RiskUnboundedError) as caught:
-        fit_inverse(problem, pad_missing(np.linalg.inv(T)), ("F", "M"), 0.0, rng)
+        fit_inverse(problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), ("F", "M")), 0.0, rng)
     assert caught.value.group in ("F", "M")
     assert caught.value.effective_rows < 24
 
@@ -197,4 +198,4 @@ def test_some_strength_on_the_grid_always_has_a_minimum(seed: int, randomized_re
     problem = problem_of(Rows(X, y, None, s, np.arange(n) % 5), 2, Normal())
     pooled = problem.solve(table, 1e5 * n, (0, 1))
     assert np.isfinite(pooled.B).all()
-    assert np.isfinite(fit_inverse(problem, table, (0, 1), None, rng).coefficients).all()
+    assert np.isfinite(fit_inverse(problem, ReportChannel(T, table, (0, 1)), None, rng).coefficients).all()

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupFit, Noise, fit_correction, pad_missing, sandwich
-from fairpremium.corrections._candidates import PosteriorCandidate, Task, start_fit
-from fairpremium.corrections._posterior import PosteriorWeights, classifier_likelihood
+from fairpremium.corrections import GroupFit, ReportChannel, fit_correction, fit_inverse, sandwich
+from fairpremium.corrections._candidates import PosteriorCandidate
+from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, natural_spline
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Family, Gamma, Normal, Poisson
 from fairpremium.models import LinearModel, LinearProblem, prepare
 
@@ -46,18 +47,18 @@ def draw(
     return Rows(X, y, w if weighted else None, S), D
 
 
-def prepared(rows: Rows, T: np.ndarray, family: Family) -> tuple[LinearProblem, Noise]:
+def prepared(rows: Rows, T: np.ndarray, family: Family) -> tuple[LinearProblem, ReportChannel]:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
-    return problem, Noise(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
+    return problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
 
 
 def quadratic_fit(rows: Rows, T: np.ndarray, family: Family, ridge: float = 0.1) -> GroupFit:
     """The right classifier of these portfolios, without a choice among several."""
-    problem, noise = prepared(rows, T, family)
+    problem, channel = prepared(rows, T, family)
     rng = np.random.default_rng(0)
-    start = start_fit(problem, noise, 0.0, rng)
+    start = fit_inverse(problem, channel, 0.0, rng)
     candidate = PosteriorCandidate(spline=False, ridge=ridge)
-    return candidate.fit(Task(problem, start, noise), 0.0, candidate.claim(Task(problem, start, noise), {}), rng)
+    return candidate.fit(problem, start, 0.0, candidate.learn(problem, start, {}), rng)
 
 
 @pytest.mark.parametrize("spline", [False, True])
@@ -70,7 +71,7 @@ def test_weights_are_probabilities_and_zero_without_a_report(
     problem, _ = prepared(rows, T, Poisson())
     latent = classifier_likelihood(problem, T, spline=spline, ridge=1.0)
     at = fit_propensity(latent, np.full(K, 1 / K))
-    r = problem.rows.map(PosteriorWeights(latent, at))
+    r = problem.rows.map(GroupPosterior(latent, at).weights)
     assert r.shape == (1500, K)
     assert r.min() >= 0
     assert r.max() <= 1
@@ -90,10 +91,10 @@ def test_prices_are_weighted_fits(randomized_response: Callable, report: Callabl
     T = randomized_response(2, 0.7)
     rows, _ = draw(Normal(), T, report, 800, seed=2, weighted=True, missing=0.2)
     fit = quadratic_fit(rows, T, Normal())
-    problem, noise = prepared(rows, T, Normal())
-    start = start_fit(problem, noise, 0.0, np.random.default_rng(0))
-    claim = PosteriorCandidate(spline=False, ridge=0.1).claim(Task(problem, start, noise), {})
-    r = rows_weights = problem.rows.map(PosteriorWeights(claim.latent, claim.parameters))
+    problem, channel = prepared(rows, T, Normal())
+    start = fit_inverse(problem, channel, 0.0, np.random.default_rng(0))
+    posterior = PosteriorCandidate(spline=False, ridge=0.1).learn(problem, start, {})
+    r = rows_weights = problem.rows.map(posterior.weights)
     Z = np.column_stack([np.ones(800), rows.X])
     for k in range(2):
         a = r[:, k] * rows.weight
@@ -132,25 +133,25 @@ def test_skewed_noise_does_no_harm(randomized_response: Callable, report: Callab
     rng = np.random.default_rng(5)
     means = np.einsum("ij,ji->i", np.column_stack([np.ones(12_000), rows.X]), BETA[:, D])
     skewed = Rows(rows.X, means + rng.exponential(size=12_000) - 1, None, rows.report)
-    problem, noise = prepared(skewed, T, Normal())
-    _, fit, _, verdicts = fit_correction(problem, noise, "posterior", 0.0, rng)
+    problem, channel = prepared(skewed, T, Normal())
+    _, fit, _, results = fit_correction(problem, channel, "posterior", 0.0, rng)
     error = np.sqrt(np.diag(sandwich(fit).covariance))[:6]
     # a spline is close to the truth, not equal to it: half a standard error on top
     assert np.abs((fit.coefficients - BETA).T.ravel() / error).max() < sigmas(6) + 0.5
-    assert "spline" in next(v.detail for v in verdicts if v.chosen)
+    assert "spline" in next(v.detail for v in results if v.chosen)
 
 
 def test_classifiers_are_listed_with_their_report_log_loss(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 2000, seed=6)
-    problem, noise = prepared(rows, T, Normal())
-    _, fit, _, verdicts = fit_correction(problem, noise, "posterior", 0.0, np.random.default_rng(0))
+    problem, channel = prepared(rows, T, Normal())
+    _, fit, _, results = fit_correction(problem, channel, "posterior", 0.0, np.random.default_rng(0))
     assert fit.correction == "posterior"
-    assert sum(v.chosen for v in verdicts) == 1
-    loss = [v.report_loss for v in verdicts]
-    chosen = next(v for v in verdicts if v.chosen)
+    assert sum(v.chosen for v in results) == 1
+    loss = [v.report_loss for v in results]
+    chosen = next(v for v in results if v.chosen)
     assert chosen.report_loss == min(loss)
-    assert all(v.report_loss_error > 0 and v.reason for v in verdicts)
+    assert all(v.report_loss_error > 0 and v.reason for v in results)
     assert all(0.3 < x < np.log(2) + 0.02 for x in loss)
 
 
@@ -182,7 +183,7 @@ def test_natural_spline_is_linear_outside_its_knots_and_smooth_inside() -> None:
 def test_stacking_the_classifier_matters_and_is_right(
     repetitions: Callable, randomized_response: Callable, report: Callable
 ) -> None:
-    """Claimed and empirical scatter agree; without the classifier's part the claim would be far too small.
+    """Estimated and empirical scatter agree; without the classifier's part the estimate would be far too small.
 
     The standard deviation of R estimates has relative error 1 / sqrt(2 R): five of them over eight statistics.
     """
@@ -200,7 +201,7 @@ def test_stacking_the_classifier_matters_and_is_right(
         unstacked = GroupFit(
             fit.problem,
             fit.correction,
-            fit.table,
+            fit.channel,
             fit.B,
             fit.shares,
             0.0,

@@ -34,7 +34,7 @@ def portfolio(
 
 def slow_means(fit: GroupFit) -> tuple[np.ndarray, float]:
     rows, link = fit.problem.rows, fit.problem.family.link
-    K = len(fit.table)
+    K = len(fit.channel.table)
     H, loss, total = np.zeros(K), 0.0, 0.0
     for i in range(len(rows)):
         w = 1.0 if rows.weight is None else rows.weight[i]
@@ -68,7 +68,7 @@ def test_portfolio_means_equal_the_loop(
 
 def slow_covariance(fit: GroupFit, strength: float) -> np.ndarray:
     """Influences of every row on the caller's scale, one row after the other, straight from the docstring."""
-    rows, family, table = fit.problem.rows, fit.problem.family, fit.table
+    rows, family, table = fit.problem.rows, fit.problem.family, fit.channel.table
     K, n = len(table), len(rows)
     Z = np.column_stack([np.ones(n), rows.X])
     q = Z.shape[1]

@@ -11,8 +11,9 @@ from scipy.optimize import root
 
 import fairpremium.corrections._score as module
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupFit, Noise, fit_correction, pad_missing, sandwich
+from fairpremium.corrections import GroupFit, ReportChannel, fit_correction, sandwich
 from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 from fairpremium.models import LinearModel, prepare
@@ -60,12 +61,12 @@ def draw(
 
 def fit_with(rows: Rows, T: np.ndarray, family: Family, correction: str = "score", pooling: float = 0.0) -> GroupFit:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
-    noise = Noise(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
-    return fit_correction(problem, noise, correction, pooling, np.random.default_rng(0)).fit
+    channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
+    return fit_correction(problem, channel, correction, pooling, np.random.default_rng(0)).fit
 
 
 def z_values(fit: GroupFit) -> np.ndarray:
-    beta = truth(len(fit.table))
+    beta = truth(len(fit.channel.table))
     error = np.sqrt(np.diag(sandwich(fit).covariance))[: beta.size]
     return (fit.coefficients - beta).T.ravel() / error
 
@@ -246,4 +247,4 @@ def test_a_start_at_the_border_of_the_means_is_refused(randomized_response, repo
     rows, _ = draw(Bernoulli(), T, report, 300, 0)
     start = fit(rows, T, Bernoulli(), pooling=1.0)
     with pytest.raises(ConvergenceError, match="border of its means"):
-        module.fit_score(start.problem, T, start.table, (0, 1), replace(start, B=1e4 * start.B))
+        module.fit_score(start.problem, replace(start, B=1e4 * start.B), 1.0)

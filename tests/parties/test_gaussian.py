@@ -13,7 +13,7 @@ import pytest
 import fairpremium.parties._gaussian as gaussian
 import fairpremium.parties._releaser as releaser
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
-from fairpremium.corrections import pad_missing
+from fairpremium.corrections import ReportChannel
 from fairpremium.families import get_family
 from fairpremium.parties._accounting import mu_of
 from fairpremium.parties._disclosure import RefusedError, Rules
@@ -23,7 +23,7 @@ from fairpremium.parties._public import largest, public_rows, read_rows
 from fairpremium.parties._release import FitSettings, ReleaseSettings, fit_release
 from fairpremium.parties._releaser import Releaser
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
-from fairpremium.pricing._model_file import to_document
+from fairpremium.pricing import to_document
 
 SECRET = b"a secret of the study, 32 bytes."
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -71,7 +71,7 @@ def small_problem(seed, family="poisson", K=3, n=60):
         p.X[["log_mileage", "driving_score"]], y, p.sample_weight, get_family(family), codes_of(channel, S)
     )
     public = public_rows(rows, design, get_family(family), LinearModel())
-    return rows, public.problem, pad_missing(channel.inverse)
+    return rows, public.problem, ReportChannel.of(channel).table
 
 
 def all_neighbours(rows, codes):
@@ -390,8 +390,8 @@ def test_progress_is_told(portfolio, reports):
 
 
 def test_a_source_gives_what_the_table_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairpremium.pricing._sources._SMALL_ROWS", 0)  # read it piece by piece
-    monkeypatch.setattr("fairpremium.pricing._sources._SMALL_CELLS", 0)
+    monkeypatch.setattr("fairpremium.pricing._source_portfolio._SMALL_ROWS", 0)  # read it piece by piece
+    monkeypatch.setattr("fairpremium.pricing._source_portfolio._SMALL_CELLS", 0)
     p = unbalanced_poisson(20_000, (0.6, 0.4), rng=13)
     channel = RandomizedResponse(p.groups, keep=0.8)
     S = some_missing(channel.privatize(p.sensitive, rng=14), 0.1, 14)

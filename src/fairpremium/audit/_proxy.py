@@ -12,8 +12,7 @@ from fairpremium.audit._book import Book, Rows, check_table
 from fairpremium.audit._estimate import Estimate
 from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack, effective_reports
 from fairpremium.blocks import Rows as PortfolioRows
-from fairpremium.corrections._latent import Latent
-from fairpremium.corrections._propensity import fit_propensity, x_features
+from fairpremium.corrections import Latent, fit_propensity, x_features
 from fairpremium.models import Design, compute_moments, frame_like
 from fairpremium.privacy import project_to_simplex
 

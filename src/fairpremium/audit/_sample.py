@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.audit._estimate import Estimate
-from fairpremium.corrections import pad_missing
+from fairpremium.corrections import ReportChannel
 from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models import check_cluster, check_weight
 from fairpremium.privacy import Channel
@@ -65,13 +65,13 @@ class Sample:
             raise ValueError(f"Got sensitive with {len(codes)} rows, but {of} has {n}; expected the same number.")
         if (codes < 0).all():
             raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-        inverse = np.eye(len(groups)) if channel is None else channel.inverse
-        ones = np.ones((1, inverse.shape[1] + 1))
-        reported = pad_missing(np.ones((1, inverse.shape[1])))
+        inverse = ReportChannel.of(channel, groups).table
+        everyone = np.ones(inverse.shape[1])
+        reported = np.append(everyone[:-1], 0.0)
         weight = check_weight(sample_weight, n, of=of)
         return cls(
             groups,
-            np.vstack([pad_missing(inverse), reported, ones]),
+            np.vstack([inverse, reported, everyone]),
             np.where(codes < 0, len(labels), codes),
             np.ones(n) if weight is None else weight,
             check_cluster(cluster, n, of=of),

@@ -1,56 +1,60 @@
-"""Ways to learn group prices from privatized reports, and the judge that compares them."""
+"""Ways to learn group prices from privatized reports, and the checks that choose between them."""
 
-from fairpremium.corrections._auto import (
-    FAILURES,
-    JUDGE_ROWS,
-    Chosen,
-    Verdict,
-    fit_correction,
-)
-from fairpremium.corrections._boosted_classifier import BoostedClassifier
-from fairpremium.corrections._candidates import Noise
-from fairpremium.corrections._contest import (
-    ModelChosen,
-    fit_model,
+from fairpremium.corrections._auto import CHECK_ROWS, FAILURES, CandidateResult, Chosen, fit_correction
+from fairpremium.corrections._checks import (
+    corrected_risk,
     held_persons,
     held_risk,
     held_volumes,
-    plausible_range,
+    mean_and_error,
+    paired_z,
 )
-from fairpremium.corrections._entries import ModelFit
-from fairpremium.corrections._fit import GroupFit
-from fairpremium.corrections._inverse import fit_inverse, pad_missing
-from fairpremium.corrections._pooling import Judged
-from fairpremium.corrections._referee import corrected_risk, mean_and_error, paired_z
+from fairpremium.corrections._contest import ModelChosen, fit_model, plausible_range
+from fairpremium.corrections._fit import GroupFit, Influence, TableScores
+from fairpremium.corrections._inverse import fit_inverse
+from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
+from fairpremium.corrections._model_start import ModelFitSettings
+from fairpremium.corrections._pooling import StrengthRisk, strengths
+from fairpremium.corrections._propensity import fit_propensity, with_missing_row, x_features
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._shares import estimate_shares
-from fairpremium.corrections._stage import Setting
+from fairpremium.corrections._tournament_entries import ModelFit
 
 __all__ = [
+    "CHECK_ROWS",
     "FAILURES",
-    "JUDGE_ROWS",
-    "BoostedClassifier",
+    "CandidateResult",
     "Chosen",
     "GroupFit",
-    "Judged",
+    "Influence",
+    "Latent",
     "ModelChosen",
     "ModelFit",
-    "Noise",
-    "Setting",
+    "ModelFitSettings",
+    "Parameters",
+    "ReportChannel",
     "Statistics",
-    "Verdict",
+    "StrengthRisk",
+    "TableScores",
     "corrected_risk",
     "estimate_shares",
     "fit_correction",
     "fit_inverse",
     "fit_model",
+    "fit_propensity",
     "held_persons",
     "held_risk",
     "held_volumes",
     "mean_and_error",
-    "pad_missing",
+    "mixture_likelihood",
+    "naive_start",
     "paired_z",
     "plausible_range",
     "portfolio_means",
     "sandwich",
+    "strengths",
+    "with_missing_row",
+    "x_features",
 ]

@@ -1,10 +1,10 @@
-"""The choice of a correction by two referees that see held-out rows and reports alone.
+"""The choice of a correction by checks that see held-out rows and reports alone.
 
-**Report log-loss** judges whatever claims to know P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that the
-claim did not see. **Corrected risk** judges group prices, however they were fitted. Both are cross-validated over
-shared folds, paired between candidates row by row, and carry standard errors. The rule (see `_Board.choose`) takes
-the most efficient candidate that neither referee rejects; a posterior must besides agree with the moment-based
-corrections within sampling error (see `_agreement`).
+The **report log-loss** checks a P(D given x, y): -log sum_k T[s, k] q_k(x, y) on rows that its fit did not see. The
+**corrected risk** checks group prices, however they were fitted. Both are cross-validated over shared folds, paired
+between candidates row by row, and carry standard errors. The rule (see `_Comparison.choose`) uses the most efficient
+candidate that passes every check. A posterior must also agree with the moment-based corrections within sampling error
+(see `agreement`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,27 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._agreement import agreement
 from fairpremium.corrections._candidates import (
     Candidate,
-    Claim,
     ClassifierCandidate,
     InverseCandidate,
     LikelihoodCandidate,
-    Noise,
     PosteriorCandidate,
+    Posteriors,
     ScoreCandidate,
-    Task,
     TiltedCandidate,
-    start_fit,
 )
+from fairpremium.corrections._checks import agreement, held_risk, mean_and_error, paired_z
 from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
-from fairpremium.corrections._referee import mean_and_error, paired_z
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Family, law_of, other_laws
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
-JUDGE_ROWS = 30_000  # rows that the referees look at
+CHECK_ROWS = 30_000  # rows that the checks look at
 FOLDS = 5
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _POSTERIOR_GAIN = 2.0  # standard errors by which the outcome must help to predict the reports
@@ -49,8 +47,8 @@ FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the referees say of one candidate."""
+class CandidateResult:
+    """What the checks found for one candidate, and why it was chosen or not."""
 
     correction: str
     detail: str
@@ -92,39 +90,39 @@ def candidates_for(correction: str, family: Family, q: int, classifier: Any = No
 
 
 class Chosen(NamedTuple):
-    """A fit with the story of its choice, and what is needed to fit the same candidate again."""
+    """A fit with the results of all candidates, and what is needed to fit the same candidate again."""
 
     candidate: Candidate
     fit: GroupFit
-    claim: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it claims nothing
-    verdicts: list[Verdict]
+    posterior: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it has none
+    results: list[CandidateResult]
 
-    def refit(self, noise: Noise, problem: LinearProblem | None = None) -> Chosen:
+    def refit(self, channel: ReportChannel, problem: LinearProblem | None = None) -> Chosen:
         """Fit the same candidate with the same strength for another channel, or on other rows."""
         rng = np.random.default_rng(0)
         strength, problem = self.fit.strength, problem or self.fit.problem
         if isinstance(self.candidate, InverseCandidate):
-            return self._replace(fit=start_fit(problem, noise, strength, rng))
-        task = Task(problem, robust_start(problem, noise, strength, rng), noise)
-        claim = _claim_on(self.candidate, task)
-        return self._replace(fit=self.candidate.fit(task, strength, claim, rng), claim=claim)
+            return self._replace(fit=fit_inverse(problem, channel, strength, rng))
+        start = robust_start(problem, channel, strength, rng)
+        posterior = _learn_on_all(self.candidate, problem, start)
+        return self._replace(fit=self.candidate.fit(problem, start, strength, posterior, rng), posterior=posterior)
 
 
 def fit_correction(
     problem: LinearProblem,
-    noise: Noise,
+    channel: ReportChannel,
     correction: str,
     pooling: float | None,
     rng: np.random.Generator,
     classifier: Any = None,
 ) -> Chosen:
-    """Fit with one correction, or with the one that the referees prefer.
+    """Fit with one correction, or with the one that the checks choose.
 
     Parameters
     ----------
     problem : LinearProblem
         With its rows divided into folds if `pooling` is None.
-    noise : Noise
+    channel : ReportChannel
     correction : str
         "auto", "inverse", "score", "posterior" or "likelihood".
     pooling : float or None
@@ -136,134 +134,130 @@ def fit_correction(
     Returns
     -------
     Chosen
-        One verdict per candidate; the pooling strengths of the inverse correction if nothing else was compared.
+        One result per candidate; the pooling strengths of the inverse correction if nothing else was compared.
     """
-    if correction == "inverse" or (correction == "auto" and _is_clear(noise)):
-        start = start_fit(problem, noise, pooling, rng)
-        return Chosen(InverseCandidate(), start, None, _strength_verdicts(start, pooling))
-    start = robust_start(problem, noise, pooling, rng)
-    task = Task(problem, start, noise)
+    if correction == "inverse" or (correction == "auto" and _is_clear(channel)):
+        start = fit_inverse(problem, channel, pooling, rng)
+        return Chosen(InverseCandidate(), start, None, _strength_results(start, pooling))
+    start = robust_start(problem, channel, pooling, rng)
     candidates = candidates_for(correction, problem.family, problem.moments.q, classifier)
     if len(candidates) == 1:
         only = candidates[0]
-        claim = only.claim(task, {})
-        fit = only.fit(task, pooling, claim, rng)
-        return Chosen(only, fit, claim, [Verdict(fit.correction, only.detail, fit.strength, True, "asked for")])
+        posterior = only.learn(problem, start, {})
+        fit = only.fit(problem, start, pooling, posterior, rng)
+        result = CandidateResult(fit.correction, only.detail, fit.strength, True, "asked for")
+        return Chosen(only, fit, posterior, [result])
     sample = _sample(problem, rng)
-    board = _Board(sample, noise, candidates, start, rng)
-    order, reasons = board.choose()
+    comparison = _Comparison(sample, candidates, start, rng)
+    order, reasons = comparison.choose()
     for name in order:
         chosen = next(c for c in candidates if c.name == name)
         try:
-            if not board.agrees(chosen, order, reasons):
+            if not comparison.agrees(chosen, order, reasons):
                 continue
-            claim = board.claims.get(name) if sample is problem else _claim_on(chosen, task)
-            fit = chosen.fit(task, pooling, claim, rng)
+            if sample is problem:
+                posterior = comparison.posteriors.get(name)
+            else:
+                posterior = _learn_on_all(chosen, problem, start)
+            fit = chosen.fit(problem, start, pooling, posterior, rng)
         except FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
-        return Chosen(chosen, fit, claim, board.verdicts(name, fit.strength, reasons))
+        return Chosen(chosen, fit, posterior, comparison.results(name, fit.strength, reasons))
     raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(reasons.values()))))
 
 
-def _is_clear(noise: Noise) -> bool:
+def _is_clear(channel: ReportChannel) -> bool:
     """Tell whether the reports are nearly the truth, so that every correction comes to the same."""
-    inverse = noise.table[:, :-1]
+    inverse = channel.table[:, :-1]
     return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
 
 
-def robust_start(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
+def robust_start(
+    problem: LinearProblem, channel: ReportChannel, pooling: float | None, rng: np.random.Generator
+) -> GroupFit:
     """Fit the inverse correction with as little more pooling than asked for as gives a minimum."""
     volume = problem.moments.total_weight
     for more in (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3):
         try:
             strength = pooling if pooling is None or more == 0 else pooling + more * volume
-            return start_fit(problem, noise, strength, rng)
+            return fit_inverse(problem, channel, strength, rng)
         except (RiskUnboundedError, ConvergenceError):
             if pooling is None:
                 raise
-    return start_fit(problem, noise, 1e6 * volume, rng)
+    return fit_inverse(problem, channel, 1e6 * volume, rng)
 
 
 def _sample(problem: LinearProblem, rng: np.random.Generator) -> LinearProblem:
-    """Restrict a large portfolio to the rows that the referees look at."""
+    """Restrict a large portfolio to the rows that the checks look at."""
     n = len(problem.rows)
-    if n <= JUDGE_ROWS and isinstance(problem.rows, Rows):
+    if n <= CHECK_ROWS and isinstance(problem.rows, Rows):
         return problem
-    index = np.arange(n) if n <= JUDGE_ROWS else np.sort(rng.choice(n, JUDGE_ROWS, replace=False))
+    index = np.arange(n) if n <= CHECK_ROWS else np.sort(rng.choice(n, CHECK_ROWS, replace=False))
     return problem.on(replace(problem.rows.take(index), fold=None))
 
 
-def _claim_on(candidate: Candidate, task: Task) -> Claim | None:
-    """Learn a claim on all rows; a tilted one needs its base's first."""
-    claims: dict[str, Claim] = {}
+def _learn_on_all(candidate: Candidate, problem: LinearProblem, start: GroupFit) -> Any:
+    """Learn a posterior on all rows; a tilted one needs its base's first."""
+    posteriors: Posteriors = {}
     if isinstance(candidate, TiltedCandidate):
-        problem = task.problem
         base = next(c for c in candidates_for("auto", problem.family, problem.moments.q) if c.name == candidate.base)
-        found = base.claim(task, {})
-        assert found is not None
-        claims[base.name] = found
-    return candidate.claim(task, claims)
+        posteriors[base.name] = base.learn(problem, start, {})
+    return candidate.learn(problem, start, posteriors)
 
 
-class _Board:
-    """Held-out judgements of all candidates on the same rows.
+class _Comparison:
+    """Held-out losses of all candidates on the same rows.
 
     Scales of features are those of all rows; every coefficient is learned on the training rows alone.
     """
 
-    def __init__(
-        self,
-        problem: LinearProblem,
-        noise: Noise,
-        candidates: list[Candidate],
-        start: GroupFit,
-        rng: np.random.Generator,
-    ):
-        self.candidates, self.problem, self.noise, self.start = candidates, problem, noise, start
+    def __init__(self, problem: LinearProblem, candidates: list[Candidate], start: GroupFit, rng: np.random.Generator):
+        self.candidates, self.problem, self.start = candidates, problem, start
         self.trouble: dict[str, str] = {}
-        self.claims: dict[str, Claim] = {}
+        self.posteriors: Posteriors = {}
         for candidate in candidates:
             try:
-                claim = candidate.claim(Task(problem, start, noise), self.claims)
+                posterior = candidate.learn(problem, start, self.posteriors)
             except (*FAILURES, KeyError) as error:
                 self.trouble[candidate.name] = f"could not be fitted: {error}"
                 continue
-            if claim is not None:
-                self.claims[candidate.name] = claim
-        found = reported_rows(problem, len(noise.matrix))
+            if posterior is not None:
+                self.posteriors[candidate.name] = posterior
+        found = reported_rows(problem, len(start.channel.matrix))
         assert isinstance(found, Rows)
         rows = replace(found, fold=None, share=None)
         self.fold = rows.draw_folds(FOLDS, rng)
         self.weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self.rows = rows
         self.train = [problem.on(rows.take(self.fold != f)) for f in range(FOLDS)]
-        self.fold_claims: list[dict[str, Claim]] = [{} for _ in range(FOLDS)]
+        self.fold_posteriors: list[Posteriors] = [{} for _ in range(FOLDS)]
         self.report: dict[str, Array] = {}
         self.risk: dict[str, Array] = {}
         for candidate in candidates:
-            if candidate.name in self.claims and candidate.name not in self.trouble:
-                self._judge_claim(candidate)
-        self._judge_x_alone()
+            if candidate.name in self.posteriors and candidate.name not in self.trouble:
+                self._measure_posterior(candidate)
+        self._measure_x_alone()
 
-    def _judge_claim(self, candidate: Candidate) -> None:
+    def _measure_posterior(self, candidate: Candidate) -> None:
+        """Record the report log-loss of a candidate's posterior."""
         name = candidate.name
         losses = np.empty(len(self.fold))
         for f, train in enumerate(self.train):
             try:
-                claim = candidate.relearn(self.claims[name], train, self.fold_claims[f])
+                posterior = candidate.relearn(self.posteriors[name], train, self.fold_posteriors[f])
             except (*FAILURES, KeyError) as error:
                 self.trouble[name] = f"could not be fitted without a fold of the rows: {error}"
                 return
-            self.fold_claims[f][name] = claim
+            self.fold_posteriors[f][name] = posterior
             held = self.rows.take(self.fold == f)
-            losses[self.fold == f] = claim.report_log_loss(held.block(0, len(held)))
+            losses[self.fold == f] = posterior.report_log_loss(held.block(0, len(held)))
         self.report[name] = losses
 
-    def _judge_x_alone(self) -> None:
-        """What the features alone say about the reports."""
+    def _measure_x_alone(self) -> None:
+        """Record the report log-loss of the features alone."""
         features, q = x_features(self.problem.moments)
-        latent = Latent(self.rows, with_missing_row(self.noise.matrix), features, q)
+        latent = Latent(self.rows, with_missing_row(self.start.channel.matrix), features, q)
         losses = np.empty(len(self.fold))
         try:
             near = fit_propensity(latent, self.start.shares)
@@ -275,27 +269,24 @@ class _Board:
             return  # nothing to compare with: then the outcome is not known to be useless
         self.report["x alone"] = losses
 
-    def _judge_prices(self, candidate: Candidate) -> bool:
+    def _measure_prices(self, candidate: Candidate) -> bool:
         """Record the corrected risk of a candidate's prices; False if they cannot be fitted."""
-        name, family = candidate.name, self.problem.family
+        name = candidate.name
         losses = np.empty(len(self.fold))
         strength = 0.0 if candidate.correction in ("likelihood", "score") else self.start.strength
         for f, train in enumerate(self.train):
             held = self.rows.take(self.fold == f)
             try:
-                task = Task(train, self.start, self.noise)
-                B = candidate.prices(task, strength, self.fold_claims[f].get(name))
+                B = candidate.prices(train, self.start, strength, self.fold_posteriors[f].get(name))
             except FAILURES as error:
                 self.trouble[name] = f"could not be fitted without a fold of the rows: {error}"
                 return False
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                mu = family.link.mean_of(self.problem.moments.coordinates.matrix(held.X) @ B)
-                deviance = family.unit_deviance(held.y[:, None], mu)
-            losses[self.fold == f] = np.einsum("ik,ik->i", self.noise.table.T[held.report], deviance)
+            eta = self.problem.moments.coordinates.matrix(held.X) @ B
+            losses[self.fold == f] = held_risk(self.problem.family, held, eta, self.start.channel.table)
         self.risk[name] = losses
         return True
 
-    # -- judgements --------------------------------------------------------------------------------------------
+    # -- the rule ----------------------------------------------------------------------------------------------
 
     def _of(self, correction: str) -> list[Candidate]:
         return [c for c in self.candidates if c.correction == correction and c.name not in self.trouble]
@@ -323,7 +314,7 @@ class _Board:
         """
         reasons: dict[str, str] = {}
         order: list[str] = []
-        inverse = [c.name for c in self._of("inverse") if self._judge_prices(c)]
+        inverse = [c.name for c in self._of("inverse") if self._measure_prices(c)]
         classifiers = sorted(self._of("posterior"), key=self._mean_loss)
         best = classifiers[0] if classifiers else None
         for candidate in classifiers[1:]:
@@ -348,7 +339,7 @@ class _Board:
         if not order:
             order = [c.name for c in classifiers]
         for name in order[1:]:
-            reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
+            reasons.setdefault(name, f"less efficient than {order[0]}, which passes every check")
         return order, reasons
 
     def _likelihoods(self) -> list[Candidate]:
@@ -361,7 +352,7 @@ class _Board:
 
     def _passes(self, candidate: Candidate, others: list[str], margin: float, reasons: dict[str, str]) -> bool:
         """Tell whether the corrected risk, paired with that of others, lets a candidate pass."""
-        if not self._judge_prices(candidate):
+        if not self._measure_prices(candidate):
             return False
         for other in others:
             gap = self.risk_gap(candidate.name, other)
@@ -376,12 +367,11 @@ class _Board:
         if candidate.correction != "posterior" or moment is None:
             return True
         rng = np.random.default_rng(0)
-        task = Task(self.problem, self.start, self.noise)
-        fit = candidate.fit(task, 0.0, self.claims.get(candidate.name), rng)
+        fit = candidate.fit(self.problem, self.start, 0.0, self.posteriors.get(candidate.name), rng)
         try:
-            robust = start_fit(self.problem, self.noise, 0.0, rng)
+            robust = fit_inverse(self.problem, self.start.channel, 0.0, rng)
             if moment.correction == "score":
-                robust = moment.fit(task._replace(start=robust), 0.0, None, rng)
+                robust = moment.fit(self.problem, robust, 0.0, None, rng)
         except FAILURES:
             return True  # without pooling there is nothing to compare with
         p = agreement(fit, robust)
@@ -389,10 +379,10 @@ class _Board:
             reasons[candidate.name] = f"disagrees with {moment.name} beyond sampling error (p = {p:.2g})"
         return p >= _AGREEMENT
 
-    def verdicts(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[Verdict]:
-        """Tell the story of every candidate."""
+    def results(self, chosen: str, strength: float, reasons: dict[str, str]) -> list[CandidateResult]:
+        """Return the result of every candidate."""
         reasons = {**reasons, **self.trouble}
-        reasons[chosen] = "the most efficient candidate that no referee rejects"
+        reasons[chosen] = "the most efficient candidate that passes every check"
         rows = []
         for candidate in self.candidates:
             name = candidate.name
@@ -401,19 +391,20 @@ class _Board:
             risk = mean_and_error(self.risk[name], self.weight, person) if name in self.risk else none
             loss = mean_and_error(self.report[name], cluster=person) if name in self.report else none
             pooling = strength if name == chosen else own
+            chosen_here, reason = name == chosen, reasons[name]
             rows.append(
-                Verdict(candidate.correction, candidate.detail, pooling, name == chosen, reasons[name], *risk, *loss)
+                CandidateResult(candidate.correction, candidate.detail, pooling, chosen_here, reason, *risk, *loss)
             )
         return rows
 
 
-def _strength_verdicts(fit: GroupFit, pooling: float | None) -> list[Verdict]:
+def _strength_results(fit: GroupFit, pooling: float | None) -> list[CandidateResult]:
     """Tell how the inverse correction's pooling strength was chosen."""
     if pooling is not None:
-        return [Verdict("inverse", "", fit.strength, True, "given")]
+        return [CandidateResult("inverse", "", fit.strength, True, "given")]
     rows = []
-    for j in fit.judged:
-        chosen = j.strength == fit.strength
-        reason = "smallest corrected risk" if chosen else j.problem or "larger corrected risk"
-        rows.append(Verdict("inverse", "", j.strength, chosen, reason, j.risk, j.standard_error))
+    for r in fit.strength_risks:
+        chosen = r.strength == fit.strength
+        reason = "smallest corrected risk" if chosen else r.problem or "larger corrected risk"
+        rows.append(CandidateResult("inverse", "", r.strength, chosen, reason, r.risk, r.standard_error))
     return rows

@@ -1,69 +1,37 @@
-"""The corrections as candidates: what each claims to know, the prices it gives, and its full fit."""
+"""The corrections as candidates: the P(D given x, y) that each learns, the prices it gives, and its full fit."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._checks import corrected_risk
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._fit import GroupFit
-from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import fit_mixture, likelihood_fit, mixture_likelihood, naive_start
-from fairpremium.corrections._pooling import MAX_ROWS, choose_strength, judge_strengths
-from fairpremium.corrections._posterior import (
-    PosteriorWeights,
-    classifier_likelihood,
-    posterior_fit,
-    posterior_prices,
-)
+from fairpremium.corrections._pooling import MAX_ROWS, choose_strength
+from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit, posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, reported_rows
-from fairpremium.corrections._referee import corrected_risk
 from fairpremium.corrections._score import fit_score
 from fairpremium.families import Law
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import LinearProblem
 
-
-@dataclass(frozen=True)
-class Noise:
-    """What the corrections need of a channel."""
-
-    matrix: Array  # (reports, K), T
-    table: Array  # (K, reports + 1), T^-1 with a zero column for the missing report
-    groups: tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A fitted P(D given x, y)."""
-
-    latent: Latent
-    parameters: Parameters
-
-    def weights(self, block: Block) -> Array:
-        """Compute P(D = k given x, y, s), zero for rows that did not report: shape (rows, K)."""
-        return PosteriorWeights(self.latent, self.parameters)(block)
-
-    def report_log_loss(self, block: Block) -> Array:
-        """Compute -log P(s given x, y)."""
-        return self.latent.report_log_loss(block, self.parameters)
-
-
-class Task(NamedTuple):
-    """Rows to fit, an inverse fit to start from, and the channel."""
-
-    problem: LinearProblem
-    start: GroupFit
-    noise: Noise
+Posteriors = dict[str, GroupPosterior]
 
 
 class Candidate(ABC):
-    """One way to correct; `claims` holds the claims of other candidates on the same rows, by name."""
+    """One way to correct.
+
+    Its methods fit a problem from `start`, an inverse fit that also holds the channel. `posterior` is what `learn`
+    returned: a `GroupPosterior`, a `FittedClassifier`, or None. `posteriors` are those of other candidates on the same
+    rows, by name.
+    """
 
     correction: ClassVar[str]
     detail: str = ""
@@ -73,21 +41,23 @@ class Candidate(ABC):
         """Correction and detail."""
         return f"{self.correction} ({self.detail})" if self.detail else self.correction
 
-    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim | None:
-        """Learn P(D given x, y) on the problem's rows; None if the correction claims nothing."""
+    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> Any:
+        """Learn P(D given x, y) on the problem's rows; None if the correction needs none."""
         return None
 
-    def relearn(self, claim: Claim, problem: LinearProblem, claims: dict[str, Claim]) -> Claim:
-        """Learn the claim anew on fewer rows, from the solution on all of them."""
-        latent = claim.latent.on(problem.rows)
-        return Claim(latent, latent.maximise(claim.parameters))
+    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> Any:
+        """Learn the posterior again on fewer rows, from the solution on all of them."""
+        latent = posterior.latent.on(problem.rows)
+        return GroupPosterior(latent, latent.maximise(posterior.parameters))
 
     @abstractmethod
-    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
+    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients of shape (q, K) with a given pooling strength."""
 
     @abstractmethod
-    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Fit with all that intervals need; `pooling` None chooses the strength."""
 
 
@@ -96,13 +66,15 @@ class InverseCandidate(Candidate):
 
     correction = "inverse"
 
-    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
+    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients."""
-        return task.problem.solve(task.noise.table, strength, task.noise.groups).B
+        return problem.solve(start.channel.table, strength, start.channel.groups).B
 
-    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Return the start: it is this fit."""
-        return task.start
+        return start
 
 
 class ScoreCandidate(Candidate):
@@ -110,18 +82,17 @@ class ScoreCandidate(Candidate):
 
     correction = "score"
 
-    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
+    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients."""
-        return self._fit(task, strength).B
+        return fit_score(problem, start, strength).B
 
-    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Fit with influences; without a strength, none or the inverse correction's, by the corrected risk."""
-        if pooling is None:
-            pooling = self._choose(task, rng)
-        return self._fit(task, pooling)
+        return fit_score(problem, start, self._strength(problem, start, rng) if pooling is None else pooling)
 
-    def _choose(self, task: Task, rng: np.random.Generator) -> float:
-        problem, start, noise = task
+    def _strength(self, problem: LinearProblem, start: GroupFit, rng: np.random.Generator) -> float:
         if problem.rows.fold is None or start.strength == 0:
             return 0.0
         problem = problem.sample(MAX_ROWS, rng, by_row=True)
@@ -134,17 +105,12 @@ class ScoreCandidate(Candidate):
             train = problem.on(problem.rows.with_folds(None).take(fold != f))
             for strength in risk:
                 mu = problem.family.link.mean_of(
-                    problem.moments.coordinates.matrix(held.X) @ self.prices(Task(train, start, noise), strength, None)
+                    problem.moments.coordinates.matrix(held.X) @ fit_score(train, start, strength).B
                 )
                 volume = 1.0 if held.weight is None else held.weight.sum() / len(held)
-                mean, _ = corrected_risk(problem.family, held.y, mu, held.report, noise.table, held.weight)
+                mean, _ = corrected_risk(problem.family, held.y, mu, held.report, start.channel.table, held.weight)
                 risk[strength] += mean * volume * len(held)
         return min(risk, key=lambda strength: risk[strength])
-
-    def _fit(self, task: Task, strength: float) -> GroupFit:
-        problem, start, noise = task
-        begin = replace(start, strength=strength, judged=[])
-        return fit_score(problem, noise.matrix, noise.table, noise.groups, begin)
 
 
 @dataclass(frozen=True)
@@ -160,42 +126,39 @@ class LikelihoodCandidate(Candidate):
         """The law."""
         return self.law.name if self.common_dispersion else f"{self.law.name}, dispersion by group"
 
-    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
+    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
         """Maximise the likelihood without pooling."""
-        problem, start, noise = task
-        latent = self._latent(problem, noise, 0.0)
-        naive = naive_start(problem, noise.matrix, noise.groups)
+        latent = self._latent(problem, start, 0.0)
+        naive = naive_start(problem, start.channel.matrix, start.channel.groups)
         starts = [start.B] if naive is None else [start.B, naive]
-        return Claim(latent, fit_mixture(latent, problem, start.shares, starts))
+        return GroupPosterior(latent, fit_mixture(latent, problem, start.shares, starts))
 
-    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
+    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients."""
-        assert claim is not None
-        B = self._pooled(task.problem, task.noise, strength, claim).parameters.B
+        B = self._pooled(problem, start, strength, posterior).parameters.B
         assert B is not None
         return B
 
-    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Fit with influences; the strength is chosen for the responsibilities of the fit without pooling."""
-        problem, _, noise = task
-        assert claim is not None
-        judged = []
-        if pooling is None:
-            weights = PosteriorWeights(claim.latent, claim.parameters)
-            judged = judge_strengths(problem, noise.table, noise.groups, rng, weights)
-            pooling = choose_strength(judged)
-        pooled = self._pooled(problem, noise, pooling, claim)
-        fit = likelihood_fit(problem, pooled.latent, pooled.parameters, noise.table, pooling)
-        return replace(fit, judged=judged)
+        strength, risks = choose_strength(problem, start.channel, pooling, rng, posterior.weights)
+        pooled = self._pooled(problem, start, strength, posterior)
+        fit = likelihood_fit(problem, pooled.latent, pooled.parameters, start.channel, strength)
+        return replace(fit, strength_risks=risks)
 
-    def _latent(self, problem: LinearProblem, noise: Noise, strength: float) -> Latent:
-        return mixture_likelihood(problem, noise.matrix, self.law, strength, common_dispersion=self.common_dispersion)
+    def _latent(self, problem: LinearProblem, start: GroupFit, strength: float) -> Latent:
+        matrix = start.channel.matrix
+        return mixture_likelihood(problem, matrix, self.law, strength, common_dispersion=self.common_dispersion)
 
-    def _pooled(self, problem: LinearProblem, noise: Noise, strength: float, claim: Claim) -> Claim:
+    def _pooled(
+        self, problem: LinearProblem, start: GroupFit, strength: float, posterior: GroupPosterior
+    ) -> GroupPosterior:
         if strength == 0:
-            return claim
-        latent = self._latent(problem, noise, strength)
-        return Claim(latent, latent.maximise(claim.parameters))
+            return posterior
+        latent = self._latent(problem, start, strength)
+        return GroupPosterior(latent, latent.maximise(posterior.parameters))
 
 
 class _WeightedCandidate(Candidate):
@@ -203,18 +166,15 @@ class _WeightedCandidate(Candidate):
 
     correction = "posterior"
 
-    def prices(self, task: Task, strength: float, claim: Claim | None) -> Array:
+    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
         """Fit coefficients."""
-        problem, _, noise = task
-        assert claim is not None
-        weights = PosteriorWeights(claim.latent, claim.parameters)
-        return posterior_prices(problem, weights, noise.table, noise.groups, strength).B
+        return posterior_prices(problem, posterior.weights, start.channel, strength).B
 
-    def fit(self, task: Task, pooling: float | None, claim: Claim | None, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Fit with influences."""
-        problem, _, noise = task
-        assert claim is not None
-        return posterior_fit(problem, claim.latent, claim.parameters, noise.table, noise.groups, pooling, rng)
+        return posterior_fit(problem, posterior, start.channel, pooling, rng)
 
 
 @dataclass(frozen=True)
@@ -229,11 +189,10 @@ class PosteriorCandidate(_WeightedCandidate):
         """The classifier."""
         return f"{'spline' if self.spline else 'quadratic'} logit, ridge {self.ridge:g}"
 
-    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
+    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
         """Fit the classifier through the channel."""
-        problem, start, noise = task
-        latent = classifier_likelihood(problem, noise.matrix, spline=self.spline, ridge=self.ridge)
-        return Claim(latent, fit_propensity(latent, start.shares))
+        latent = classifier_likelihood(problem, start.channel.matrix, spline=self.spline, ridge=self.ridge)
+        return GroupPosterior(latent, fit_propensity(latent, start.shares))
 
 
 @dataclass(frozen=True)
@@ -248,28 +207,26 @@ class TiltedCandidate(_WeightedCandidate):
         """The classifier."""
         return f"tilted {self.base}"
 
-    def claim(self, task: Task, claims: dict[str, Claim]) -> Claim:
+    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
         """Fit the tilt through the channel."""
-        problem, _, noise = task
-        inner = claims[self.base].latent
-        rows = reported_rows(problem, len(noise.matrix))
+        inner = posteriors[self.base].latent
+        rows = reported_rows(problem, len(start.channel.matrix))
         features = OutcomeFeatures.learn(problem, rows, spline=False, products=False)
         latent = Latent(rows, inner.T, features, features.n_features, self.ridge)
         zero = Parameters(np.zeros((latent.n_groups - 1, latent.n_features)))
-        return self.relearn(Claim(latent, zero), problem, claims)
+        return self.relearn(GroupPosterior(latent, zero), problem, posteriors)
 
-    def relearn(self, claim: Claim, problem: LinearProblem, claims: dict[str, Claim]) -> Claim:
+    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> GroupPosterior:
         """Tilt the likelihood of the same rows."""
-        rows = reported_rows(problem, len(claim.latent.T) - 1)
-        latent = replace(claim.latent, rows=rows, offset=_LogOdds(claims[self.base]))
-        return Claim(latent, latent.maximise(claim.parameters))
+        rows = reported_rows(problem, len(posterior.latent.T) - 1)
+        latent = replace(posterior.latent, rows=rows, offset=_LogOdds(posteriors[self.base]))
+        return GroupPosterior(latent, latent.maximise(posterior.parameters))
 
 
 @dataclass(frozen=True)
-class ClassifierCandidate(Candidate):
+class ClassifierCandidate(_WeightedCandidate):
     """Posterior weights of a scikit-learn classifier."""
 
-    correction = "posterior"
     classifier: Any
 
     @property
@@ -277,35 +234,28 @@ class ClassifierCandidate(Candidate):
         """The classifier."""
         return type(self.classifier).__name__
 
-    def claim(self, task: Task, claims: dict[str, Claim]) -> Any:
+    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> Any:
         """Train the classifier through the channel."""
-        return train_classifier(self.classifier, task.problem, task.noise.matrix)
+        return train_classifier(self.classifier, problem, start.channel.matrix)
 
-    def relearn(self, claim: Any, problem: LinearProblem, claims: dict[str, Claim]) -> Any:
-        """Train it anew."""
-        return train_classifier(self.classifier, problem, claim.T[:-1])
+    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> Any:
+        """Train it again."""
+        return train_classifier(self.classifier, problem, posterior.T[:-1])
 
-    def prices(self, task: Task, strength: float, claim: Any) -> Array:
-        """Fit coefficients."""
-        return posterior_prices(task.problem, claim.weights, task.noise.table, task.noise.groups, strength).B
-
-    def fit(self, task: Task, pooling: float | None, claim: Any, rng: np.random.Generator) -> GroupFit:
+    def fit(
+        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
+    ) -> GroupFit:
         """Fit with influences."""
-        return classifier_fit(task.problem, claim, task.noise.table, task.noise.groups, pooling, rng)
+        return classifier_fit(problem, posterior, start.channel, pooling, rng)
 
 
 @dataclass(frozen=True)
 class _LogOdds:
-    """Log-odds of the groups against the first one under a claim."""
+    """Log-odds of the groups against the first one under a posterior."""
 
-    claim: Claim
+    posterior: GroupPosterior
 
     def __call__(self, block: Block) -> Array:
-        log_q, _, log_p = self.claim.latent.log_terms(block, self.claim.parameters)
+        log_q, _, log_p = self.posterior.latent.log_terms(block, self.posterior.parameters)
         joint = log_q + log_p
         return np.asarray(np.clip(joint[:, 1:] - joint[:, :1], -50, 50))
-
-
-def start_fit(problem: LinearProblem, noise: Noise, pooling: float | None, rng: np.random.Generator) -> GroupFit:
-    """Fit the inverse correction, from which all others start."""
-    return fit_inverse(problem, noise.table, noise.groups, pooling, rng)

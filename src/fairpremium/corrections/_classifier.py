@@ -3,7 +3,7 @@
     E step:  r_k proportional to T[s, k] q_k(x, y)
     M step:  fit the classifier to every row K times, as a member of group k with weight r_k
 
-It judges and weighs like the built-in logits. A classifier has no score function, so standard errors come from the
+It is used like the built-in logits. A classifier has no score function, so standard errors come from the
 inverse-weighted moments of the final fit, T^-1[k, s] w loss'(y, f_k) z, which need no model of q.
 """
 
@@ -18,10 +18,11 @@ from sklearn.base import clone
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
-from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
+from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._posterior import posterior_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
-from fairpremium.models._linear import LinearProblem
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.models import LinearProblem
 
 _PASSES = 12
 
@@ -67,8 +68,7 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
     Parameters
     ----------
     classifier : scikit-learn classifier
-        With `predict_proba` and `fit(X, y, sample_weight)`, or with `fit_reports(U, report, T)` if it learns through
-        a channel itself; it is cloned.
+        With `predict_proba` and `fit(X, y, sample_weight)`; it is cloned.
     problem : LinearProblem
     matrix : array of shape (reports, K)
         T.
@@ -84,8 +84,6 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
         return np.column_stack(columns if block.weight is None else [*columns, block.weight])
 
     block = rows.block(0, len(rows))
-    if hasattr(classifier, "fit_reports"):
-        return FittedClassifier(clone(classifier).fit_reports(features(block), block.report, T), features, T)
     n, K = len(rows), T.shape[1]
     U = np.tile(features(block), (K, 1))
     target = np.repeat(np.arange(K), n)
@@ -101,19 +99,15 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
 def classifier_fit(
     problem: LinearProblem,
     fitted: FittedClassifier,
-    table: Array,
-    groups: tuple[object, ...],
+    channel: ReportChannel,
     pooling: float | None,
     rng: np.random.Generator,
 ) -> GroupFit:
     """Fit all groups with a classifier's posterior weights; see `posterior_fit` for the parameters."""
-    judged: list[Judged] = []
-    if pooling is None:
-        judged = judge_strengths(problem, table, groups, rng, fitted.weights)
-        pooling = choose_strength(judged)
-    minimum = posterior_prices(problem, fitted.weights, table, groups, pooling)
-    B, K = minimum.B, len(table)
+    strength, risks = choose_strength(problem, channel, pooling, rng, fitted.weights)
+    minimum = posterior_prices(problem, fitted.weights, channel, strength)
+    table, B, K = channel.table, minimum.B, len(channel.table)
     shares, share_scores = report_shares(problem, table)
     scores = TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, B.size)))
-    return GroupFit(problem, "posterior", table, B, shares, pooling, influence, judged)
+    return GroupFit(problem, "posterior", channel, B, shares, strength, influence, risks)

@@ -1,4 +1,4 @@
-"""The choice among corrections and model classes by the two referees, on rows that no candidate saw."""
+"""The choice among corrections and model classes by checks on rows that no candidate saw."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._auto import FAILURES, JUDGE_ROWS, Verdict
-from fairpremium.corrections._candidates import Noise
-from fairpremium.corrections._entries import (
+from fairpremium.corrections._auto import CHECK_ROWS, FAILURES, CandidateResult
+from fairpremium.corrections._checks import held_persons, held_risk, held_volumes, mean_and_error, paired_z
+from fairpremium.corrections._model_start import ModelFitSettings, ModelStart
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._tournament_entries import (
     Entry,
     InverseEntry,
     LikelihoodEntry,
@@ -22,26 +24,23 @@ from fairpremium.corrections._entries import (
     PosteriorEntry,
     TrueGroupsEntry,
 )
-from fairpremium.corrections._referee import mean_and_error, paired_z
-from fairpremium.corrections._stage import Setting, Stage
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import law_of, other_laws
-from fairpremium.models._groups import GroupPrices
-from fairpremium.models._plausible import plausible_bounds
+from fairpremium.models import GroupPrices, plausible_bounds
 
 _LIKELIHOOD_MARGIN = 1.0  # standard errors by which a classifier may beat the likelihood's report log-loss
 _RISK_MARGIN = 1.0  # standard errors by which a candidate's corrected risk may exceed the start's
 
 
-def entries_for(setting: Setting, correction: str) -> list[Entry]:
+def entries_for(settings: ModelFitSettings, correction: str) -> list[Entry]:
     """Return the candidates of one correction, or of all that the model class can serve for "auto"."""
-    family = setting.family
+    family = settings.family
     laws = [law_of(family), *other_laws(family)]
     if correction == "none":
         return [TrueGroupsEntry()]
     if correction == "auto":
         likelihoods = [LikelihoodEntry(law) for law in laws]
-        start = [] if setting.learner.begin == "unaware" else [LinearEntry()]
+        start = [] if settings.model.begin == "unaware" else [LinearEntry()]
         return [*likelihoods, PosteriorEntry(), *start]
     return [
         {
@@ -54,74 +53,77 @@ def entries_for(setting: Setting, correction: str) -> list[Entry]:
 
 @dataclass(frozen=True)
 class ModelChosen:
-    """A fit of a model class with the story of its choice."""
+    """A fit of a model class with the results of all candidates."""
 
     entry: Entry
     fit: ModelFit
-    verdicts: list[Verdict]
+    results: list[CandidateResult]
 
     def refit(self, rows: Rows) -> ModelFit:
         """Fit the same candidate, trained as long, on other rows."""
-        return self._fit(Stage(self.fit.stage.setting, rows, like=self.fit.stage))
+        return self._fit(ModelStart(self.fit.start.settings, rows, like=self.fit.start))
 
     def without(self, fold: npt.NDArray[np.bool_]) -> ModelFit:
         """Fit the same candidate, trained as long, without a fold of its rows."""
-        stage = self.fit.stage
-        return self._fit(Stage(stage.setting, stage.rows.take(~fold), like=stage, taken=~fold))
+        start = self.fit.start
+        return self._fit(ModelStart(start.settings, start.rows.take(~fold), like=start, taken=~fold))
 
-    def with_noise(self, noise: Noise) -> ModelFit:
+    def with_channel(self, channel: ReportChannel) -> ModelFit:
         """Fit the same candidate, trained as long, for another channel."""
-        stage = self.fit.stage
-        everyone = np.ones(len(stage.rows), dtype=bool)
-        return self._fit(Stage(replace(stage.setting, noise=noise), stage.rows, like=stage, taken=everyone))
+        start = self.fit.start
+        everyone = np.ones(len(start.rows), dtype=bool)
+        settings = replace(start.settings, channel=channel)
+        return self._fit(ModelStart(settings, start.rows, like=start, taken=everyone))
 
-    def _fit(self, stage: Stage) -> ModelFit:
-        return fit_entry(self.entry, stage, self.fit.prices)
+    def _fit(self, start: ModelStart) -> ModelFit:
+        return fit_entry(self.entry, start, self.fit.prices)
 
 
-def fit_model(setting: Setting, rows: Rows, correction: str) -> ModelChosen:
-    """Fit a model class with one correction, or with the one that the referees prefer."""
-    entries = entries_for(setting, correction)
+def fit_model(settings: ModelFitSettings, rows: Rows, correction: str) -> ModelChosen:
+    """Fit a model class with one correction, or with the one that the checks choose."""
+    entries = entries_for(settings, correction)
     if len(entries) == 1:
-        fit = fit_entry(entries[0], Stage(setting, rows))
+        fit = fit_entry(entries[0], ModelStart(settings, rows))
         reason = "asked for" if correction != "none" else "the true attribute"
-        verdict = Verdict(fit.correction, entries[0].detail, fit.strength, True, reason, model=setting.model.kind)
-        return ModelChosen(entries[0], fit, [verdict])
-    contest = Contest(setting, rows)
+        kind = settings.model.kind
+        result = CandidateResult(fit.correction, entries[0].detail, fit.strength, True, reason, model=kind)
+        return ModelChosen(entries[0], fit, [result])
+    contest = Contest(settings, rows)
     for entry in entries:
-        contest.judge(entry)
+        contest.measure(entry)
     order, reasons = contest.rank(entries)
-    stage = contest.stage if len(contest.stage.rows) == len(rows) else Stage(setting, rows, like=contest.stage)
+    start = contest.start if len(contest.start.rows) == len(rows) else ModelStart(settings, rows, like=contest.start)
     for name in order:
         entry = next(e for e in entries if e.name == name)
         try:
-            fit = fit_entry(entry, stage)
+            fit = fit_entry(entry, start)
         except FAILURES as error:
             reasons[name] = f"could not be fitted: {error}"
             continue
-        return ModelChosen(entry, fit, contest.verdicts(entries, name, fit, reasons))
+        return ModelChosen(entry, fit, contest.results(entries, name, fit, reasons))
     why = {**reasons, **contest.trouble}
     raise ConvergenceError("No candidate could be fitted: " + "; ".join(sorted(set(why.values()))))
 
 
 class Contest:
-    """Held-out judgements of candidates on the same rows and folds.
+    """Held-out losses of candidates on the same rows and folds.
 
-    A large portfolio is judged on a sample. A class that takes long to train is judged on one held-out fold. Which
-    classifier the posterior uses, which linear start, and how many rounds the unaware price has, is decided once on all
-    these rows; every coefficient, tree and weight is learned without the fold that is judged.
+    A large portfolio is represented by a sample. A class that takes long to train is checked on one held-out fold.
+    Which classifier the posterior uses, which linear start, and how many rounds the unaware price has, is decided once
+    on all these rows; every coefficient, tree and weight is learned without the held-out fold.
     """
 
-    def __init__(self, setting: Setting, rows: Rows):
-        rng = np.random.default_rng(setting.seed)
-        if len(rows) > JUDGE_ROWS:
-            rows = rows.take(np.sort(rng.choice(len(rows), JUDGE_ROWS, replace=False)))
-        self.setting = setting
-        self.stage = Stage(setting, rows)
-        n_folds = setting.model.judge_folds
+    def __init__(self, settings: ModelFitSettings, rows: Rows):
+        rng = np.random.default_rng(settings.seed)
+        if len(rows) > CHECK_ROWS:
+            rows = rows.take(np.sort(rng.choice(len(rows), CHECK_ROWS, replace=False)))
+        self.settings = settings
+        self.start = ModelStart(settings, rows)
+        n_folds = settings.model.judge_folds
         fold = rows.draw_folds(max(n_folds, 4), rng)
-        self.stages = [Stage(setting, rows.take(fold != f), like=self.stage) for f in range(n_folds)]
-        self.held = [rows.take((fold == f) & (rows.report < setting.noise.table.shape[1] - 1)) for f in range(n_folds)]
+        self.fold_starts = [ModelStart(settings, rows.take(fold != f), like=self.start) for f in range(n_folds)]
+        missing = settings.channel.n_codes - 1
+        self.held = [rows.take((fold == f) & (rows.report < missing)) for f in range(n_folds)]
         self.trouble: dict[str, str] = {}
         self.risk: dict[str, Array] = {}
         self.report: dict[str, Array] = {}
@@ -136,16 +138,16 @@ class Contest:
         """Whose rows they are."""
         return held_persons(self.held)
 
-    def judge(self, entry: Entry) -> None:
+    def measure(self, entry: Entry) -> None:
         """Fit a candidate without each fold, and record both losses of the rows in it."""
         risk, report = [], []
-        family, table = self.setting.family, self.setting.noise.table
-        for stage, held in zip(self.stages, self.held, strict=True):
+        family, table = self.settings.family, self.settings.channel.table
+        for start, held in zip(self.fold_starts, self.held, strict=True):
             try:
-                fit = fit_entry(entry, stage)
-                lifted = stage.lift_rows(held)
+                fit = fit_entry(entry, start)
+                lifted = start.lift_rows(held)
                 eta = fit.predictor(lifted)
-                check_range(stage, eta)
+                check_range(start, eta)
             except FAILURES as error:
                 self.trouble[entry.name] = f"could not be fitted without a fold of the rows: {error}"
                 return
@@ -191,7 +193,7 @@ class Contest:
         if start is not None:
             order.append(start)
         for name in order[1:]:
-            reasons.setdefault(name, f"less efficient than {order[0]}, which no referee rejects")
+            reasons.setdefault(name, f"less efficient than {order[0]}, which passes every check")
         return order, reasons
 
     def _passes(self, name: str, start: str | None, reasons: dict[str, str]) -> bool:
@@ -200,13 +202,15 @@ class Contest:
             reasons[name] = f"corrected risk {gap:.1f} standard errors above that of the linear start"
         return gap <= _RISK_MARGIN
 
-    def verdicts(self, entries: Sequence[Entry], chosen: str, fit: ModelFit, reasons: dict[str, str]) -> list[Verdict]:
-        """Tell the story of every candidate."""
+    def results(
+        self, entries: Sequence[Entry], chosen: str, fit: ModelFit, reasons: dict[str, str]
+    ) -> list[CandidateResult]:
+        """Return the result of every candidate."""
         reasons = {**reasons, **self.trouble}
-        reasons[chosen] = "the most efficient candidate that no referee rejects"
+        reasons[chosen] = "the most efficient candidate that passes every check"
         none, person = (np.nan, np.nan), self.cluster
         return [
-            Verdict(
+            CandidateResult(
                 entry.correction,
                 entry.detail,
                 fit.strength if entry.name == chosen else np.nan,
@@ -214,23 +218,23 @@ class Contest:
                 reasons[entry.name],
                 *(mean_and_error(self.risk[entry.name], self.weight, person) if entry.name in self.risk else none),
                 *(mean_and_error(self.report[entry.name], cluster=person) if entry.name in self.report else none),
-                model=self.setting.model.kind,
+                model=self.settings.model.kind,
             )
             for entry in entries
         ]
 
 
-def fit_entry(entry: Entry, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+def fit_entry(entry: Entry, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
     """Fit a candidate; prices outside every plausible range are a failure, as they are for nets."""
-    fit = entry.fit(stage, like)
-    check_range(stage, fit.predictor(stage.lifted))
-    check_range(stage, fit.predictor(stage.lift_rows(stage.rows)))  # what a quote for these rows would be
+    fit = entry.fit(start, like)
+    check_range(start, fit.predictor(start.lifted))
+    check_range(start, fit.predictor(start.lift_rows(start.rows)))  # what a quote for these rows would be
     return fit
 
 
-def check_range(stage: Stage, eta: Array) -> None:
-    """Raise if linear predictors leave the range of means that the outcomes of a stage make plausible."""
-    low, high = plausible_range(stage)
+def check_range(start: ModelStart, eta: Array) -> None:
+    """Raise if linear predictors leave the range of means that the outcomes of the rows make plausible."""
+    low, high = plausible_range(start)
     outside = int(np.count_nonzero(~((eta >= low) & (eta <= high)).all(axis=1)))
     if outside:
         raise ConvergenceError(
@@ -239,24 +243,6 @@ def check_range(stage: Stage, eta: Array) -> None:
         )
 
 
-def plausible_range(stage: Stage) -> tuple[float, float]:
+def plausible_range(start: ModelStart) -> tuple[float, float]:
     """Return the range that linear predictors cannot plausibly leave."""
-    return plausible_bounds(stage.setting.family, stage.rows.y, stage.center)
-
-
-def held_risk(family: Any, held: Rows, eta: Array, table: Array) -> Array:
-    """Compute each row's corrected deviance, sum_k T^-1[k, s] d(y, mu_k)."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
-    return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))
-
-
-def held_volumes(held: Sequence[Rows]) -> Array:
-    """Return the volumes of held-out folds, one after the other."""
-    return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
-
-
-def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
-    """Return whose rows held-out folds hold, one after the other; None if each row is a person of its own."""
-    codes = [h.cluster for h in held if h.cluster is not None]
-    return np.concatenate(codes) if codes else None
+    return plausible_bounds(start.settings.family, start.rows.y, start.center)

@@ -8,10 +8,10 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
-from fairpremium.corrections._pooling import Judged
+from fairpremium.corrections._pooling import StrengthRisk
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._shares import estimate_shares, share_coefficients
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import Coordinates
+from fairpremium.models import Coordinates, LinearProblem
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class GroupFit:
 
     problem: LinearProblem
     correction: str
-    table: Array  # (K, codes), the inverse channel with a zero column for missing reports
+    channel: ReportChannel
     B: Array  # (q, K)
     shares: Array  # (K,), estimate of P(D)
     strength: float
     influence: Influence
-    judged: list[Judged] = field(default_factory=list)
+    strength_risks: list[StrengthRisk] = field(default_factory=list)
 
     @property
     def coefficients(self) -> Array:

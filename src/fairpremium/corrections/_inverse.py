@@ -10,47 +10,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairpremium.arrays import Array
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores, report_shares
-from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
-from fairpremium.models._linear import LinearProblem
-
-
-def pad_missing(inverse: Array) -> Array:
-    """Append a zero column for the missing report: such rows count for no group."""
-    return np.hstack([inverse, np.zeros((len(inverse), 1))])
+from fairpremium.corrections._pooling import choose_strength
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.models import LinearProblem
 
 
 def fit_inverse(
-    problem: LinearProblem,
-    table: Array,
-    groups: tuple[object, ...],
-    pooling: float | None,
-    rng: np.random.Generator,
+    problem: LinearProblem, channel: ReportChannel, pooling: float | None, rng: np.random.Generator
 ) -> GroupFit:
     """Fit all groups with the inverse correction.
 
     Parameters
     ----------
     problem : LinearProblem
-    table : array of shape (K, codes)
-        The inverse channel with a zero column for missing reports.
-    groups : tuple
-        Labels, for messages.
+    channel : ReportChannel
     pooling : float or None
         Pooling strength in rows; None chooses it by the cross-validated corrected risk.
     rng : Generator
-        Draws the sample of rows that judge the strengths, if there are too many.
+        Draws the sample of rows that choose the strength, if there are too many.
     """
-    judged: list[Judged] = []
-    if pooling is None:
-        judged = judge_strengths(problem, table, groups, rng)
-        if all(j.problem for j in judged):
-            problem.solve(table, 0.0, groups)  # says which group, and what helps
-        pooling = choose_strength(judged)
-    minimum = problem.solve(table, pooling, groups)
+    table = channel.table
+    strength, risks = choose_strength(problem, channel, pooling, rng)
+    minimum = problem.solve(table, strength, channel.groups)
     B, q, K = minimum.B, problem.moments.q, len(table)
     shares, share_scores = report_shares(problem, table)
     scores = TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((K, K * q)))
-    return GroupFit(problem, "inverse", table, B, shares, pooling, influence, judged)
+    return GroupFit(problem, "inverse", channel, B, shares, strength, influence, risks)

@@ -23,7 +23,7 @@ from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law
 from fairpremium.families._law import LawTerms
-from fairpremium.models._newton import Penalty
+from fairpremium.models import Penalty
 
 Features = RowFunction
 

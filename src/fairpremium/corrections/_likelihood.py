@@ -3,7 +3,7 @@
     max over (b_k, gamma, lambda) of  sum_i log sum_k T[s_i, k] q_k(x_i; gamma) p(y_i; x_i'b_k, lambda)
 
 rests on the law of Y given (x, D) and on the model of P(D given x). It is the most efficient correction when both
-hold and can be worse than no correction when they do not; the referees decide.
+hold and can be worse than no correction when they do not; the checks decide.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fairpremium.corrections._propensity import (
     with_missing_row,
     x_features,
 )
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Law
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 
 def mixture_likelihood(
@@ -101,7 +101,9 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
     return latent.maximise(best[1])
 
 
-def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table: Array, strength: float) -> GroupFit:
+def likelihood_fit(
+    problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel, strength: float
+) -> GroupFit:
     """Turn a maximised likelihood into group prices with shares and influences.
 
     The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
@@ -116,7 +118,7 @@ def likelihood_fit(problem: LinearProblem, latent: Latent, at: Parameters, table
     rows = _RowInfluence(latent, at, shares)
     first = (K - 1) * latent.n_features
     influence = Influence(rows.scores, complete - missing, first, rows.share_scores, gradient / W)
-    return GroupFit(problem, "likelihood", table, at.B, shares, strength, influence)
+    return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence)
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ class MixtureObjective:
         w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
         dispersion = np.full(eta.shape[1], self.log_dispersion)
         with np.errstate(over="ignore", invalid="ignore"):
-            claim = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
-        return claim, claim + self.log_t[rows.report]
+            prior = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
+        return prior, prior + self.log_t[rows.report]
 
     def responsibilities(self, rows: Rows, U: Array, eta: Array) -> Array:
         """Compute P(D = k given x, y, s): shape (rows, K)."""
@@ -136,5 +136,5 @@ class MixtureObjective:
 
     def report_log_loss(self, rows: Rows, U: Array, eta: Array) -> Array:
         """Compute -log P(s given x, y)."""
-        claim, joint = self.log_joint(rows, U, eta)
-        return np.asarray(log_sum_exp(claim) - log_sum_exp(joint))
+        prior, joint = self.log_joint(rows, U, eta)
+        return np.asarray(log_sum_exp(prior) - log_sum_exp(joint))

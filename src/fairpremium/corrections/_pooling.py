@@ -8,16 +8,15 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import RowFunction, Rows
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import minimise, newton_point
-from fairpremium.models._risk import GlmRisk
+from fairpremium.models import GlmRisk, LinearProblem, minimise, newton_point
 
-MAX_ROWS = 100_000  # rows that judge the strengths of a generalised linear model
+MAX_ROWS = 100_000  # rows that choose the strength of a generalised linear model
 
 
 @dataclass(frozen=True)
-class Judged:
+class StrengthRisk:
     """One pooling strength with its cross-validated corrected risk."""
 
     strength: float
@@ -35,40 +34,50 @@ def strengths(total_weight: float) -> Array:
     return np.concatenate([[0.0], total_weight * np.logspace(-4, 1, 11), total_weight * np.array([1e2, 1e4, 1e6])])
 
 
-def choose_strength(judged: list[Judged]) -> float:
-    """Return the strength with the smallest corrected risk."""
-    usable = [j for j in judged if not j.problem]
-    if not usable:
-        raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every training fold.")
-    return min(usable, key=lambda j: j.risk).strength
-
-
-def judge_strengths(
+def choose_strength(
     problem: LinearProblem,
-    table: Array,
-    groups: tuple[object, ...],
+    channel: ReportChannel,
+    pooling: float | None,
     rng: np.random.Generator,
     shares: RowFunction | None = None,
-) -> list[Judged]:
+) -> tuple[float, list[StrengthRisk]]:
+    """Return a given strength, or the one with the smallest corrected risk, and the risks that were compared.
+
+    See `cross_validate_strengths` for the parameters.
+    """
+    if pooling is not None:
+        return pooling, []
+    risks = cross_validate_strengths(problem, channel, rng, shares)
+    usable = [r for r in risks if not r.problem]
+    if not usable:
+        if shares is None:
+            problem.solve(channel.table, 0.0, channel.groups)  # says which group, and what helps
+        raise RiskUnboundedError("No pooling strength gives a corrected risk with a minimum in every training fold.")
+    return min(usable, key=lambda r: r.risk).strength, risks
+
+
+def cross_validate_strengths(
+    problem: LinearProblem,
+    channel: ReportChannel,
+    rng: np.random.Generator,
+    shares: RowFunction | None = None,
+) -> list[StrengthRisk]:
     """Cross-validate the corrected risk over pooling strengths.
 
     Parameters
     ----------
     problem : LinearProblem
         With its rows divided into folds.
-    table : array of shape (K, codes)
-        Row weights by report.
-    groups : tuple
-        Labels.
+    channel : ReportChannel
     rng : Generator
         Draws the sample of rows when there are too many.
     shares : callable, optional
-        From a block to row weights P(D = k given x, y, s), for fits and judge in place of the table's: unbiased if
+        From a block to row weights P(D = k given x, y, s), for fits and risk in place of T^-1[k, s]: unbiased if
         they are right, and far less noisy.
 
     Notes
     -----
-    For squared loss each training fit is exact and costs no pass, because the moments are kept per fold.
+    For squared loss each training fit is exact and costs no pass, because there are moments of each fold.
     For other families the fit without a fold is one Newton step from the fit on all rows with the fold's
     own gradient and Hessian taken away, whose error is of second order in the fold's influence. Held-out
     risks are always exact. Strengths are counted in rows, so that a choice made on a sample of a large
@@ -76,21 +85,21 @@ def judge_strengths(
     """
     if shares is None:
         sample = problem.sample(MAX_ROWS, rng)
-        risk = sample.risk(table, folds=True)
+        risk = sample.risk(channel.table, folds=True)
     else:
         sample = problem.sample(MAX_ROWS, rng, by_row=True)
         sample = replace(sample, rows=sample.rows.with_shares(shares))
-        risk = GlmRisk(sample.rows, sample.moments, table, sample.family)
+        risk = GlmRisk(sample.rows, sample.moments, channel.table, sample.family)
     n_folds = len(sample.moments.second)
     grid = strengths(problem.moments.total_weight)
-    volume = _reported_volume(sample, table, n_folds)
+    volume = _reported_volume(sample, channel, n_folds)
     B = np.zeros((n_folds, len(grid), risk.q, risk.n_groups))
     trouble = [""] * len(grid)
     start = sample.start(risk.n_groups)
     for c in reversed(range(len(grid))):  # from nearly one price for all to none in common
         penalty = sample.penalty(float(grid[c]))
         try:
-            minimum = minimise(risk, penalty, start, groups, max_iter=sample.model.max_iter, tol=1e-7)
+            minimum = minimise(risk, penalty, start, channel.groups, max_iter=sample.model.max_iter, tol=1e-7)
         except (RiskUnboundedError, ConvergenceError):
             trouble[c] = "the corrected risk has no minimum"
             continue
@@ -102,36 +111,36 @@ def judge_strengths(
                 trouble[c] = "the corrected risk has no minimum in a training fold"
                 break
             B[f, c] = point
-    deviance = risk.deviance(B)  # (folds, candidates)
+    deviance = risk.deviance(B)  # (folds, strengths)
     return _summary(grid, deviance, volume, trouble)
 
 
-def _reported_volume(problem: LinearProblem, table: Array, n_folds: int) -> Array:
+def _reported_volume(problem: LinearProblem, channel: ReportChannel, n_folds: int) -> Array:
     rows = problem.rows
     if not isinstance(rows, Rows):
         return np.asarray(problem.moments.weights[:, :-1].sum(axis=1))
     assert rows.fold is not None
-    reported = rows.report < table.shape[1] - 1
+    reported = rows.report < channel.n_codes - 1
     weight = reported.astype(float) if rows.weight is None else np.where(reported, rows.weight, 0.0)
     return np.asarray(np.bincount(rows.fold, weights=weight, minlength=n_folds), dtype=np.float64)
 
 
-def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) -> list[Judged]:
+def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) -> list[StrengthRisk]:
     n_folds = len(volume)
     usable = np.array([not t for t in trouble]) & np.isfinite(deviance).all(axis=0)
     deviance = np.where(usable, deviance, np.nan)
     mean = deviance.sum(axis=0) / volume.sum()
     per_fold = deviance / volume.mean()  # their mean over folds is `mean`
     best = int(np.argmin(np.where(usable, mean, np.inf))) if usable.any() else None
-    judged = []
+    risks = []
     for c, strength in enumerate(grid):
         if not usable[c] or best is None:
             problem = trouble[c] or "the corrected risk is not finite"
-            judged.append(Judged(float(strength), np.nan, np.nan, np.nan, np.nan, problem))
+            risks.append(StrengthRisk(float(strength), np.nan, np.nan, np.nan, np.nan, problem))
             continue
         gap = per_fold[:, c] - per_fold[:, best]
-        judged.append(
-            Judged(
+        risks.append(
+            StrengthRisk(
                 float(strength),
                 float(mean[c]),
                 float(per_fold[:, c].std(ddof=1) / np.sqrt(n_folds)),
@@ -140,4 +149,4 @@ def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) ->
                 "",
             )
         )
-    return judged
+    return risks

@@ -3,7 +3,7 @@
     r_k = T[s, k] q_k(x, y) / sum_l T[s, l] q_l(x, y)  in [0, 1],   then K ordinary weighted fits.
 
 It rests on the classifier q(x, y) alone, not on a law for Y, and works with every model that takes weights. The
-classifier is trained through the channel by the log-loss of the reports, which also judges it without the truth.
+classifier is trained through the channel by the log-loss of the reports, which also measures it without the truth.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._pooling import Judged, choose_strength, judge_strengths
+from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Minimum, minimise
-from fairpremium.models._risk import GlmRisk
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.models import GlmRisk, LinearProblem, Minimum, minimise
 
 
 def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool, ridge: float) -> Latent:
@@ -31,29 +30,31 @@ def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool
 
 
 @dataclass(frozen=True)
-class PosteriorWeights:
-    """The function from a block to P(D = k given x, y, s), zero for rows that did not report."""
+class GroupPosterior:
+    """A fitted P(D given x, y)."""
 
     latent: Latent
-    at: Parameters
+    parameters: Parameters
 
-    def __call__(self, block: Block) -> Array:
-        """Compute the weights: shape (rows, K)."""
+    def weights(self, block: Block) -> Array:
+        """Compute P(D = k given x, y, s), zero for rows that did not report: shape (rows, K)."""
         reported = block.report != len(self.latent.T) - 1
-        return np.asarray(self.latent.responsibilities(block, self.at) * reported[:, None])
+        return np.asarray(self.latent.responsibilities(block, self.parameters) * reported[:, None])
+
+    def report_log_loss(self, block: Block) -> Array:
+        """Compute -log P(s given x, y)."""
+        return self.latent.report_log_loss(block, self.parameters)
 
 
-def posterior_prices(
-    problem: LinearProblem, weights: RowFunction, table: Array, groups: tuple[object, ...], strength: float
-) -> Minimum:
+def posterior_prices(problem: LinearProblem, weights: RowFunction, channel: ReportChannel, strength: float) -> Minimum:
     """Fit all groups with row weights and a pooling strength."""
     rows = problem.rows.with_folds(None).with_shares(weights)
     moments = replace(problem.moments, second=problem.moments.by_report[None])
     return minimise(
-        GlmRisk(rows, moments, table, problem.family),
+        GlmRisk(rows, moments, channel.table, problem.family),
         problem.penalty(strength),
-        problem.start(len(table)),
-        groups,
+        problem.start(len(channel.table)),
+        channel.groups,
         max_iter=problem.model.max_iter,
         tol=problem.model.tol,
     )
@@ -61,10 +62,8 @@ def posterior_prices(
 
 def posterior_fit(
     problem: LinearProblem,
-    latent: Latent,
-    at: Parameters,
-    table: Array,
-    groups: tuple[object, ...],
+    posterior: GroupPosterior,
+    channel: ReportChannel,
     pooling: float | None,
     rng: np.random.Generator,
 ) -> GroupFit:
@@ -73,12 +72,9 @@ def posterior_fit(
     Parameters
     ----------
     problem : LinearProblem
-    latent, at : Latent, Parameters
+    posterior : GroupPosterior
         The classifier.
-    table : array of shape (K, codes)
-        The inverse channel with a zero column, which judges the pooling strengths.
-    groups : tuple
-        Labels.
+    channel : ReportChannel
     pooling : float or None
         Pooling strength; None chooses it by the corrected risk.
     rng : Generator
@@ -88,16 +84,13 @@ def posterior_fit(
     The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the
     weighted fits: leaving them out makes intervals far too short.
     """
+    latent, at = posterior.latent, posterior.parameters
     K, q = latent.n_groups, problem.moments.q
-    weights = PosteriorWeights(latent, at)
-    judged: list[Judged] = []
-    if pooling is None:
-        judged = judge_strengths(problem, table, groups, rng, weights)
-        pooling = choose_strength(judged)
-    minimum = posterior_prices(problem, weights, table, groups, pooling)
+    strength, risks = choose_strength(problem, channel, pooling, rng, posterior.weights)
+    minimum = posterior_prices(problem, posterior.weights, channel, strength)
     g = at.gamma.size
     W = problem.moments.total_weight
-    draft = _RowInfluence(problem, weights, minimum.B, np.zeros(K))
+    draft = _RowInfluence(problem, posterior, minimum.B, np.zeros(K))
     cross, totals, share_gradient = problem.rows.reduce(draft.sums, block_rows=2048)
     _, _, complete, missing = latent.expand(at)
     size = g + K * q
@@ -109,7 +102,7 @@ def posterior_fit(
     gradient[:, :g] = share_gradient.reshape(K, g) / W
     rows = replace(draft, shares=totals / W)
     influence = Influence(rows.scores, bread, g, rows.share_scores, gradient)
-    return GroupFit(problem, "posterior", table, minimum.B, rows.shares, pooling, influence, judged)
+    return GroupFit(problem, "posterior", channel, minimum.B, rows.shares, strength, influence, risks)
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ class _RowInfluence:
     """The classifier's scores stacked on those of the weighted fits, row by row, and sums for their derivative."""
 
     problem: LinearProblem
-    weights: PosteriorWeights
+    posterior: GroupPosterior
     B: Array
     shares: Array
 
@@ -125,10 +118,10 @@ class _RowInfluence:
         """Row weights, z, and w loss' at the group prices."""
         Z = self.problem.moments.coordinates.matrix(block.X)
         _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
-        return self.weights(block), Z, slope if block.weight is None else slope * block.weight[:, None]
+        return self.posterior.weights(block), Z, slope if block.weight is None else slope * block.weight[:, None]
 
     def scores(self, block: Block) -> Array:
-        latent, at = self.weights.latent, self.weights.at
+        latent, at = self.posterior.latent, self.posterior.parameters
         r, Z, slope = self._pieces(block)
         own = (-(r * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), self.B.size)
         reported = block.report != len(latent.T) - 1
@@ -153,6 +146,6 @@ class _RowInfluence:
         return cross, w @ p, share_gradient
 
     def _propensity(self, block: Block) -> tuple[Array, Array]:
-        latent = self.weights.latent
+        latent = self.posterior.latent
         U = latent.features(block)
-        return U, np.exp(latent.log_propensity(block, U, self.weights.at))
+        return U, np.exp(latent.log_propensity(block, U, self.posterior.parameters))

@@ -9,8 +9,7 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._moments import Coordinates, Moments, find_redundant
+from fairpremium.models import Coordinates, LinearProblem, Moments, find_redundant
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
 _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)

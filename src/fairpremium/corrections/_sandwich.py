@@ -16,7 +16,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.families._link import Link
-from fairpremium.models._moments import Coordinates
+from fairpremium.models import Coordinates
 
 
 @dataclass(frozen=True)

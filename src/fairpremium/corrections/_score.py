@@ -23,48 +23,42 @@ from fairpremium.corrections._fit import GroupFit, Influence, report_shares
 from fairpremium.corrections._latent import Latent, log_softmax
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
 from fairpremium.errors import ConvergenceError
-from fairpremium.models._linear import LinearProblem
-from fairpremium.models._newton import Penalty
+from fairpremium.models import LinearProblem, Penalty
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30
 
 
-def fit_score(
-    problem: LinearProblem, matrix: Array, table: Array, groups: tuple[object, ...], start: GroupFit
-) -> GroupFit:
+def fit_score(problem: LinearProblem, start: GroupFit, strength: float) -> GroupFit:
     """Fit all groups with the score correction.
 
     Parameters
     ----------
     problem : LinearProblem
-    matrix : array of shape (reports, K)
-        T.
-    table : array of shape (K, codes)
-        The inverse channel with a zero column for missing reports.
-    groups : tuple
-        Labels, for messages.
     start : GroupFit
-        A consistent fit, which gives the first weights, and the pooling strength.
+        A consistent fit, which gives the channel and the first weights.
+    strength : float
+        Pooling strength.
 
     Raises
     ------
     ConvergenceError
         If the equations have no solution near the start.
     """
+    matrix, table = start.channel.matrix, start.channel.table
     features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
     shares, share_scores = report_shares(problem, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
     phi = _dispersion(problem, table, start.B)
     ridge = None if problem.ridge is None else problem.ridge / phi
-    penalty = Penalty(problem.metric / phi, start.strength, ridge)
+    penalty = Penalty(problem.metric / phi, strength, ridge)
     B = start.B
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
-        B, bread = _solve(problem, instruments, penalty, B, groups)
+        B, bread = _solve(problem, instruments, penalty, B)
     influence = Influence(partial(instruments.scores, B=B), bread, 0, share_scores, np.zeros((len(table), B.size)))
-    return GroupFit(problem, "score", table, B, shares, start.strength, influence, start.judged)
+    return GroupFit(problem, "score", start.channel, B, shares, strength, influence)
 
 
 class _Instruments:
@@ -121,15 +115,13 @@ class _Instruments:
         return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
 
 
-def _solve(
-    problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array, groups: tuple[object, ...]
-) -> tuple[Array, Array]:
+def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array) -> tuple[Array, Array]:
     """Solve the equations by Newton's method; returns the solution and minus the derivative there."""
     gram = problem.moments.gram / problem.moments.total_weight
     size = None
     for _ in range(_PASSES):
         value, minus = instruments.expand(B)
-        bread = minus + penalty.hessian(len(groups))
+        bread = minus + penalty.hessian(B.shape[1])
         step = np.linalg.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
         length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, gram, step).max()))
         size = size or 1.0 + float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))

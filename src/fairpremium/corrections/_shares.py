@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairpremium.arrays import Array
-from fairpremium.models._moments import Moments
+from fairpremium.models import Moments
 
 
 def share_coefficients(moments: Moments, table: Array) -> Array:

@@ -15,13 +15,10 @@ from scipy.special import xlogy
 from scipy.stats import chi2
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections._latent import Parameters
-from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
-from fairpremium.corrections._propensity import fit_propensity
+from fairpremium.corrections import Parameters, fit_propensity, mixture_likelihood, naive_start
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
-from fairpremium.models import Design, LinearModel, prepare
-from fairpremium.models._linear import LinearProblem
+from fairpremium.models import Design, LinearModel, LinearProblem, prepare
 from fairpremium.noise._anchor import make_generator
 from fairpremium.noise._base import (
     NAN,

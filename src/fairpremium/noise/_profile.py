@@ -13,8 +13,7 @@ from scipy.optimize import brentq
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
-from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._propensity import with_missing_row
+from fairpremium.corrections import Latent, Parameters, with_missing_row
 from fairpremium.errors import ConvergenceError
 
 GRID = (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0)  # values of lambda that the search visits

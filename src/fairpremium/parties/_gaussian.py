@@ -22,8 +22,7 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
-from fairpremium.corrections import GroupFit, Verdict, pad_missing, sandwich
-from fairpremium.corrections._fit import Influence, TableScores
+from fairpremium.corrections import CandidateResult, GroupFit, Influence, ReportChannel, TableScores, sandwich
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import Family, get_family
 from fairpremium.labels import encode_labels
@@ -36,11 +35,7 @@ from fairpremium.parties._public import public_rows, read_rows
 from fairpremium.parties._release import FitSettings, Progress, Release, ReleaseSettings
 from fairpremium.parties._releaser import Releaser, digest_of
 from fairpremium.parties._rules import Rules, round_count
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance, noise_of
-from fairpremium.pricing._prices import LinearPrices
-from fairpremium.pricing._reference import check_reference
-from fairpremium.pricing._sources import SourcePortfolio, is_source
+from fairpremium.pricing import DiscriminationFreePricer, LinearPrices, Reference, SourcePortfolio, is_source
 from fairpremium.privacy import Channel
 
 _PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
@@ -109,8 +104,9 @@ def _release(
     problem = public.problem
     exposure = None if rules is None else measure(public)
     mu = mu_of(privacy.epsilon, privacy.delta)
-    table = pad_missing(noise_of(channel, groups).table[:, :-1])
-    fixed = check_reference(settings.reference, groups)
+    report_channel = ReportChannel.of(channel, groups)
+    table = report_channel.table
+    reference = Reference.of(settings.reference, groups)
     pooling = None if settings.pooling == "auto" else float(settings.pooling)
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
     releaser = Releaser(privacy.secret, hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest(), checkpoint)
@@ -139,32 +135,24 @@ def _release(
         _ShareScores(expected, shares),
         np.zeros((len(groups), B.size)),
     )
-    fit = GroupFit(problem, "inverse", table, B, shares, strength, influence)
+    fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
     statistics = sandwich(fit, _Meat(expected, noise))
-    task = Assignment(
-        problem.rows, design, family, groups, channel, None, "inverse", pooling, settings.reference, fixed,
-        settings.intervals, None, 0,
-    )  # fmt: skip
-    reference = task.weights(statistics.shares, statistics.group_means, statistics.mean_loss)
-    covariance = _premium_covariance(settings.reference, reference, statistics) if settings.intervals else None
-    prices = LinearPrices(
-        family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], reference, covariance
-    )
-    missing = max(round(float(len(rows) * expected.code_shares[-1])), 0)
-    learned = Learned(prices, "inverse", strength, shares, reference, model, missing)
+    weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
+    covariance = reference.covariance(weights, statistics) if settings.intervals else None
+    prices = LinearPrices(family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], weights, covariance)
     reason = f"Gaussian noise, epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
-    pricer = DiscriminationFreePricer(
-        settings.family,
+    pricer = DiscriminationFreePricer.from_prices(
+        prices,
         model,
-        channel,
-        "inverse",
-        settings.pooling,
-        settings.reference,
-        settings.intervals,
-        random_state=0,
+        channel=channel,
+        correction="inverse",
+        pooling=strength,
+        group_distribution=shares,
+        candidates=[CandidateResult("inverse", "noised sums", strength, True, reason)],
+        n_rows=len(rows),
+        n_missing_reports=max(round(float(len(rows) * expected.code_shares[-1])), 0),
+        reference=settings.reference,
     )
-    candidate = Verdict("inverse", "noised sums", strength, True, reason)
-    pricer._take_over(learned, [candidate], design, None, channel, groups, len(rows))
     if not np.isfinite(prices.coefficients).all():
         raise NotIdentifiedError("The noise that this epsilon needs leaves nothing of the prices.")
     tell("done", 1.0)
@@ -178,7 +166,7 @@ def _release(
         channel,
         None,
         {"mu": mu, "sums": releaser.released},
-        round_count(len(rows) - missing, rules) or 0,
+        round_count(len(rows) - pricer.n_missing_reports_, rules) or 0,
     )
 
 

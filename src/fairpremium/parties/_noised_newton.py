@@ -19,7 +19,7 @@ from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, solve_tria
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
-from fairpremium.corrections._pooling import strengths
+from fairpremium.corrections import strengths
 from fairpremium.families import Normal
 from fairpremium.models import LinearProblem
 from fairpremium.parties._expected_reports import ExpectedReports, centering, floored, weight_of

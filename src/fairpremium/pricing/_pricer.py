@@ -258,8 +258,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             n_missing_reports=best.n_missing,
             noise=channel.estimator,
         )
-        vars(self).pop("feature_names_in_", None)  # of an earlier fit to a data frame
-        vars(self).update({name: value for name, value in vars(fitted).items() if name not in self.get_params()})
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to a data frame
+        self.__dict__.update({name: value for name, value in vars(fitted).items() if name not in self.get_params()})
         return self
 
     @classmethod
@@ -525,7 +525,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def _fitted(self) -> Prices:
         check_is_fitted(self, "_prices")
-        return self._prices
+        prices: Prices = self._prices
+        return prices
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         return self._fitted().design.transform(X, unseen=self.unseen_levels)

@@ -1,16 +1,22 @@
-"""The corrected risk: an honest judge of any set of group prices that needs the reports alone.
+"""The checks that decide between candidates: each needs the reports alone, never the true attribute.
 
-What judges compare are means over held-out rows; their standard errors treat persons, not rows, as independent.
+The corrected risk and the report log-loss are means over held-out rows. Their standard errors treat persons, not rows,
+as independent. The agreement test compares an efficient fit and a robust one of the same rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import chi2
 
 from fairpremium.arrays import Array
+from fairpremium.blocks import Block, Rows
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._sandwich import sum_of_squares
 from fairpremium.families import Family
 
 
@@ -85,3 +91,48 @@ def paired_z(difference: Array, weight: Array | None = None, cluster: npt.NDArra
         return np.inf
     mean, error = mean_and_error(difference, weight, cluster)
     return mean / error if error > 0 else 0.0
+
+
+def held_risk(family: Family, held: Rows, eta: Array, table: Array) -> Array:
+    """Compute each row's corrected deviance, sum_k T^-1[k, s] d(y, mu_k)."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
+    return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))
+
+
+def held_volumes(held: Sequence[Rows]) -> Array:
+    """Return the volumes of held-out folds, one after the other."""
+    return np.concatenate([np.ones(len(h)) if h.weight is None else h.weight for h in held])
+
+
+def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
+    """Return whose rows held-out folds hold, one after the other; None if each row is a person of its own."""
+    codes = [h.cluster for h in held if h.cluster is not None]
+    return np.concatenate(codes) if codes else None
+
+
+def agreement(fit: GroupFit, robust: GroupFit) -> float:
+    """Compute the p-value of the hypothesis that two fits of the same rows estimate the same coefficients.
+
+    If both are consistent, their difference is only noise, whose covariance the rows' influences give (Hausman, 1978,
+    in the robust form that needs neither fit to be efficient).
+
+    Parameters
+    ----------
+    fit, robust : GroupFit
+        Fits of the same problem, without pooling.
+
+    Returns
+    -------
+    float
+    """
+    size = fit.B.size
+    maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]
+
+    def difference(block: Block) -> Array:
+        return np.asarray(fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T)
+
+    covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
+    gap = (fit.B - robust.B).T.ravel()
+    statistic = float(gap @ np.linalg.lstsq(covariance, gap, rcond=1e-10)[0])
+    return float(chi2.sf(statistic, size))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fairpremium.corrections import corrected_risk, mean_and_error, pad_missing, paired_z
+from fairpremium.corrections import corrected_risk, mean_and_error, paired_z
+from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Bernoulli()]
@@ -114,7 +115,7 @@ def test_standard_error_and_bias_in_simulation(
     for r in range(m):
         x, D, w = rng.normal(size=n), (rng.random(n) < 0.3).astype(int), rng.uniform(0.5, 1.5, n)
         y = rng.poisson(np.exp(0.2 * x + 0.5 * D)).astype(float)
-        mu = np.exp(np.column_stack([0.2 * x, 0.2 * x + 0.3]))  # a wrong price is judged too
+        mu = np.exp(np.column_stack([0.2 * x, 0.2 * x + 0.3]))  # a wrong price has a risk too
         risks[r], errors[r] = corrected_risk(Poisson(), y, mu, report(D, T, rng), table, w)
     # truth by a large sample with D known; its own standard error joins the tolerance
     big = 1_000_000

@@ -1,4 +1,4 @@
-"""The corrections of a model class beyond the linear one, each as one way to go on from the stage's linear start."""
+"""The corrections of a model class beyond the linear one, each as one way to go on from the linear start."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
+from fairpremium.corrections._model_start import ModelStart, UnawarePrice, one_block, train
 from fairpremium.corrections._objectives import MixtureObjective, Propensity
 from fairpremium.corrections._shares import estimate_shares
-from fairpremium.corrections._stage import Stage, UnawarePrice, one_block, train
 from fairpremium.families import Law
-from fairpremium.models._groups import GroupPrices
+from fairpremium.models import GroupPrices
 
 _SETTLE = 5  # rounds that bring dispersion and propensity to their values at the final prices
 
@@ -26,27 +26,27 @@ __all__ = ["Entry", "InverseEntry", "LikelihoodEntry", "LinearEntry", "ModelFit"
 class ModelFit:
     """Group prices of a model class: a start that is linear in (1, x, u(x)), and what the class adds to it."""
 
-    stage: Stage
+    start: ModelStart
     correction: str
     strength: float
     coefficients: Array  # (2 + features, K), of (1, x, u(x))
     prices: GroupPrices | None  # None: nothing is added
     shares: Array  # (K,)
-    claim: Any = None  # callable from lifted rows and predictors to -log P(s given x, y), or None
+    log_loss: Any = None  # callable from lifted rows and predictors to -log P(s given x, y), or None
 
     @property
     def unaware(self) -> UnawarePrice:
         """The unaware price."""
-        return self.stage.unaware
+        return self.start.unaware
 
     def predictor(self, rows: Rows) -> Array:
         """Compute f_k(x) of rows that carry u(x) as their last feature: shape (n, K)."""
-        start = _linear(rows, self.coefficients)
-        return start if self.prices is None else self.prices.predictor(rows.X[:, :-1], start)
+        linear = _linear(rows, self.coefficients)
+        return linear if self.prices is None else self.prices.predictor(rows.X[:, :-1], linear)
 
     def report_log_loss(self, rows: Rows) -> Array | None:
-        """Compute -log P(s given x, y) of such rows; None if the correction claims nothing."""
-        return None if self.claim is None else self.claim(rows, self.predictor(rows))
+        """Compute -log P(s given x, y) of such rows; None if the correction has no posterior."""
+        return None if self.log_loss is None else self.log_loss(rows, self.predictor(rows))
 
 
 class Entry(ABC):
@@ -61,21 +61,21 @@ class Entry(ABC):
         return f"{self.correction} ({self.detail})" if self.detail else self.correction
 
     @abstractmethod
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
-        """Fit on the rows of a stage."""
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
+        """Fit on the rows of a start."""
 
 
 class LinearEntry(Entry):
-    """The start alone, by the correction that the referees of the linear problem prefer."""
+    """The start alone, with the correction that the checks choose for the linear problem."""
 
     correction = "linear start"
 
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
         """Fit the linear problem."""
-        chosen = stage.linear("auto")
-        fit, claim = chosen.fit, chosen.claim
-        loss = None if claim is None else (lambda rows, _: np.asarray(claim.report_log_loss(one_block(rows))))
-        return ModelFit(stage, fit.correction, fit.strength, fit.coefficients, None, fit.shares, loss)
+        chosen = start.linear("auto")
+        fit = chosen.fit
+        loss = None if chosen.posterior is None else _report_log_loss(chosen.posterior)
+        return ModelFit(start, fit.correction, fit.strength, fit.coefficients, None, fit.shares, loss)
 
 
 class TrueGroupsEntry(Entry):
@@ -83,10 +83,10 @@ class TrueGroupsEntry(Entry):
 
     correction = "inverse"
 
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
         """Fit with weights 0 and 1."""
-        fit = stage.linear("inverse").fit
-        return _fit_weighted(stage, "inverse", fit, stage.setting.noise.table.T[stage.rows.report], None, like)
+        fit = start.linear("inverse").fit
+        return _fit_weighted(start, "inverse", fit, start.settings.channel.table.T[start.rows.report], None, like)
 
 
 class PosteriorEntry(Entry):
@@ -94,14 +94,13 @@ class PosteriorEntry(Entry):
 
     correction = "posterior"
 
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
         """Fit with the classifier's weights."""
-        chosen = stage.linear("posterior")
-        rows = stage.problem.rows
+        chosen = start.linear("posterior")
+        rows = start.problem.rows
         assert isinstance(rows, Rows)
-        weights = rows.map(chosen.claim.weights)
-        loss = lambda rows, _: np.asarray(chosen.claim.report_log_loss(one_block(rows)))  # noqa: E731
-        return _fit_weighted(stage, "posterior", chosen.fit, weights, loss, like)
+        weights = rows.map(chosen.posterior.weights)
+        return _fit_weighted(start, "posterior", chosen.fit, weights, _report_log_loss(chosen.posterior), like)
 
 
 class InverseEntry(Entry):
@@ -109,18 +108,18 @@ class InverseEntry(Entry):
 
     correction = "inverse"
 
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
         """Fit with the weights T^-1[k, s]."""
-        table = stage.setting.noise.table
-        shares = estimate_shares(stage.problem.moments, table)
-        coefficients = np.zeros((stage.rows.n_features + 2, len(table)))
-        coefficients[0] = stage.center
-        rows = stage.rows
+        table = start.settings.channel.table
+        shares = estimate_shares(start.problem.moments, table)
+        coefficients = np.zeros((start.rows.n_features + 2, len(table)))
+        coefficients[0] = start.center
+        rows = start.rows
         reported = rows.report < table.shape[1] - 1
         weights = table.T[rows.report] if rows.weight is None else table.T[rows.report] * rows.weight[:, None]
-        start = np.full((int(reported.sum()), len(table)), stage.center)
-        prices = stage.train(rows.take(reported), weights[reported], start, like)
-        return ModelFit(stage, "inverse", 0.0, coefficients, prices, shares)
+        constant = np.full((int(reported.sum()), len(table)), start.center)
+        prices = start.train(rows.take(reported), weights[reported], constant, like)
+        return ModelFit(start, "inverse", 0.0, coefficients, prices, shares)
 
 
 @dataclass(frozen=True)
@@ -135,16 +134,16 @@ class LikelihoodEntry(Entry):
         """The law."""
         return self.law.name
 
-    def fit(self, stage: Stage, like: GroupPrices | None = None) -> ModelFit:
+    def fit(self, start: ModelStart, like: GroupPrices | None = None) -> ModelFit:
         """Climb the likelihood from its linear maximum."""
-        chosen = stage.likelihood(self.law)
-        latent, at = chosen.claim.latent, chosen.claim.parameters
-        coefficients = stage.start(chosen.fit)
-        rows = stage.lifted
+        chosen = start.likelihood(self.law)
+        latent, at = chosen.posterior.latent, chosen.posterior.parameters
+        coefficients = start.coefficients(chosen.fit)
+        rows = start.lifted
         rows = rows.take(rows.report < len(latent.T) - 1)
         guide = None
-        if stage.setting.learner.begin != "linear":
-            guide = stage.linear("posterior").claim.weights(one_block(rows))
+        if start.settings.model.begin != "linear":
+            guide = start.linear("posterior").posterior.weights(one_block(rows))
         U = latent.features(one_block(rows))
         assert at.log_dispersion is not None
         last: list[MixtureObjective] = []
@@ -164,13 +163,13 @@ class LikelihoodEntry(Entry):
             return made
 
         prices = train(
-            stage.setting,
+            start.settings,
             _without_lift(rows),
             objective,
             start=_linear(rows, coefficients),
-            held=stage.split(rows) if like is None else None,
+            held=start.split(rows) if like is None else None,
             like=like,
-            rng=stage.rng,
+            rng=start.rng,
         )
         final = last[-1]
         final.guide = None
@@ -180,24 +179,28 @@ class LikelihoodEntry(Entry):
         def loss(held: Rows, eta: Array) -> Array:
             return final.report_log_loss(held, latent.features(one_block(held)), eta)
 
-        made = ModelFit(stage, "likelihood", chosen.fit.strength, coefficients, prices, chosen.fit.shares, loss)
-        everyone = stage.lifted  # those who did not report too: their report says nothing, their outcome does
+        made = ModelFit(start, "likelihood", chosen.fit.strength, coefficients, prices, chosen.fit.shares, loss)
+        everyone = start.lifted  # those who did not report too: their report says nothing, their outcome does
         r = final.responsibilities(everyone, latent.features(one_block(everyone)), made.predictor(everyone))
         return replace(made, shares=np.average(r, axis=0, weights=everyone.weight))
 
 
 def _fit_weighted(
-    stage: Stage, correction: str, fit: Any, weights: Array, loss: Any, like: GroupPrices | None
+    start: ModelStart, correction: str, fit: Any, weights: Array, loss: Any, like: GroupPrices | None
 ) -> ModelFit:
     """Train on fixed weights per group, from a linear fit; rows without any weight (no report) take no part."""
-    rows = stage.lifted
+    rows = start.lifted
     use = np.asarray(weights.any(axis=1))
     rows, weights = rows.take(use), weights[use]
     if rows.weight is not None:
         weights = weights * rows.weight[:, None]
-    coefficients = stage.start(fit)
-    prices = stage.train(_without_lift(rows), weights, _linear(rows, coefficients), like)
-    return ModelFit(stage, correction, fit.strength, coefficients, prices, fit.shares, loss)
+    coefficients = start.coefficients(fit)
+    prices = start.train(_without_lift(rows), weights, _linear(rows, coefficients), like)
+    return ModelFit(start, correction, fit.strength, coefficients, prices, fit.shares, loss)
+
+
+def _report_log_loss(posterior: Any) -> Any:
+    return lambda rows, _: np.asarray(posterior.report_log_loss(one_block(rows)))
 
 
 def _linear(rows: Rows, coefficients: Array) -> Array:

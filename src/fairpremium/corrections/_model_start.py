@@ -18,30 +18,29 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
-from fairpremium.corrections._candidates import LikelihoodCandidate, Noise, Task
+from fairpremium.corrections._candidates import LikelihoodCandidate
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._objectives import WeightedObjective
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
-from fairpremium.models._linear import LinearModel, LinearProblem, prepare
+from fairpremium.models import Design, GroupModel, GroupPrices, LinearModel, LinearProblem, TrainingData, prepare
 
 _STOP_FOLDS = 5  # one fold in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is to be fitted: family, channel, model class, and how."""
+class ModelFitSettings:
+    """With what a model class is fitted: family, channel, model class, and how."""
 
     family: Family
-    noise: Noise
+    channel: ReportChannel
     model: GroupModel
-    learner: Learner
+    design: Design
     pooling: float | None
     classifier: Any
     seed: int
-    features: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -56,26 +55,26 @@ class UnawarePrice:
         return self.prices.predictor(X, np.full((len(X), 1), self.center))
 
 
-class Stage:
+class ModelStart:
     """What all candidates of a model class share on the same rows, each piece computed when it is first used."""
 
     def __init__(
         self,
-        setting: Setting,
+        settings: ModelFitSettings,
         rows: Rows,
-        like: Stage | None = None,
+        like: ModelStart | None = None,
         taken: npt.NDArray[np.bool_] | None = None,
     ):
-        self.setting, self.rows = setting, rows
-        self._like = like  # another stage whose numbers of rounds and choices are taken over
+        self.settings, self.rows = settings, rows
+        self._like = like  # another start whose numbers of rounds and choices are taken over
         self._taken = taken  # which of its rows these are, if they are the same fit without some of them
-        self.rng = np.random.default_rng(setting.seed)
+        self.rng = np.random.default_rng(settings.seed)
         self._chosen: dict[str, Chosen] = {}
 
     @cached_property
     def center(self) -> float:
         """Link of the mean outcome."""
-        family, mean = self.setting.family, np.asarray(np.average(self.rows.y, weights=self.rows.weight))
+        family, mean = self.settings.family, np.asarray(np.average(self.rows.y, weights=self.rows.weight))
         if not family.mean.contains(mean):
             raise (ValueError if self._like is None else ConvergenceError)(
                 f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
@@ -86,7 +85,7 @@ class Stage:
     @cached_property
     def unaware(self) -> UnawarePrice:
         """The unaware price on all rows."""
-        if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
+        if self._taken is not None and self._like is not None and self.settings.model.begin == "constant":
             return self._like.unaware
         fewer = self._like is not None and len(self.rows) <= len(self._like.rows)
         like = self._like.unaware.prices if self._like is not None and fewer else None
@@ -97,9 +96,9 @@ class Stage:
     @cached_property
     def lift(self) -> Array:
         """u(x) of each row by a fit that did not see it: shape (n,)."""
-        if self._taken is not None and self._like is not None and self.setting.learner.begin == "constant":
+        if self._taken is not None and self._like is not None and self.settings.model.begin == "constant":
             return self._like.lift[self._taken]  # prices do not build on it: it only helps to tell the groups apart
-        folds = self.setting.model.lift_folds
+        folds = self.settings.model.lift_folds
         fold = self.rows.draw_folds(folds, self.rng)
         ones = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         lift = np.empty(len(self.rows))
@@ -118,27 +117,27 @@ class Stage:
     @cached_property
     def problem(self) -> LinearProblem:
         """The linear problem in (x, u(x))."""
-        setting, n = self.setting, len(self.rows)
-        folds = 1 if setting.pooling is not None else min(n, 10 if n < 20_000 else 5)
+        settings, n = self.settings, len(self.rows)
+        folds = 1 if settings.pooling is not None else min(n, 10 if n < 20_000 else 5)
         rows = self.lifted.with_folds(self.lifted.draw_folds(folds, self.rng) if folds > 1 else None)
-        names = (*setting.features, "the unaware price")
+        names = (*settings.design.features, "the unaware price")
         with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
             warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-            return prepare(rows, setting.noise.table.shape[1], folds, setting.family, LinearModel(ridge=_RIDGE), names)
+            return prepare(rows, settings.channel.n_codes, folds, settings.family, LinearModel(ridge=_RIDGE), names)
 
     def lift_rows(self, rows: Rows) -> Rows:
-        """Add u(x) to rows that this stage did not see."""
+        """Add u(x) to rows that this start did not see."""
         return replace(rows, X=np.column_stack([rows.X, self.unaware.predictor(rows.X)]))
 
     def linear(self, correction: str) -> Chosen:
         """Fit a correction of the linear problem."""
         if correction not in self._chosen:
-            setting = self.setting
+            settings = self.settings
             if self._like is not None:
-                found = self._like.linear(correction).refit(setting.noise, self.problem)
+                found = self._like.linear(correction).refit(settings.channel, self.problem)
             else:
                 found = fit_correction(
-                    self.problem, setting.noise, correction, setting.pooling, self.rng, setting.classifier
+                    self.problem, settings.channel, correction, settings.pooling, self.rng, settings.classifier
                 )
             self._chosen[correction] = found
         return self._chosen[correction]
@@ -147,25 +146,24 @@ class Stage:
         """Fit the likelihood of the linear problem with a law."""
         key = f"likelihood {law.name}"
         if key not in self._chosen:
-            setting = self.setting
+            settings = self.settings
             if self._like is not None:
-                self._chosen[key] = self._like.likelihood(law).refit(setting.noise, self.problem)
+                self._chosen[key] = self._like.likelihood(law).refit(settings.channel, self.problem)
             else:
-                start = robust_start(self.problem, setting.noise, setting.pooling, self.rng)
-                task = Task(self.problem, start, setting.noise)
+                start = robust_start(self.problem, settings.channel, settings.pooling, self.rng)
                 candidate = LikelihoodCandidate(law)
-                claim = candidate.claim(task, {})
-                fit = candidate.fit(task, setting.pooling, claim, self.rng)
-                self._chosen[key] = Chosen(candidate, fit, claim, [])
+                posterior = candidate.learn(self.problem, start, {})
+                fit = candidate.fit(self.problem, start, settings.pooling, posterior, self.rng)
+                self._chosen[key] = Chosen(candidate, fit, posterior, [])
         return self._chosen[key]
 
-    def start(self, fit: GroupFit) -> Array:
+    def coefficients(self, fit: GroupFit) -> Array:
         """Return the coefficients of (1, x, u(x)) that prices start from: shape (2 + features, K).
 
         A model class that must keep a shape (monotone prices) starts from the unaware price alone, one that learns
         shapes best without a guess from a constant.
         """
-        begin = self.setting.learner.begin
+        begin = self.settings.model.begin
         if begin == "linear":
             return fit.coefficients
         alone = np.zeros_like(fit.coefficients)
@@ -181,16 +179,16 @@ class Stage:
 
     def train(self, rows: Rows, weights: Array, start: Array, like: GroupPrices | None) -> GroupPrices:
         """Train the model class on fixed weights, for as long as it helps or as earlier prices were trained."""
-        setting = self.setting
+        settings = self.settings
 
         def objective(train: npt.NDArray[Any], held: npt.NDArray[Any]) -> WeightedObjective:
-            return WeightedObjective(setting.family, weights[train], rows.y[held], weights[held])
+            return WeightedObjective(settings.family, weights[train], rows.y[held], weights[held])
 
-        return train(setting, rows, objective, start, self.split(rows) if like is None else None, like, self.rng)
+        return train(settings, rows, objective, start, self.split(rows) if like is None else None, like, self.rng)
 
 
 def train(
-    setting: Setting,
+    settings: ModelFitSettings,
     rows: Rows,
     objective: Any,
     start: Array,
@@ -202,7 +200,7 @@ def train(
 
     Parameters
     ----------
-    setting : Setting
+    settings : ModelFitSettings
     rows : Rows
     objective : callable
         From the positions of the training rows and of the held-out rows to an `Objective`.
@@ -215,13 +213,15 @@ def train(
     everything = np.arange(len(rows))
     if held is not None:
         t, h = everything[~held], everything[held]
-        at = Start(start[t], start[h])
-        prices = setting.learner.fit(rows.take(t), rows.take(h), objective(t, h), at, rng)
-        if not setting.model.refit:
+        data = TrainingData(
+            settings.design, settings.family, rows.take(t), start[t], objective(t, h), rows.take(h), start[h]
+        )
+        prices = settings.model.train(data, rng)
+        if not settings.model.refit:
             return prices
         like = prices
-    none = everything[:0]
-    return setting.learner.fit(rows, None, objective(everything, none), Start(start, start[:0]), rng, like=like)
+    data = TrainingData(settings.design, settings.family, rows, start, objective(everything, everything[:0]))
+    return settings.model.train(data, rng, like)
 
 
 def one_block(rows: Rows) -> Block:
