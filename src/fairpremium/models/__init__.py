@@ -1,17 +1,9 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
-from fairpremium.models._boosted import BoostedModel, BoostedPrices, boost
-from fairpremium.models._checks import (
-    check_cluster,
-    check_not_negative,
-    check_outcome,
-    check_weight,
-    check_whole,
-    is_whole,
-    mean_predictor,
-)
+from fairpremium.models._boosted import BoostedModel, BoostedPrices
+from fairpremium.models._checks import check_cluster, check_outcome, check_weight, is_whole
 from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
-from fairpremium.models._group_model import GroupModel, GroupPrices, Objective, TrainingData, plausible_bounds
+from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
 from fairpremium.models._nets import check_numbers
@@ -37,24 +29,19 @@ __all__ = [
     "NeuralModel",
     "NeuralPrices",
     "NeuralRepresentation",
-    "Objective",
     "Penalty",
     "RegressorModel",
     "TrainingData",
-    "boost",
     "check_cluster",
     "check_finite",
-    "check_not_negative",
     "check_numbers",
     "check_outcome",
     "check_weight",
-    "check_whole",
     "compute_moments",
     "find_redundant",
     "frame_like",
     "is_whole",
     "levels_column",
-    "mean_predictor",
     "minimise",
     "newton_point",
     "plausible_bounds",

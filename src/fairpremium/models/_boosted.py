@@ -107,7 +107,7 @@ class BoostedModel(GroupModel):
 
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_folds: ClassVar[int] = 5
+    check_folds: ClassVar[int] = 5
     lift_folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
@@ -355,14 +355,14 @@ def boost(
     X_held, loss = held
     booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
 
-    def judge(scores: Array, _: Any) -> tuple[str, float, bool]:
+    def held_loss(scores: Array, _: Any) -> tuple[str, float, bool]:
         return "loss", loss(scores.reshape(len(X_held), outputs).astype(np.float64)), False
 
     slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
     best, best_at, best_round = loss(np.zeros((len(X_held), outputs))), 0, 0
     for done in range(1, rounds + 1):
         grow()
-        value = booster.eval_valid(judge)[0][2]
+        value = booster.eval_valid(held_loss)[0][2]
         if value < best:  # a round in which no leaf can be split adds no tree
             best, best_at, best_round = value, done, booster.current_iteration()
         if done - best_at >= patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,7 +87,7 @@ class Design:
         """Names of the caller's columns."""
         return tuple(column.name for column in self.columns)
 
-    def transform(self, X: Any, *, unseen: Unseen = "error") -> Array:
+    def transform(self, X: Any, *, unseen: Unseen = "error", of: str = "DiscriminationFreePricer") -> Array:
         """Turn a table into a float matrix of shape (n, features).
 
         Parameters
@@ -95,6 +96,8 @@ class Design:
             The same columns as at `learn`; a data frame may hold them in any order, and others besides.
         unseen : "error" or "base"
             What to do with a level that was not seen: refuse, or treat it as the base level.
+        of : str
+            Name of the estimator, for messages.
         """
         frame = as_frame(X)
         if frame is None:
@@ -106,12 +109,11 @@ class Design:
                 )
             if matrix.shape[1] != len(self.columns):
                 raise ValueError(
-                    f"X has {matrix.shape[1]} features, but DiscriminationFreePricer is expecting "
-                    f"{len(self.columns)} features as input."
+                    f"X has {matrix.shape[1]} features, but {of} is expecting {len(self.columns)} features as input."
                 )
             return matrix
         if not self.named:
-            return self.transform(frame.to_numpy(), unseen=unseen)
+            return self.transform(frame.to_numpy(), unseen=unseen, of=of)
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
             raise ValueError(f"Got X without the columns {absent}, which the model was fitted on.")
@@ -151,22 +153,19 @@ def as_frame(X: Any, name: str = "X") -> nw.DataFrame[Any] | None:
     """Return a data frame of any library behind one interface, or None if X is not a data frame."""
     if hasattr(X, "collect") and not hasattr(X, "to_numpy"):
         raise TypeError(f"Got {name} as a lazy frame; call .collect() on it first.")
-    if isinstance(X, pd.DataFrame):
-        if not all(isinstance(c, str) for c in X.columns):
-            if any(isinstance(c, str) for c in X.columns):
-                raise TypeError(
-                    f"Feature names are only supported if all input features have string names, but "
-                    f"{name} has column names of several types. Convert them with "
-                    f"{name}.columns = {name}.columns.astype(str)."
-                )
-            return None
-        duplicated = sorted(set(X.columns[X.columns.duplicated()]))
-        if duplicated:
-            raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
-    elif type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names"):
-        duplicated = sorted({c for c in X.column_names if X.column_names.count(c) > 1})
-        if duplicated:
-            raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
+    if isinstance(X, pd.DataFrame) and not all(isinstance(c, str) for c in X.columns):
+        if any(isinstance(c, str) for c in X.columns):
+            raise TypeError(
+                f"Feature names are only supported if all input features have string names, but "
+                f"{name} has column names of several types. Convert them with "
+                f"{name}.columns = {name}.columns.astype(str)."
+            )
+        return None
+    is_arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
+    columns = X.columns if isinstance(X, pd.DataFrame) else X.column_names if is_arrow else ()
+    duplicated = sorted(column for column, count in Counter(columns).items() if count > 1)
+    if duplicated:
+        raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
 

@@ -77,7 +77,7 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
 
     kind: ClassVar[str]  # name in tables and model files
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
-    judge_folds: ClassVar[int]  # folds of the checks that decide between corrections
+    check_folds: ClassVar[int]  # folds of the checks that decide between corrections
     lift_folds: ClassVar[int]  # folds over which the unaware price is cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
     replicates: int  # fits behind the intervals

@@ -84,7 +84,7 @@ class LinearProblem:
         return np.repeat(self.unaware, groups, axis=1)
 
     def risk(self, table: Array, *, folds: bool = False) -> SignedRisk:
-        """Return the risk whose row weights are table[k, s_i] w_i, its folds kept apart if asked."""
+        """Return the risk whose row weights are table[k, s_i] w_i, separate for each fold if asked."""
         if folds:
             return make_risk(self.rows, self.moments, table, self.family)
         moments = replace(self.moments, second=self.moments.by_report[None])

@@ -25,14 +25,14 @@ _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
 _PRODUCT_ROWS = 4096  # rows in one matrix product
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
-_COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this part of its variance
+_COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
 
 
 @dataclass(frozen=True)
 class Coordinates:
     """Features on a scale of their own, z = (1, (x - center) / spread), redundant ones left out.
 
-    The scale only keeps the arithmetic accurate: every result is reported on the caller's scale.
+    The scale only makes the arithmetic accurate: every result is reported on the caller's scale.
     """
 
     center: Array  # (features,)
@@ -258,7 +258,7 @@ def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.in
 
 
 def _scale(rows: Rows | Stream) -> tuple[Coordinates, float]:
-    """Take center and spread from some rows: close enough to keep the arithmetic accurate."""
+    """Take center and spread from some rows: close enough for accurate arithmetic."""
     some = rows.glance(_SAMPLE_ROWS)
     sample = np.asarray(some.X, dtype=np.float64)
     center = sample.mean(axis=0)

@@ -82,13 +82,13 @@ class Nets:
 
     def _blocks(self, X: npt.NDArray[Any], read: Callable[[Array], Array]) -> Array:
         """Compute the last hidden layer block by block, shape (G, rows, units), and read something off it."""
-        sigma, parts = ACTIVATIONS[self.activation], []
+        sigma, pieces = ACTIVATIONS[self.activation], []
         for first in range(0, max(len(X), 1), _BLOCK_ROWS):
             h = self.standardise(X[first : first + _BLOCK_ROWS])[None]
             for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
                 h = sigma(np.matmul(h, W) + b[:, None])
-            parts.append(read(h))
-        return np.concatenate(parts)
+            pieces.append(read(h))
+        return np.concatenate(pieces)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the nets as plain data."""

@@ -1,4 +1,4 @@
-"""Nets as group prices: one net for each group, trained together, whatever the correction says the rows weigh."""
+"""Nets as group prices: one net for each group, trained together with the row weights of any correction."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NeuralModel(GroupModel):
 
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
-    judge_folds: ClassVar[int] = 1
+    check_folds: ClassVar[int] = 1
     lift_folds: ClassVar[int] = 2
     refit: ClassVar[bool] = False
 

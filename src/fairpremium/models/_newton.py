@@ -1,4 +1,4 @@
-"""Newton's method for a signed risk: it finds a minimum or says that there is none.
+"""Newton's method for a signed risk: it finds a minimum or raises if there is none.
 
 Signed weights make the risk non-convex in a finite sample, and for most families even unbounded below far
 away from the data. The estimator is the local minimum that descends from the unaware price. The

@@ -46,7 +46,7 @@ class RegressorModel(GroupModel):
 
     kind: ClassVar[str] = "regressor"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_folds: ClassVar[int] = 1
+    check_folds: ClassVar[int] = 1
     lift_folds: ClassVar[int] = 3
     refit: ClassVar[bool] = True
 

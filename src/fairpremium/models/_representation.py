@@ -211,12 +211,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        expected = self.n_features_in_
-        width = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else expected
-        if width != expected:
-            name = type(self).__name__
-            raise ValueError(f"X has {width} features, but {name} is expecting {expected} features as input.")
-        return self._design.transform(X)
+        return self._design.transform(X, of=type(self).__name__)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

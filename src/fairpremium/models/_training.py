@@ -27,7 +27,7 @@ Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height
 _AUTO_BATCH = (32, 32)  # rows in a mini-batch at least, and mini-batches in an epoch
-_MOST = {"cpu": 256, "cuda": 4096}  # rows in a mini-batch at most: what a cache holds, what keeps a GPU busy
+_MOST = {"cpu": 256, "cuda": 4096}  # rows in a mini-batch at most: what a cache holds, what a GPU needs to be busy
 _GPU_ROWS = 20_000  # rows from which a GPU is faster than the CPU
 _CLIP = 1.0  # longest gradient of a group
 
@@ -103,26 +103,26 @@ class _Network:
         self.nets, self.torch = nets, torch
         self.sigma = {"relu": torch.relu, "tanh": torch.tanh}[nets.activation]
         rows = [len(W) for W in nets.weights]
-        self.part_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
+        self.tensor_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
         self.values = []
-        for part in sorted(set(self.part_of)):
-            flat = [array.reshape(len(array), -1) for array in self._arrays(part)]
+        for tensor in sorted(set(self.tensor_of)):
+            flat = [array.reshape(len(array), -1) for array in self._arrays(tensor)]
             self.values.append(torch.tensor(np.concatenate(flat, axis=1), dtype=torch.float32, device=device))
 
-    def _arrays(self, part: int) -> list[Array]:
+    def _arrays(self, tensor: int) -> list[Array]:
         """Weights and biases of the layers of one tensor, in turn."""
-        layers = [layer for layer, own in enumerate(self.part_of) if own == part]
+        layers = [layer for layer, own in enumerate(self.tensor_of) if own == tensor]
         return [array for layer in layers for array in (self.nets.weights[layer], self.nets.biases[layer])]
 
     def layers(self, values: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Cut the tensors into weights (G, inputs, outputs) and biases (G, 1, outputs)."""
         pieces = [
-            iter(value.split([array[0].size for array in self._arrays(part)], dim=1))
-            for part, value in enumerate(values)
+            iter(value.split([array[0].size for array in self._arrays(tensor)], dim=1))
+            for tensor, value in enumerate(values)
         ]
         return [
-            (next(pieces[part]).reshape(W.shape), next(pieces[part]).reshape(len(W), 1, -1))
-            for part, W in zip(self.part_of, self.nets.weights, strict=True)
+            (next(pieces[tensor]).reshape(W.shape), next(pieces[tensor]).reshape(len(W), 1, -1))
+            for tensor, W in zip(self.tensor_of, self.nets.weights, strict=True)
         ]
 
     def output(self, values: list[Tensor], Z: Tensor) -> Tensor:
@@ -208,8 +208,8 @@ class _Training:
 
     def _predictors(self, Z: Tensor, start: Array) -> Array:
         with self.torch.no_grad():
-            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(self.block)]
-        return np.asarray(start + self.units.scale * np.concatenate(parts).astype(float))
+            pieces = [self.network.output(self.adam.average, piece).cpu().numpy() for piece in Z.split(self.block)]
+        return np.asarray(start + self.units.scale * np.concatenate(pieces).astype(float))
 
     def epoch(self, rng: np.random.Generator) -> bool:
         """Make one pass over the rows; False if numbers left the finite ones, and training is over."""

@@ -185,8 +185,8 @@ def plain_data(value: Any) -> Any:
 
 
 def _label(label: Any) -> Any:
-    return [_label(part) for part in label] if isinstance(label, tuple) else label
+    return [_label(each) for each in label] if isinstance(label, tuple) else label
 
 
 def _unlabel(label: Any) -> Any:
-    return tuple(_unlabel(part) for part in label) if isinstance(label, list) else label
+    return tuple(_unlabel(each) for each in label) if isinstance(label, list) else label

@@ -67,15 +67,15 @@ _COLUMNS = {  # of the table of candidates, from fields of a result
 class FitInput:
     """What every model class is fitted to, and how."""
 
-    rows: Rows | Stream
-    design: Design
     family: Family
-    channel: ReportChannel
     correction: str
     pooling: float | None  # None chooses
     classifier: Any
+    merge: bool | None  # whether the linear class merges rows; None: if that saves much
+    rows: Rows | Stream
+    design: Design
+    channel: ReportChannel
     seed: int
-    merge: bool | None = None  # whether the linear class merges rows; None: if that saves much
 
     def rows_in_memory(self) -> Rows:
         """Return the rows, or say that this cannot be done with rows that are read piece by piece."""

@@ -33,7 +33,7 @@ class Priced(NamedTuple):
 
 @dataclass(frozen=True)
 class Pricing:
-    """From a table with features to one with premiums; it travels to the workers."""
+    """From a table with features to one with premiums; it is sent to the workers."""
 
     prices: Any
     unseen: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -17,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Rows
 from fairpremium.corrections import CandidateResult, ReportChannel, corrected_risk
 from fairpremium.documents import load_json
 from fairpremium.families import Family, get_family
@@ -209,8 +210,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
         models = check_models(self.model, self.correction, self.channel)
-        family, pooling = get_family(self.family), check_pooling(self.pooling)
+        family = get_family(self.family)
         merges = check_merge(merge, self.correction, self.channel)
+        make = partial(FitInput, family, self.correction, check_pooling(self.pooling), self.classifier, merges)
         if is_source(X):
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
@@ -220,7 +222,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
                 channel = resolve_channel(self.channel, *seen)
                 penalised = self.channel is not None and self.correction != "inverse"  # in units of the columns' scale
                 found = portfolio.rows(channel.labels, family, thorough=penalised)
-                return self._fit_rows(found, portfolio.design, channel, family, models, pooling, merges)
+                return self._fit(make(found, portfolio.design, channel, self._seed()), models)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X, least_rows=2)
@@ -229,22 +231,15 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         channel = resolve_channel(self.channel, X, outcome, sensitive, weight)
         report = encode_reports(sensitive, channel, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        return self._fit_rows(rows, design, channel, family, models, pooling, merges)
+        return self._fit(make(rows, design, channel, self._seed()), models)
 
-    def _fit_rows(
-        self,
-        rows: Rows | Stream,
-        design: Design,
-        channel: ReportChannel,
-        family: Family,
-        models: list[LinearModel | GroupModel],
-        pooling: float | None,
-        merge: bool | None,
-    ) -> Self:
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel]) -> Self:
         """Fit the prices to rows with coded reports."""
+        channel = inputs.channel
         reference = Reference.of(self.reference, channel.groups)
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        inputs = FitInput(rows, design, family, channel, self.correction, pooling, self.classifier, seed, merge)
         best, results = select_model(inputs, models)
         fitted = self.from_prices(
             best.prices(reference, self.intervals),
@@ -254,7 +249,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             pooling=best.chosen.fit.strength,
             group_distribution=best.chosen.fit.shares,
             candidates=results,
-            n_rows=len(rows),
+            n_rows=len(inputs.rows),
             n_missing_reports=best.n_missing,
             noise=channel.estimator,
         )
@@ -378,7 +373,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             Rows with the features.
         path : str or path
             A file to write if it ends in ``.parquet``, else a folder with one file per partition (always a folder
-            for Spark, whose executors write it). Rows keep their order.
+            for Spark, whose executors write it). Rows stay in their order.
         columns : sequence of str
             Columns of the source to copy, such as the policy number.
         level : float, optional
@@ -396,7 +391,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
 
         Higher is better. The risk is unbiased for the one under the true attribute, so that cross-validation and
-        grid search judge what is wanted without ever seeing it.
+        grid search use the right criterion without ever seeing the attribute.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)

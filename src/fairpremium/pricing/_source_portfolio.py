@@ -43,16 +43,16 @@ class SourcePortfolio:
         for name, value in (("y", y), ("sensitive", sensitive), ("sample_weight", sample_weight)):
             if not isinstance(value, str) and not (name == "sample_weight" and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
-        self.y, self.sensitive, self.weight = y, sensitive, sample_weight
-        self.source: Source = open_source(X)
+        self.X, self.y, self.sensitive, self.weight, self._wanted = X, y, sensitive, sample_weight, features
+
+    def __enter__(self) -> Self:
+        self.source: Source = open_source(self.X)
         try:
-            self.features = self._check_names(features)
+            self.features = self._check_names(self._wanted)
             self._counts = self._learn_levels()
         except BaseException:
             self.source.close()
             raise
-
-    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""From the columns of a large portfolio to numbers, piece by piece; it travels to the workers."""
+"""From the columns of a large portfolio to numbers, piece by piece; the reader is sent to the workers."""
 
 from __future__ import annotations
 
