@@ -39,10 +39,6 @@ class Coordinates:
     spread: Array  # (features,)
     used: npt.NDArray[np.intp]  # positions of the features in use
 
-    def all_features(self) -> Coordinates:
-        """Return the same scale with every feature in use."""
-        return replace(self, used=np.arange(len(self.center)))
-
     def centered(self, X: npt.NDArray[Any]) -> Array:
         """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
 
@@ -130,8 +126,11 @@ def compute_moments(
     Features that are linear combinations of others go, unless `collinear` says that they may stay, which a ridge can
     handle; constant ones go in any case. With `like`, its coordinates (scale and features in use) are taken over.
     """
-    coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
+    if like is None:
+        coordinates, y_center = _scale(rows)
+    else:
+        coordinates, y_center = replace(like.coordinates, used=np.arange(rows.n_features)), like.y_center
     sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_folds * n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
     second, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)

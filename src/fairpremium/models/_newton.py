@@ -79,11 +79,6 @@ def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> floa
     return float(eigvalsh(_whiten(joint, _root(metric)), subset_by_index=[0, 0])[0]) / total_weight
 
 
-def is_definite(joint: Array, metric: Array, total_weight: float) -> bool:
-    """Tell whether the joint Hessian is positive definite beyond rounding."""
-    return smallest_curvature(joint, metric, total_weight) > _DEFINITE
-
-
 def newton_point(expansion: Expansion, penalty: Penalty, B: Array) -> Array | None:
     """Minimise the quadratic model at B; None if it has no minimum. Returns shape (q, K)."""
     joint = joint_hessian(expansion, penalty)
@@ -132,7 +127,7 @@ def minimise(
             if not quadratic and _rms(B - joint_at, risk) > _NEAR:
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
-            if not is_definite(joint, penalty.metric, total):
+            if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
             return Minimum(B + step, joint, expansion)
         if not quadratic:

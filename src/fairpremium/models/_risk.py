@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.families import Family, Normal
-from fairpremium.models._moments import Coordinates, Moments
+from fairpremium.models._moments import Moments
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,9 @@ class GlmRisk(SignedRisk):
 
     def __init__(self, rows: Rows | Stream, moments: Moments, table: Array, family: Family):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
+        self.coordinates = moments.coordinates
         self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
         self._folds = len(moments.second) if rows.fold is not None else 1
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """Scale of the features."""
-        return self.moments.coordinates
 
     def row_weights(self, block: Block) -> Array:
         """Compute table[k, s_i] w_i, or the rows' own shares times w_i: shape (rows, K)."""
