@@ -28,8 +28,7 @@ import torch
 from fairpremium import __version__
 from fairpremium.blocks import Rows
 from fairpremium.families import Normal
-from fairpremium.models import Design, NeuralModel
-from fairpremium.models._groups import Start
+from fairpremium.models import Design, NeuralModel, TrainingData
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 K = 4
@@ -87,10 +86,9 @@ class Responsibilities:
         return float(0.5 * np.log(self.phi) - density.mean())
 
 
-def mean_of(rows: Rows, groups: int, held: int = 0) -> Start:
+def mean_of(rows: Rows, groups: int) -> np.ndarray:
     """The mean outcome for all rows and groups."""
-    mean = rows.y.mean()
-    return Start(np.full((len(rows), groups), mean), np.full((held, groups), mean))
+    return np.full((len(rows), groups), rows.y.mean())
 
 
 def speed(repeats: int) -> list[dict]:
@@ -106,12 +104,13 @@ def speed(repeats: int) -> list[dict]:
             clock = time.process_time if device == "cpu" else time.perf_counter
             for batch in BATCHES:
                 model = NeuralModel(shared=0, batch_size=batch, max_epochs=epochs, device=device)
-                learner = model.learner(Design.learn(X), Normal())
+                design = Design.learn(X)
 
-                def fit(columns, learner=learner, rows=rows, W=W, clock=clock):
+                def fit(columns, model=model, design=design, rows=rows, W=W, clock=clock):
                     start = clock()
                     for k in columns:
-                        learner.fit(rows, None, Weights(W[:, k]), mean_of(rows, len(k)), np.random.default_rng(0))
+                        data = TrainingData(design, Normal(), rows, mean_of(rows, len(k)), Weights(W[:, k]))
+                        model.train(data, np.random.default_rng(0))
                     return clock() - start
 
                 alone, every = [[k] for k in range(K)], [list(range(K))]
@@ -153,10 +152,12 @@ def error(model: NeuralModel, correction: str, seed: int) -> tuple[float, float]
         W = {"true D": np.eye(2)[D], "S as D": np.eye(2)[S], "inverse": np.linalg.inv(T).T[S]}[correction]
         objective = Weights(W[~held], test.y, W[held], correction == "inverse")
     clock = time.process_time()
-    start = mean_of(train, 2, len(test))
-    prices = model.learner(Design.learn(p.X), Normal()).fit(train, test, objective, start, rng)
+    start = mean_of(train, 2)
+    held_start = np.full((len(test), 2), start[0, 0])
+    data = TrainingData(Design.learn(p.X), Normal(), train, start, objective, test, held_start)
+    prices = model.train(data, rng)
     seconds = time.process_time() - clock
-    gap = prices.predictor(rows.X, np.full((n, 2), start.train[0, 0])) - p.truth.means(p.X)
+    gap = prices.predictor(rows.X, np.full((n, 2), start[0, 0])) - p.truth.means(p.X)
     return float(np.sqrt(np.mean(gap[np.arange(n), D] ** 2))), seconds
 
 

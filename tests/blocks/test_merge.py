@@ -11,7 +11,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows, merge_rows, worth_merging
-from fairpremium.pricing import _classes, _sources
+from fairpremium.pricing import _model_selection, _source_portfolio
 
 N = 120_000
 CHANNEL = RandomizedResponse(["A", "B"], keep=0.8)
@@ -82,16 +82,16 @@ def test_prices_and_intervals_do_not_change(
 ) -> None:
     plain = fit(frame, False, pooling=20.0)
     seen: list[int] = []
-    prepare = _classes.prepare
+    prepare = _model_selection.prepare
 
     def prepare_and_count(*args, **kwargs):
         problem = prepare(*args, **kwargs)
         seen.append(len(problem.rows))
         return problem
 
-    monkeypatch.setattr(_classes, "prepare", prepare_and_count)
+    monkeypatch.setattr(_model_selection, "prepare", prepare_and_count)
     if source:
-        monkeypatch.setattr(_sources, "_SMALL_CELLS", 0)
+        monkeypatch.setattr(_source_portfolio, "_SMALL_CELLS", 0)
         for i, (a, b) in enumerate(pairwise([0, 50_000, N])):
             frame.iloc[a:b].to_parquet(tmp_path / f"{i}.parquet", index=False)
         merged = DiscriminationFreePricer(

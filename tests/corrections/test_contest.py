@@ -34,9 +34,8 @@ def make(n: int = 600, seed: int = 0, keep: float = 0.85, model: BoostedModel = 
     y = eta + 0.5 * rng.normal(size=n) if family.name == "normal" else rng.poisson(np.exp(eta)).astype(float)
     channel = RandomizedResponse([0, 1], keep=keep)
     S = np.asarray(channel.privatize(D, rng=seed), dtype=int)
-    learner = model.learner(Design.learn(X), family)
     report_channel = ReportChannel.of(channel)
-    settings = ModelFitSettings(family, report_channel, model, learner, 0.0, None, 0, ("x0", "x1"))
+    settings = ModelFitSettings(family, report_channel, model, Design.learn(X), 0.0, None, 0)
     return settings, Rows(X, y, None, S)
 
 

@@ -14,7 +14,7 @@ from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._latent import Latent, Parameters, log_softmax
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
-from fairpremium.models._newton import Penalty
+from fairpremium.models import Penalty
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Bernoulli(), NegativeBinomial()]
 

@@ -13,8 +13,7 @@ from fairpremium.corrections._pooling import cross_validate_strengths, strengths
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.errors import RiskUnboundedError
 from fairpremium.families import Family, Normal, Poisson
-from fairpremium.models import LinearModel, LinearProblem, prepare
-from fairpremium.models._newton import minimise
+from fairpremium.models import LinearModel, LinearProblem, minimise, prepare
 
 
 def portfolio(family: Family, n: int, T: np.ndarray, report: Callable, seed: int = 0, folds: int = 4) -> Rows:

@@ -11,7 +11,7 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections import estimate_shares, sandwich
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Normal
-from fairpremium.models._moments import compute_moments
+from fairpremium.models import compute_moments
 
 
 @pytest.mark.parametrize("weights", [False, True])

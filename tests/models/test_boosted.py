@@ -16,9 +16,8 @@ from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
-from fairpremium.models import BoostedModel, Design
+from fairpremium.models import BoostedModel, Design, TrainingData
 from fairpremium.models._boosted import BoostedPrices, TreeEncoding, boost
-from fairpremium.models._groups import Start
 from fairpremium.models._trees import compact_trees
 
 NATIVE = {
@@ -61,16 +60,15 @@ def train(
 ) -> BoostedPrices:
     """Boost on fixed weights (n, K): `rounds` rounds, or with early stopping on held-out (X, y, weights)."""
     K = weights.shape[1]
-    learner = BoostedModel(**{"max_rounds": rounds, **settings}).learner(Design.learn(X), family)
+    model, design = BoostedModel(**{"max_rounds": rounds, **settings}), Design.learn(X)
     X_held, y_held, w_held = held or (X[:0], y[:0], weights[:0])
     objective = WeightedObjective(family, weights, y_held, w_held)
-    at = Start(
-        np.broadcast_to(start, (len(X), K)).astype(float), np.broadcast_to(start, (len(X_held), K)).astype(float)
-    )
+    at, at_held = (np.broadcast_to(start, (len(x), K)).astype(float) for x in (X, X_held))
     rows = Rows(X, y, volume, np.zeros(len(X), dtype=int))
     rows_held = None if held is None else Rows(X_held, y_held, None, np.zeros(len(X_held), dtype=int))
-    like = BoostedPrices("", K, rounds, learner.encoding) if held is None else None
-    return learner.fit(rows, rows_held, objective, at, np.random.default_rng(seed), like=like)
+    like = BoostedPrices("", K, rounds, TreeEncoding.of(design, categorical=True)) if held is None else None
+    data = TrainingData(design, family, rows, at, objective, rows_held, at_held)
+    return model.train(data, np.random.default_rng(seed), like)
 
 
 def scores(prices: BoostedPrices, X: np.ndarray) -> np.ndarray:
@@ -333,12 +331,11 @@ def prices() -> BoostedPrices:
     X = pd.DataFrame({"x": rng.normal(size=800), "t": rng.choice(list("abcde"), 800)})
     y = X["x"] + X["t"].isin(["b", "d"]) + rng.normal(size=800)
     design, matrix = Design.learn_transform(X)
-    learner = BoostedModel(max_rounds=6, params={"min_data_per_group": 10}).learner(design, Normal())
+    model = BoostedModel(max_rounds=6, params={"min_data_per_group": 10})
     objective = WeightedObjective(Normal(), rng.uniform(size=(800, 2)), y[:0], np.empty((0, 2)))
     rows = Rows(matrix, y.to_numpy(), None, np.zeros(800, dtype=int))
-    at = Start(np.zeros((800, 2)), np.zeros((0, 2)))
-    like = BoostedPrices("", 2, 6, learner.encoding)
-    found = learner.fit(rows, None, objective, at, rng, like=like)
+    like = BoostedPrices("", 2, 6, TreeEncoding.of(design, categorical=True))
+    found = model.train(TrainingData(design, Normal(), rows, np.zeros((800, 2)), objective), rng, like)
     assert "cat_threshold" in found.text
     return found
 

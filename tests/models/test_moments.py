@@ -62,7 +62,7 @@ def test_coordinates_to_raw_keep_the_predictor() -> None:
     X = rng.normal(5, 3, size=(100, 4))
     X[:, 2] = X[:, 0] - 2 * X[:, 1]
     moments = compute_moments(Rows(X, rng.normal(size=100), None, np.zeros(100, int)), 2)
-    assert moments.coordinates.kept.tolist() == [0, 1, 3]
+    assert moments.coordinates.used.tolist() == [0, 1, 3]
     B = rng.normal(size=(4, 3))
     raw = moments.coordinates.to_raw(B)
     np.testing.assert_array_equal(raw[3], 0)  # the redundant one
@@ -95,7 +95,7 @@ def test_a_rare_level_that_the_scale_sample_misses_is_kept() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=n) + 3 * X[:, 0]
     moments = compute_moments(Rows(X, y, None, np.zeros(n, int)), 2)
-    assert moments.coordinates.kept.tolist() == [0, 1]
+    assert moments.coordinates.used.tolist() == [0, 1]
     slope = np.linalg.lstsq(np.column_stack([np.ones(n), X / [1, n]]), y, rcond=None)[0][1]
     b = np.linalg.solve(moments.gram, moments.by_report.sum(axis=0)[:3, 3])
     assert moments.coordinates.to_raw(b[:, None])[1, 0] == pytest.approx(slope, rel=1e-9)

@@ -14,8 +14,7 @@ from sklearn.base import clone
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, FairPremiumError, RiskUnboundedError
 from fairpremium.families import Bernoulli, Gamma, NegativeBinomial, Normal, Poisson, Tweedie
-from fairpremium.models import Design, NeuralModel, NeuralPrices
-from fairpremium.models._groups import Start
+from fairpremium.models import Design, NeuralModel, NeuralPrices, TrainingData
 from fairpremium.models._nets import Nets
 from fairpremium.models._training import Units, _Network, torch_loss
 from fairpremium.portfolios import zhang_liu_shi_2025
@@ -93,9 +92,9 @@ def fit(model, rows, objective, held=None, seed=0, like=None, family=None, K=2):
     """Train nets on top of the mean."""
     family = family or Normal()
     center = float(family.link.predictor(np.average(rows.y, weights=rows.weight)))
-    start = Start(np.full((len(rows), K), center), np.full((0 if held is None else len(held), K), center))
-    learner = model.learner(Design.learn(rows.X), family)
-    return Fitted(learner.fit(rows, held, objective, start, np.random.default_rng(seed), like=like), center)
+    start, held_start = (np.full((0 if r is None else len(r), K), center) for r in (rows, held))
+    data = TrainingData(Design.learn(rows.X), family, rows, start, objective, held, held_start)
+    return Fitted(model.train(data, np.random.default_rng(seed), like), center)
 
 
 def small(seed=0, n=600, K=2, family=None):
@@ -155,10 +154,9 @@ def test_prices_follow_the_currency(family):
 def test_an_outcome_without_a_mean_in_the_domain_is_refused():
     rows, W, _ = small(family=Poisson())
     rows = replace(rows, y=np.zeros(len(rows)))
-    learner = NeuralModel().learner(Design.learn(rows.X), Poisson())
-    start = Start(np.zeros((len(rows), 2)), np.zeros((0, 2)))
+    data = TrainingData(Design.learn(rows.X), Poisson(), rows, np.zeros((len(rows), 2)), Fixed(Poisson(), rows, W))
     with pytest.raises(ValueError, match="are all outcomes zero"):
-        learner.fit(rows, None, Fixed(Poisson(), rows, W), start, np.random.default_rng(0))
+        NeuralModel().train(data, np.random.default_rng(0))
 
 
 # ---- nets as arrays
@@ -259,11 +257,11 @@ def test_the_start_is_kept_where_nothing_helps():
     truth = np.zeros((60, 1))
     objective = Fixed(Normal(), train, W[:40], held, W[40:])
     objective.held_loss = lambda eta: float(np.abs(eta).max())
-    learner = NeuralModel(patience=3).learner(Design.learn(rows.X), Normal())
-    prices = learner.fit(train, held, objective, Start(truth[:40], truth[40:]), rng)
+    model, design = NeuralModel(patience=3), Design.learn(rows.X)
+    prices = model.train(TrainingData(design, Normal(), train, truth[:40], objective, held, truth[40:]), rng)
     assert prices.rounds == 0
     np.testing.assert_array_equal(prices.predictor(rows.X, truth + 3.0), truth + 3.0)
-    again = learner.fit(rows, None, Fixed(Normal(), rows, W), Start(truth, truth[:0]), rng, like=prices)
+    again = model.train(TrainingData(design, Normal(), rows, truth, Fixed(Normal(), rows, W)), rng, prices)
     assert again.rounds == 0
     np.testing.assert_array_equal(again.predictor(rows.X, truth), truth)
     assert NeuralPrices.from_dict(again.to_dict()).rounds == 0
@@ -274,10 +272,10 @@ def test_prices_build_on_the_start(family):
     """Nets on top of the true predictor have nothing to add; on top of its negative they have to undo it."""
     rows, W, mu = small(family=family, n=2000)
     truth = np.repeat(family.link.predictor(mu)[:, None], 2, axis=1)
-    learner = NeuralModel(hidden=(16,), max_epochs=30).learner(Design.learn(rows.X), family)
+    model, design = NeuralModel(hidden=(16,), max_epochs=30), Design.learn(rows.X)
     objective = Fixed(family, rows, W * rows.weight[:, None])
     for start in (truth, -truth):
-        prices = learner.fit(rows, None, objective, Start(start, start[:0]), np.random.default_rng(0))
+        prices = model.train(TrainingData(design, family, rows, start, objective), np.random.default_rng(0))
         gap = ((family.link.mean_of(prices.predictor(rows.X, start)) - mu[:, None]) * W).sum(axis=1)
         assert np.sqrt(np.mean(gap**2)) < 0.6 * mu.std()
 
@@ -491,15 +489,14 @@ def test_only_training_needs_torch(prices):
         "from fairpremium.blocks import Rows\n"
         "from fairpremium.errors import MissingExtraError\n"
         "from fairpremium.families import Normal\n"
-        "from fairpremium.models import Design, NeuralModel, NeuralPrices\n"
-        "from fairpremium.models._groups import Start\n"
+        "from fairpremium.models import Design, NeuralModel, NeuralPrices, TrainingData\n"
         "prices = NeuralPrices.from_dict(json.load(sys.stdin))\n"
         "X = np.array([[0.5, 7.0], [-1.0, 7.0]])\n"
         "print(json.dumps(prices.predictor(X, np.zeros((2, 2))).tolist()))\n"
         "try:\n"
-        "    NeuralModel().learner(Design.learn(X), Normal()).fit(\n"
-        "        Rows(X, np.array([1.0, 2.0]), None, np.zeros(2, int)), None, None,\n"
-        "        Start(np.zeros((2, 1)), np.zeros((0, 1))), np.random.default_rng(0))\n"
+        "    rows = Rows(X, np.array([1.0, 2.0]), None, np.zeros(2, int))\n"
+        "    data = TrainingData(Design.learn(X), Normal(), rows, np.zeros((2, 1)), None)\n"
+        "    NeuralModel().train(data, np.random.default_rng(0))\n"
         "except MissingExtraError as error:\n"
         "    assert 'fairpremium[neural]' in str(error)\n"
         "else:\n"
@@ -544,7 +541,7 @@ def test_only_training_needs_torch(prices):
 def test_settings_out_of_range_are_named(setting):
     (name,) = setting
     with pytest.raises(ValueError, match=f"Got {name}=.*but expected"):
-        NeuralModel(**setting).learner(Design.learn(np.zeros((2, 1))), Normal())
+        NeuralModel(**setting).check()
 
 
 def test_an_unknown_device_is_refused():

@@ -13,9 +13,8 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.errors import ConvergenceError, ModelFileError
 from fairpremium.families import Bernoulli, Normal, Poisson
-from fairpremium.models import Design, RegressorModel
-from fairpremium.models._groups import Start
-from fairpremium.models._regressor import RegressorLearner, RegressorPrices
+from fairpremium.models import Design, RegressorModel, TrainingData
+from fairpremium.models._regressor import RegressorPrices
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.85)
 
@@ -110,9 +109,8 @@ def test_the_blend_is_the_best_on_held_out_rows() -> None:
     objective = WeightedObjective(Normal(), ones[t], y[h], ones[h])
     forest = RandomForestRegressor(10, random_state=0)
     rows = [Rows(X[i], y[i], None, np.zeros(len(i), dtype=int)) for i in (t, h)]
-    found = RegressorLearner(forest, Normal()).fit(
-        *rows, objective, Start(start[t], start[h]), np.random.default_rng(0)
-    )
+    data = TrainingData(Design.learn(X), Normal(), rows[0], start[t], objective, rows[1], start[h])
+    found = RegressorModel(forest).train(data, np.random.default_rng(0))
     theirs = RandomForestRegressor(10, random_state=0).fit(X[t], y[t], sample_weight=np.ones(400)).predict(X[h])
     losses = {a: np.mean((y[h] - a * theirs - (1 - a) * y.mean()) ** 2) for a in (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)}
     assert found.blend == min(losses, key=lambda a: losses[a])
@@ -125,9 +123,8 @@ def test_nothing_is_taken_when_nothing_helps() -> None:
     rows = Rows(X, y, None, np.zeros(400, dtype=int))
     objective = WeightedObjective(Normal(), np.ones((400, 1)), -10 * y, np.ones((400, 1)))
     start = np.zeros((400, 1))
-    found = RegressorLearner(RandomForestRegressor(3), Normal()).fit(
-        rows, rows, objective, Start(start, start), np.random.default_rng(0)
-    )
+    both = TrainingData(Design.learn(X), Normal(), rows, start, objective, rows, start)
+    found = RegressorModel(RandomForestRegressor(3)).train(both, np.random.default_rng(0))
     assert found.rounds == 0
     np.testing.assert_array_equal(found.predictor(X, start), start)
 
@@ -163,10 +160,9 @@ def test_signed_corrections_are_refused(correction: str) -> None:
 def test_signed_weights_are_refused() -> None:
     objective = WeightedObjective(Normal(), np.array([[1.0], [-0.5]]), np.empty(0), np.empty((0, 1)))
     rows = Rows(np.zeros((2, 1)), np.zeros(2), None, np.zeros(2, dtype=int))
+    data = TrainingData(Design.learn(rows.X), Normal(), rows, np.zeros((2, 1)), objective)
     with pytest.raises(ValueError, match="row weights >= 0"):
-        RegressorLearner(LinearRegression(), Normal()).fit(
-            rows, None, objective, Start(np.zeros((2, 1)), np.zeros((0, 1))), np.random.default_rng(0)
-        )
+        RegressorModel(LinearRegression()).train(data, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("family", [Poisson(), Bernoulli()])
@@ -182,10 +178,9 @@ def test_a_group_without_rows_is_named() -> None:
     objective = WeightedObjective(Normal(), weights, np.empty(0), np.empty((0, 2)))
     rows = Rows(np.arange(6.0)[:, None], np.arange(6.0), None, np.zeros(6, dtype=int))
     like = RegressorPrices((), 0.5, 1, Normal())
+    data = TrainingData(Design.learn(rows.X), Normal(), rows, np.zeros((6, 2)), objective)
     with pytest.raises(ConvergenceError, match="No row carries weight for one of the groups"):
-        RegressorLearner(LinearRegression(), Normal()).fit(
-            rows, None, objective, Start(np.zeros((6, 2)), np.zeros((0, 2))), np.random.default_rng(0), like=like
-        )
+        RegressorModel(LinearRegression()).train(data, np.random.default_rng(0), like)
 
 
 def test_saving_is_refused(tmp_path) -> None:
@@ -199,7 +194,5 @@ def test_saving_is_refused(tmp_path) -> None:
         RegressorPrices.from_dict({})
 
 
-def test_the_design_hands_over_numbers_only() -> None:
-    """A learner is bound to the family; the columns are already numbers."""
-    learner = RegressorModel(LinearRegression()).learner(Design.learn(np.zeros((3, 2))), Normal())
-    assert learner.begin == "linear"
+def test_prices_begin_at_a_linear_start() -> None:
+    assert RegressorModel(LinearRegression()).begin == "linear"

@@ -37,7 +37,7 @@ def test_expansion_equals_a_loop_over_rows_groups_and_folds(draw: Callable, fami
     np.testing.assert_allclose(expansion.value, value, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(expansion.gradient, gradient, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(expansion.hessian, hessian, rtol=1e-9, atol=1e-9)
-    total = expansion.total()
+    total = expansion.select(np.ones(len(expansion.value), dtype=bool))
     np.testing.assert_allclose(total.value[0], value.sum(axis=0), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(total.hessian[0], hessian.sum(axis=0), rtol=1e-9, atol=1e-9)
     if folds == 3:

@@ -29,7 +29,7 @@ from fairpremium.parties.release._public_data import largest, public_rows, read_
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
 from fairpremium.parties.release._released_sums import Releaser
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
-from fairpremium.pricing._model_file import to_document
+from fairpremium.pricing import to_document
 
 SECRET = b"a secret of the study, 32 bytes."
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -397,8 +397,8 @@ def test_progress_is_told(portfolio, reports):
 
 
 def test_a_source_gives_what_the_table_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairpremium.pricing._sources._SMALL_ROWS", 0)  # read it piece by piece
-    monkeypatch.setattr("fairpremium.pricing._sources._SMALL_CELLS", 0)
+    monkeypatch.setattr("fairpremium.pricing._source_portfolio._SMALL_ROWS", 0)  # read it piece by piece
+    monkeypatch.setattr("fairpremium.pricing._source_portfolio._SMALL_CELLS", 0)
     p = unbalanced_poisson(20_000, (0.6, 0.4), rng=13)
     channel = RandomizedResponse(p.groups, keep=0.8)
     S = some_missing(channel.privatize(p.sensitive, rng=14), 0.1, 14)

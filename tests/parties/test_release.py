@@ -13,7 +13,7 @@ from fairpremium.parties.release._disclosure import RefusedError, Rules
 from fairpremium.parties.release._randomized import randomize_reports
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, default_release, fit_release
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
-from fairpremium.pricing._model_file import to_document
+from fairpremium.pricing import to_document
 
 SECRET = b"a secret of the study, 32 bytes."
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)

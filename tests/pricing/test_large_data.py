@@ -22,7 +22,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, RetestNoise
 from fairpremium.blocks import _files, _folds
-from fairpremium.pricing import _sources
+from fairpremium.pricing import _source_portfolio
 
 GROUPS = ["A", "B", "C"]
 FEATURES = ["x1", "x2", "area"]
@@ -67,8 +67,8 @@ def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(autouse=True)
 def _stream_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """The portfolio is small enough to be read at once; forbid it."""
-    monkeypatch.setattr(_sources, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(_sources, "_SMALL_CELLS", 0)
+    monkeypatch.setattr(_source_portfolio, "_SMALL_ROWS", 0)
+    monkeypatch.setattr(_source_portfolio, "_SMALL_CELLS", 0)
 
 
 def pricer(**settings: object) -> DiscriminationFreePricer:
@@ -123,7 +123,7 @@ def test_every_correction_gives_the_same_numbers_as_in_memory(
 def test_parts_that_a_hash_decides_are_those_of_the_rows_in_memory(
     frame: pd.DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, correction: str
 ) -> None:
-    """What more than a million rows get, with fewer: the pooling strength is chosen by parts that nobody stores."""
+    """What more than a million rows get, with fewer: the pooling strength is chosen by folds that nobody stores."""
     stored = from_source(folder, correction=correction)
     monkeypatch.setattr(_folds, "_STORED_ROWS", 0)
     hashed = from_source(folder, correction=correction)
@@ -191,7 +191,7 @@ def test_small_numbers_are_kept_in_four_bytes_and_summed_in_eight(frame: pd.Data
     a = pricer(**settings).fit(small[["x1", "x2"]], small["loss"], sensitive=small["report"])
     b = pricer(**settings).fit(tmp_path / "p.parquet", y="loss", sensitive="report", features=["x1", "x2"])
     assert_same(a, b, frame)
-    with _sources.SourcePortfolio(tmp_path / "p.parquet", "loss", "report", None, ["x1", "x2"]) as opened:
+    with _source_portfolio.SourcePortfolio(tmp_path / "p.parquet", "loss", "report", None, ["x1", "x2"]) as opened:
         rows = opened.rows(tuple(GROUPS), a._prices.family, thorough=False)
         assert rows.take(np.arange(10)).X.dtype == np.float32
 
@@ -314,9 +314,9 @@ def test_a_script_without_a_main_guard_runs_once(folder: Path, tmp_path: Path) -
         textwrap.dedent(f"""
         print("begin")
         from fairpremium import DiscriminationFreePricer, RandomizedResponse
-        from fairpremium.blocks import _files, _folds
-        from fairpremium.pricing import _sources
-        _files._FEW_CELLS = _sources._SMALL_ROWS = _sources._SMALL_CELLS = 0
+        from fairpremium.blocks import _files
+        from fairpremium.pricing import _source_portfolio
+        _files._FEW_CELLS = _source_portfolio._SMALL_ROWS = _source_portfolio._SMALL_CELLS = 0
         channel = RandomizedResponse(["A", "B", "C"], keep=0.75)
         pricer = DiscriminationFreePricer(channel=channel, correction="inverse", intervals=False)
         pricer.fit({str(folder)!r}, y="loss", sensitive="report", features=["x1", "x2", "area"])

@@ -14,7 +14,8 @@ import pandas as pd
 from fairpremium.arrays import Array
 from fairpremium.audit._estimate import Estimate, fieller
 from fairpremium.audit._sample import Sample, describe_lack
-from fairpremium.pricing._inputs import check_level, check_outcome
+from fairpremium.models import check_outcome
+from fairpremium.pricing import check_level
 
 Rows = list[dict[str, Any]]
 Limits = tuple[Array, Array]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fairpremium.audit._book import as_pandas, give_back
 from fairpremium.audit._groups import compute_group_means
-from fairpremium.pricing._sensitivity import check_keeps, default_keeps
+from fairpremium.pricing import check_keeps, default_keeps
 from fairpremium.privacy import Channel, RandomizedResponse
 
 

@@ -13,8 +13,7 @@ from fairpremium.audit._estimate import Estimate
 from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack, effective_reports
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections import Latent, fit_propensity, x_features
-from fairpremium.models import Design, compute_moments
-from fairpremium.pricing._frames import frame_like
+from fairpremium.models import Design, compute_moments, frame_like
 from fairpremium.privacy import project_to_simplex
 
 _NONE = (float("nan"), float("nan"), float("nan"))

@@ -14,7 +14,7 @@ from fairpremium.arrays import Array
 from fairpremium.audit._estimate import Estimate
 from fairpremium.corrections import ReportChannel
 from fairpremium.labels import encode_labels, infer_labels
-from fairpremium.pricing._inputs import check_cluster, check_weight
+from fairpremium.models import check_cluster, check_weight
 from fairpremium.privacy import Channel
 
 MIN_EFFECTIVE_REPORTS = 50.0  # below that a number would be noise: its denominator has a relative error above 14 %

@@ -15,8 +15,7 @@ from fairpremium.blocks import join_reports, open_source
 from fairpremium.cli._channels import find_channel
 from fairpremium.cli._files import read_table
 from fairpremium.cli._portfolio import Data, Roles
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._sources import count_labels
+from fairpremium.pricing import DiscriminationFreePricer, count_labels
 from fairpremium.privacy import Channel, RandomizedResponse
 
 LARGE_BYTES = 64 << 20  # a Parquet file from this size on is read piece by piece

@@ -113,10 +113,10 @@ def render_prices(result: dict[str, Any]) -> None:
 
 
 def _read(pricer: DiscriminationFreePricer, new: Path, key: str | None) -> pd.DataFrame:
-    columns = pricer._fitted().design.columns
+    columns = pricer.design_.columns
     words = {c.name for c in columns if c.levels is not None and isinstance(c.levels[0], str)}
     frame = read_table(new, text=set() if key is None else {key}, words=words)
-    features = [c.name for c in columns] if pricer._fitted().design.named else []
+    features = [c.name for c in columns] if pricer.design_.named else []
     require_columns(frame, [*features, key], new)
     return frame
 

@@ -39,7 +39,7 @@ def entries_for(settings: ModelFitSettings, correction: str) -> list[Entry]:
         return [TrueGroupsEntry()]
     if correction == "auto":
         likelihoods = [LikelihoodEntry(law) for law in laws]
-        start = [] if settings.learner.begin == "unaware" else [LinearEntry()]
+        start = [] if settings.model.begin == "unaware" else [LinearEntry()]
         return [*likelihoods, PosteriorEntry(), *start]
     return [
         {"inverse": InverseEntry(), "posterior": PosteriorEntry(), "likelihood": LikelihoodEntry(laws[0])}[correction]
@@ -114,7 +114,7 @@ class Contest:
             rows = rows.take(np.sort(rng.choice(len(rows), CHECK_ROWS, replace=False)))
         self.settings = settings
         self.start = ModelStart(settings, rows)
-        n_folds = settings.model.judge_folds
+        n_folds = settings.model.check_folds
         fold = rows.draw_folds(max(n_folds, 4), rng)
         self.fold_starts = [ModelStart(settings, rows.take(fold != f), like=self.start) for f in range(n_folds)]
         missing = settings.channel.n_codes - 1

@@ -24,7 +24,7 @@ from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law
-from fairpremium.models import GroupModel, GroupPrices, Learner, LinearModel, LinearProblem, Start, prepare
+from fairpremium.models import Design, GroupModel, GroupPrices, LinearModel, LinearProblem, TrainingData, prepare
 
 _STOP_FOLDS = 5  # one fold in so many decides when training stops
 _RIDGE = 1.0  # of the linear start, in rows: a rare level must not stop it
@@ -37,11 +37,10 @@ class ModelFitSettings:
     family: Family
     channel: ReportChannel
     model: GroupModel
-    learner: Learner
+    design: Design
     pooling: float | None
     classifier: Any
     seed: int
-    features: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class ModelStart:
     @cached_property
     def unaware(self) -> UnawarePrice:
         """The unaware price on all rows."""
-        if self._taken is not None and self._like is not None and self.settings.learner.begin == "constant":
+        if self._taken is not None and self._like is not None and self.settings.model.begin == "constant":
             return self._like.unaware
         fewer = self._like is not None and len(self.rows) <= len(self._like.rows)
         like = self._like.unaware.prices if self._like is not None and fewer else None
@@ -100,7 +99,7 @@ class ModelStart:
     @cached_property
     def lift(self) -> Array:
         """u(x) of each row by a fit that did not see it: shape (n,)."""
-        if self._taken is not None and self._like is not None and self.settings.learner.begin == "constant":
+        if self._taken is not None and self._like is not None and self.settings.model.begin == "constant":
             return self._like.lift[self._taken]  # prices do not build on it: it only helps to tell the groups apart
         folds = self.settings.model.lift_folds
         fold = self.rows.draw_folds(folds, self.rng)
@@ -123,7 +122,7 @@ class ModelStart:
         settings, n = self.settings, len(self.rows)
         folds = 1 if settings.pooling is not None else min(n, 10 if n < 20_000 else 5)
         rows = self.lifted.with_folds(self.lifted.draw_folds(folds, self.rng) if folds > 1 else None)
-        names = (*settings.features, "the unaware price")
+        names = (*settings.design.features, "the unaware price")
         with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
             warnings.filterwarnings("ignore", message="The features", category=UserWarning)
             return prepare(rows, settings.channel.n_codes, folds, settings.family, LinearModel(ridge=_RIDGE), names)
@@ -166,7 +165,7 @@ class ModelStart:
         A model class that must keep a shape (monotone prices) starts from the unaware price alone, one that learns
         shapes best without a guess from a constant.
         """
-        begin = self.settings.learner.begin
+        begin = self.settings.model.begin
         if begin == "linear":
             return fit.coefficients
         alone = np.zeros_like(fit.coefficients)
@@ -190,15 +189,17 @@ class ModelStart:
         `objective` makes an `Objective` from the positions of the training rows and of the held-out rows. `start` has
         shape (n, K).
         """
-        learner, everything = self.settings.learner, np.arange(len(rows))
+        family, model, design = self.settings.family, self.settings.model, self.settings.design
+        everything = np.arange(len(rows))
         if like is None:
             held = rows.draw_folds(_STOP_FOLDS, self.rng) == 0  # these rows decide when training stops
             t, h = everything[~held], everything[held]
-            like = learner.fit(rows.take(t), rows.take(h), objective(t, h), Start(start[t], start[h]), self.rng)
-            if not self.settings.model.refit:
+            data = TrainingData(design, family, rows.take(t), start[t], objective(t, h), rows.take(h), start[h])
+            like = model.train(data, self.rng)
+            if not model.refit:
                 return like
         whole = objective(everything, everything[:0])
-        return learner.fit(rows, None, whole, Start(start, start[:0]), self.rng, like=like)
+        return model.train(TrainingData(design, family, rows, start, whole), self.rng, like)
 
 
 def one_block(rows: Rows) -> Block:

@@ -133,7 +133,7 @@ class LikelihoodEntry(Entry):
         rows = start.lifted
         rows = rows.take(rows.report < len(latent.T) - 1)
         guide = None
-        if start.settings.learner.begin != "linear":
+        if start.settings.model.begin != "linear":
             guide = start.linear("posterior").posterior.weights(one_block(rows))
         U = latent.features(one_block(rows))
         last: list[MixtureObjective] = []

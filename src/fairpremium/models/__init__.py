@@ -1,20 +1,22 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
-from fairpremium.models._boosted import BoostedModel
-from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Start
-from fairpremium.models._inputs import check_outcome, check_weight
+from fairpremium.models._boosted import BoostedModel, BoostedPrices
+from fairpremium.models._checks import check_cluster, check_outcome, check_weight, is_whole
+from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
+from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
+from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
 from fairpremium.models._newton import Minimum, Penalty, minimise, newton_point
-from fairpremium.models._plausible import plausible_bounds
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._risk import GlmRisk
 
 __all__ = [
     "BoostedModel",
+    "BoostedPrices",
+    "Column",
     "Coordinates",
     "Design",
     "GlmRisk",
@@ -30,11 +32,17 @@ __all__ = [
     "NeuralRepresentation",
     "Penalty",
     "RegressorModel",
-    "Start",
+    "TrainingData",
+    "check_cluster",
+    "check_finite",
+    "check_numbers",
     "check_outcome",
     "check_weight",
     "compute_moments",
     "find_redundant",
+    "frame_like",
+    "is_whole",
+    "levels_column",
     "minimise",
     "newton_point",
     "plausible_bounds",

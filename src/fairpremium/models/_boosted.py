@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, MissingExtraError
-from fairpremium.families import Family
+from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number
 from fairpremium.models._design import Design
-from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
-from fairpremium.models._settings import check_learning_rate, check_not_negative, check_whole
+from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData
 from fairpremium.models._trees import compact_trees
 
 Slopes = Callable[[Array], tuple[Array, Array]]
@@ -29,8 +27,10 @@ Slopes = Callable[[Array], tuple[Array, Array]]
 _ONE_THREAD = 20_000  # rows below which threads cost more than they bring
 _LARGEST = 1e30  # LightGBM computes in single precision
 _LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
-_OBJECTIVES = {"objective", "objective_type", "app", "application", "loss"}
-_RESERVED = _OBJECTIVES | {"num_class", "num_classes", "metric", "metrics", "metric_types"}
+_RESERVED = {
+    "objective", "objective_type", "app", "application", "loss", "num_class", "num_classes", "metric", "metrics",
+    "metric_types",
+}  # fmt: skip
 _OWNED = {
     "learning_rate", "shrinkage_rate", "eta", "num_leaves", "num_leaf", "max_leaves", "max_leaf", "max_leaf_nodes",
     "min_sum_hessian_in_leaf", "min_sum_hessian_per_leaf", "min_sum_hessian", "min_hessian", "min_child_weight",
@@ -42,9 +42,28 @@ _OWNED = {
 }  # fmt: skip
 _CONSTRAINTS = {"monotone_constraints", "mc", "monotone_constraint", "monotonic_cst"}
 _OTHER_TREES = {"boosting", "boosting_type", "boost", "linear_tree", "linear_trees"}
+_REFUSED = (
+    (_RESERVED, "which the family and the groups decide."),
+    (
+        _OWNED,
+        "but expected the settings of BoostedModel for these: learning_rate, num_leaves, group_leaves, min_leaf, l2, "
+        "max_rounds, patience, categorical; the seed is the pricer's random_state.",
+    ),
+    (
+        _CONSTRAINTS,
+        "but expected monotone={column: +1 or -1}: constraints by position do not fit the encoded columns, and prices "
+        "must start from a monotone price.",
+    ),
+    (
+        _OTHER_TREES,
+        "but expected plain boosting with constant leaves: the number of rounds is found on held-out rows, and later "
+        "trees must not change earlier ones.",
+    ),
+)
 _DAMPED = {"poisson": np.exp(0.7), "negative_binomial": np.exp(0.7)}  # LightGBM's poisson_max_delta_step
 
 
+@dataclass(eq=False, repr=False)
 class BoostedModel(GroupModel):
     """Gradient boosted trees (LightGBM) for the corrections whose row weights lie in [0, 1].
 
@@ -53,7 +72,7 @@ class BoostedModel(GroupModel):
     max_rounds : int
         Largest number of boosting rounds; held-out rows tell how many help.
     learning_rate : float
-        Part of each tree that is added.
+        Fraction of each tree that is added.
     num_leaves : int
         Largest number of leaves of a tree of the unaware price.
     group_leaves : int
@@ -74,80 +93,96 @@ class BoostedModel(GroupModel):
         Further LightGBM parameters.
     """
 
+    max_rounds: int = 500
+    learning_rate: float = 0.1
+    num_leaves: int = 15
+    group_leaves: int = 8
+    min_leaf: float = 10.0
+    l2: float = 1.0
+    patience: int = 30
+    monotone: Mapping[str, int] | None = None
+    categorical: bool = True
+    replicates: int = 10
+    params: Mapping[str, Any] | None = None
+
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_folds: ClassVar[int] = 5
+    check_folds: ClassVar[int] = 5
     lift_folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        max_rounds: int = 500,
-        learning_rate: float = 0.1,
-        num_leaves: int = 15,
-        group_leaves: int = 8,
-        min_leaf: float = 10.0,
-        l2: float = 1.0,
-        patience: int = 30,
-        monotone: Mapping[str, int] | None = None,
-        categorical: bool = True,
-        replicates: int = 10,
-        params: Mapping[str, Any] | None = None,
-    ):
-        self.max_rounds = max_rounds
-        self.learning_rate = learning_rate
-        self.num_leaves = num_leaves
-        self.group_leaves = group_leaves
-        self.min_leaf = min_leaf
-        self.l2 = l2
-        self.patience = patience
-        self.monotone = monotone
-        self.categorical = categorical
-        self.replicates = replicates
-        self.params = params
+    @property
+    def begin(self) -> Literal["linear", "unaware"]:
+        """Trees with monotone constraints preserve the shape of a monotone start alone."""
+        return "unaware" if self.monotone else "linear"
 
     def check(self) -> None:
         """Raise if a setting is out of range, or LightGBM is not installed."""
         _lightgbm()
         check_whole(self, max_rounds=1, num_leaves=2, group_leaves=2, patience=1, replicates=2)
         check_not_negative(self, "min_leaf", "l2")
-        check_learning_rate(self)
+        rate = self.learning_rate
+        check_setting(self, "learning_rate", is_number(rate) and 0 < rate <= 1, "a number in (0, 1]")
         for name, sign in (self.monotone or {}).items():
             if sign not in (-1, 1):
                 raise ValueError(f"Got monotone with {sign!r} for {name!r}, but expected +1 or -1.")
-        reserved = _RESERVED & set(self.params or {})
-        if reserved:
-            raise ValueError(f"Got params with {sorted(reserved)}, which the family and the groups decide.")
-        owned = _OWNED & set(self.params or {})
-        if owned:
-            raise ValueError(
-                f"Got params with {sorted(owned)}, but expected the settings of BoostedModel for these: learning_rate, "
-                "num_leaves, group_leaves, min_leaf, l2, max_rounds, patience, categorical; the seed is the pricer's "
-                "random_state."
-            )
-        if _CONSTRAINTS & set(self.params or {}):
-            raise ValueError(
-                "Got params with monotone_constraints, but expected monotone={column: +1 or -1}: constraints by "
-                "position do not fit the encoded columns, and prices must start from a monotone price."
-            )
-        other = _OTHER_TREES & set(self.params or {})
-        if other:
-            raise ValueError(
-                f"Got params with {sorted(other)}, but expected plain boosting with constant leaves: the number of "
-                "rounds is found on held-out rows, and later trees must not change earlier ones."
-            )
+        for names, message in _REFUSED:
+            found = sorted(names & set(self.params or {}))
+            if found:
+                raise ValueError(f"Got params with {found}, {message}")
 
-    def learner(self, design: Design, family: Family) -> BoostedLearner:
-        """Bind the settings to columns and family."""
-        encoding = TreeEncoding.of(design, categorical=self.categorical)
-        unknown = sorted(set(self.monotone or {}) - set(design.names))
+    def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> BoostedPrices:
+        """Boost all groups together; see `GroupModel.train`."""
+        if data.objective.signed:
+            raise ValueError("Boosted trees need row weights >= 0.")
+        encoding = TreeEncoding.of(data.design, categorical=self.categorical)
+        rows, held, family, objective, groups = data.train, data.held, data.family, data.objective, data.start.shape[1]
+        settings = self._lightgbm_settings(data.design, encoding, groups, rng)
+        y = rows.y[:, None]
+        curvature = family.loss_terms(y, data.start)[2].mean(axis=1)
+        unit = 1 / float(np.mean(curvature if rows.weight is None else curvature * rows.weight))  # count rows
+        damping = unit * _DAMPED.get(family.name, 1.0)
+
+        def slopes(scores: Array) -> tuple[Array, Array]:
+            eta = data.start + scores
+            weight = objective.weights(eta)
+            _, slope, curvature = family.loss_terms(y, eta)
+            return weight * slope * unit, weight * curvature * damping
+
+        booster, best = boost(
+            encoding(rows.X),
+            slopes,
+            groups,
+            settings,
+            [j for j, kind in enumerate(encoding.categorical) if kind],
+            rounds=self.max_rounds if like is None else like.rounds,
+            held=None if held is None else (encoding(held.X), lambda s: objective.held_loss(data.held_start + s)),
+            patience=self.patience,
+        )
+        text = booster.model_to_string(num_iteration=max(best, 1))
+        return BoostedPrices(compact_trees(text, groups, len(encoding.names)), groups, best, encoding)
+
+    def _lightgbm_settings(
+        self, design: Design, encoding: TreeEncoding, groups: int, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        monotone = self.monotone or {}
+        unknown = sorted(set(monotone) - set(design.names))
         if unknown:
             raise ValueError(f"Got monotone for {unknown}, but the columns are {list(design.names)}.")
-        text = sorted(c.name for c in design.columns if c.name in (self.monotone or {}) and c.levels is not None)
+        text = sorted(c.name for c in design.columns if c.name in monotone and c.levels is not None)
         if text:
             raise ValueError(f"Got monotone for {text}, which hold levels; expected numeric columns.")
-        signs = [(self.monotone or {}).get(name, 0) for name in encoding.names]
-        return BoostedLearner(self, family, encoding, tuple(signs) if any(signs) else ())
+        signs = [monotone.get(name, 0) for name in encoding.names]
+        return {
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.num_leaves if groups == 1 else self.group_leaves,
+            "min_sum_hessian_in_leaf": max(self.min_leaf, _LEAST_LEAF),
+            "min_data_in_leaf": max(1, int(self.min_leaf)),
+            "lambda_l2": self.l2,
+            "seed": int(rng.integers(2**31)),
+            **({"monotone_constraints": signs} if monotone else {}),
+            **(self.params or {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -212,74 +247,8 @@ class TreeEncoding:
 
 
 @dataclass(frozen=True)
-class BoostedLearner(Learner):
-    """Boosted trees bound to columns and family."""
-
-    model: BoostedModel
-    family: Family
-    encoding: TreeEncoding
-    signs: tuple[int, ...]
-
-    @property
-    def begin(self) -> Begin:  # type: ignore[override]
-        """Trees with monotone constraints keep the shape of a monotone start alone."""
-        return "unaware" if self.signs else "linear"
-
-    def fit(
-        self,
-        train: Rows,
-        held: Rows | None,
-        objective: Objective,
-        start: Start,
-        rng: np.random.Generator,
-        *,
-        like: GroupPrices | None = None,
-    ) -> BoostedPrices:
-        """Boost all groups together; see `Learner.fit`."""
-        if objective.signed:
-            raise ValueError("Boosted trees need row weights >= 0.")
-        model, y, family, groups = self.model, train.y[:, None], self.family, start.train.shape[1]
-        curvature = family.loss_terms(y, start.train)[2].mean(axis=1)
-        unit = 1 / float(np.mean(curvature if train.weight is None else curvature * train.weight))  # count rows
-        damping = unit * _DAMPED.get(family.name, 1.0)
-
-        def slopes(scores: Array) -> tuple[Array, Array]:
-            eta = start.train + scores
-            weight = objective.weights(eta)
-            _, slope, curvature = family.loss_terms(y, eta)
-            return weight * slope * unit, weight * curvature * damping
-
-        booster, best = boost(
-            self.encoding(train.X),
-            slopes,
-            groups,
-            self.settings(rng, model.num_leaves if groups == 1 else model.group_leaves),
-            [j for j, kind in enumerate(self.encoding.categorical) if kind],
-            rounds=model.max_rounds if like is None else like.rounds,
-            held=None if held is None else (self.encoding(held.X), lambda s: objective.held_loss(start.held + s)),
-            patience=model.patience,
-        )
-        text = booster.model_to_string(num_iteration=max(best, 1))
-        return BoostedPrices(compact_trees(text, groups, len(self.encoding.names)), groups, best, self.encoding)
-
-    def settings(self, rng: np.random.Generator, num_leaves: int) -> dict[str, Any]:
-        """LightGBM's parameters."""
-        model = self.model
-        return {
-            "learning_rate": model.learning_rate,
-            "num_leaves": num_leaves,
-            "min_sum_hessian_in_leaf": max(model.min_leaf, _LEAST_LEAF),
-            "min_data_in_leaf": max(1, int(model.min_leaf)),
-            "lambda_l2": model.l2,
-            "seed": int(rng.integers(2**31)),
-            **({"monotone_constraints": list(self.signs)} if self.signs else {}),
-            **(model.params or {}),
-        }
-
-
-@dataclass(frozen=True)
 class BoostedPrices(GroupPrices):
-    """Fitted boosters, kept as LightGBM's own text."""
+    """Fitted boosters, stored as LightGBM's own text."""
 
     text: str
     groups: int
@@ -303,12 +272,7 @@ class BoostedPrices(GroupPrices):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prices as plain data."""
-        return {
-            "groups": self.groups,
-            "rounds": self.rounds,
-            "encoding": self.encoding.to_dict(),
-            "trees": self.text,
-        }
+        return {"groups": self.groups, "rounds": self.rounds, "encoding": self.encoding.to_dict(), "trees": self.text}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -339,22 +303,9 @@ def boost(
 ) -> tuple[Any, int]:
     """Boost trees with several outputs by given derivatives.
 
-    Parameters
-    ----------
-    X : array of shape (n, columns)
-    slopes : callable
-        From the current scores (n, outputs), which start at zero, to gradient and curvature of the loss.
-    outputs : int
-    settings : dict
-        LightGBM parameters.
-    categorical : list of int
-        Columns that hold codes of levels.
-    rounds : int
-        Number of rounds, or the largest number if there are held-out rows.
-    held : tuple, optional
-        Held-out X, and the loss of its scores.
-    patience : int
-        Rounds without progress after which training stops.
+    `slopes` turns the current scores (n, outputs), which start at zero, into gradient and curvature of the loss;
+    `categorical` are the columns that hold codes of levels; `held` is held-out X with the loss of its scores, by which
+    training stops before `rounds` after `patience` rounds without progress.
 
     Returns
     -------
@@ -404,14 +355,14 @@ def boost(
     X_held, loss = held
     booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
 
-    def judge(scores: Array, _: Any) -> tuple[str, float, bool]:
+    def held_loss(scores: Array, _: Any) -> tuple[str, float, bool]:
         return "loss", loss(scores.reshape(len(X_held), outputs).astype(np.float64)), False
 
     slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
     best, best_at, best_round = loss(np.zeros((len(X_held), outputs))), 0, 0
     for done in range(1, rounds + 1):
         grow()
-        value = booster.eval_valid(judge)[0][2]
+        value = booster.eval_valid(held_loss)[0][2]
         if value < best:  # a round in which no leaf can be split adds no tree
             best, best_at, best_round = value, done, booster.current_iteration()
         if done - best_at >= patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Design:
-    """The map from the caller's columns to features, learned once and kept with the model.
+    """The map from the caller's columns to features, learned once and stored with the model.
 
     Parameters
     ----------
@@ -58,22 +59,23 @@ class Design:
         return cls.learn_transform(X)[0]
 
     @classmethod
-    def learn_transform(cls, X: Any) -> tuple[Design, Array]:
-        """Learn a table and transform it, looking once at an array."""
+    def learn_transform(cls, X: Any, least_rows: int = 1) -> tuple[Design, Array]:
+        """Learn a table of at least so many rows and transform it, looking once at an array."""
         frame = as_frame(X)
         if frame is None:
             matrix = as_matrix(X)
-            return cls(tuple(Column(f"x{j}") for j in range(matrix.shape[1])), named=False), matrix
-        design = cls._of_frame(frame)
-        return design, design.transform(X)
-
-    @classmethod
-    def _of_frame(cls, frame: nw.DataFrame[Any]) -> Design:
-        if not len(frame):
-            raise ValueError("Got X with 0 sample(s), but expected at least one row.")
-        if not frame.columns:
-            raise ValueError("Got X with no columns, but expected at least one feature.")
-        return cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
+            design = cls(tuple(Column(f"x{j}") for j in range(matrix.shape[1])), named=False)
+        else:
+            if not len(frame):
+                raise ValueError("Got X with 0 sample(s), but expected at least one row.")
+            if not frame.columns:
+                raise ValueError("Got X with no columns, but expected at least one feature.")
+            design = cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
+            matrix = design.transform(X)
+        n = len(matrix)
+        if n < least_rows:
+            raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
+        return design, matrix
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ class Design:
         """Names of the caller's columns."""
         return tuple(column.name for column in self.columns)
 
-    def transform(self, X: Any, *, unseen: Unseen = "error") -> Array:
+    def transform(self, X: Any, *, unseen: Unseen = "error", of: str = "DiscriminationFreePricer") -> Array:
         """Turn a table into a float matrix of shape (n, features).
 
         Parameters
@@ -94,6 +96,8 @@ class Design:
             The same columns as at `learn`; a data frame may hold them in any order, and others besides.
         unseen : "error" or "base"
             What to do with a level that was not seen: refuse, or treat it as the base level.
+        of : str
+            Name of the estimator, for messages.
         """
         frame = as_frame(X)
         if frame is None:
@@ -105,19 +109,29 @@ class Design:
                 )
             if matrix.shape[1] != len(self.columns):
                 raise ValueError(
-                    f"X has {matrix.shape[1]} features, but DiscriminationFreePricer is expecting "
-                    f"{len(self.columns)} features as input."
+                    f"X has {matrix.shape[1]} features, but {of} is expecting {len(self.columns)} features as input."
                 )
             return matrix
         if not self.named:
-            return self.transform(frame.to_numpy(), unseen=unseen)
+            return self.transform(frame.to_numpy(), unseen=unseen, of=of)
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
             raise ValueError(f"Got X without the columns {absent}, which the model was fitted on.")
-        if all(column.levels is None for column in self.columns):
-            return _numeric_matrix(frame.select(list(self.names)))
-        parts = [_transform_column(frame[c.name], c, unseen) for c in self.columns]
-        return np.concatenate(parts, axis=1)
+        native = frame.select(list(self.names)).to_native()
+        if isinstance(native, pd.DataFrame) and all(column.levels is None for column in self.columns):
+            for name in self.names:
+                _check_numeric(frame[name])
+            matrix = native.to_numpy(dtype=np.float64, na_value=np.nan)
+            check_finite(matrix, [f"column {name!r}" for name in self.names], "X")
+            return np.asarray(matrix)
+        return np.concatenate([_transform_column(frame[c.name], c, unseen) for c in self.columns], axis=1)
+
+    def name_features(self, estimator: Any) -> None:
+        """Set `n_features_in_`, and `feature_names_in_` if the columns have names, as scikit-learn does."""
+        estimator.n_features_in_ = len(self.columns)
+        vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
+        if self.named:
+            estimator.feature_names_in_ = np.asarray(self.names, dtype=object)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the design as plain data."""
@@ -139,24 +153,31 @@ def as_frame(X: Any, name: str = "X") -> nw.DataFrame[Any] | None:
     """Return a data frame of any library behind one interface, or None if X is not a data frame."""
     if hasattr(X, "collect") and not hasattr(X, "to_numpy"):
         raise TypeError(f"Got {name} as a lazy frame; call .collect() on it first.")
-    if isinstance(X, pd.DataFrame):
-        if not all(isinstance(c, str) for c in X.columns):
-            if any(isinstance(c, str) for c in X.columns):
-                raise TypeError(
-                    f"Feature names are only supported if all input features have string names, but "
-                    f"{name} has column names of several types. Convert them with "
-                    f"{name}.columns = {name}.columns.astype(str)."
-                )
-            return None
-        duplicated = sorted(set(X.columns[X.columns.duplicated()]))
-        if duplicated:
-            raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
-    elif type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names"):
-        duplicated = sorted({c for c in X.column_names if X.column_names.count(c) > 1})
-        if duplicated:
-            raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
+    if isinstance(X, pd.DataFrame) and not all(isinstance(c, str) for c in X.columns):
+        if any(isinstance(c, str) for c in X.columns):
+            raise TypeError(
+                f"Feature names are only supported if all input features have string names, but "
+                f"{name} has column names of several types. Convert them with "
+                f"{name}.columns = {name}.columns.astype(str)."
+            )
+        return None
+    is_arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
+    columns = X.columns if isinstance(X, pd.DataFrame) else X.column_names if is_arrow else ()
+    duplicated = sorted(column for column, count in Counter(columns).items() if count > 1)
+    if duplicated:
+        raise ValueError(f"Got {name} with duplicate columns {duplicated}; expected each name once.")
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def frame_like(X: Any, values: Array, columns: tuple[Any, ...]) -> Any:
+    """Return values of shape (n, columns) as a data frame of X's library; pandas for arrays."""
+    frame = as_frame(X)
+    if frame is None or isinstance(X, pd.DataFrame):
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        return pd.DataFrame(values, index=index, columns=pd.Index(columns, tupleize_cols=False))
+    data = {str(column): values[:, j] for j, column in enumerate(columns)}
+    return nw.from_dict(data, backend=frame.implementation).to_native()
 
 
 def as_matrix(X: Any, name: str = "X") -> Array:
@@ -172,21 +193,6 @@ def as_matrix(X: Any, name: str = "X") -> Array:
     matrix: Array = check_array(X, dtype=[np.float64, np.float32], order=None, ensure_all_finite=False, input_name=name)
     check_finite(matrix, [f"column {j}" for j in range(matrix.shape[1])], name)
     return matrix
-
-
-def _numeric_matrix(frame: nw.DataFrame[Any]) -> Array:
-    for column in frame.columns:
-        if not _counts_as_numeric(frame[column]):
-            raise ValueError(
-                f"Got column {column!r} of X with type {frame[column].dtype}, but the model was fitted on numbers."
-            )
-    native = frame.to_native()
-    if isinstance(native, pd.DataFrame):
-        matrix = native.to_numpy(dtype=np.float64, na_value=np.nan)
-    else:
-        matrix = np.column_stack([_numbers(frame[c]) for c in frame.columns])
-    check_finite(matrix, [f"column {c!r}" for c in frame.columns], "X")
-    return np.asarray(matrix)
 
 
 def check_finite(matrix: Array, names: list[str], argument: str) -> None:
@@ -205,17 +211,12 @@ def check_finite(matrix: Array, names: list[str], argument: str) -> None:
             )
 
 
-def _is_numeric(series: nw.Series[Any]) -> bool:
-    return bool(series.dtype.is_numeric())
-
-
-def _counts_as_numeric(series: nw.Series[Any]) -> bool:
-    """Can this column stand where numbers were learned? Booleans can: True is one."""
-    return _is_numeric(series) or series.dtype == nw.Boolean
-
-
-def _numbers(series: nw.Series[Any]) -> Array:
-    return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+def _check_numeric(series: nw.Series[Any]) -> None:
+    """Raise if a column cannot stand where numbers were learned; booleans can: True is one."""
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+        raise ValueError(
+            f"Got column {series.name!r} of X with type {series.dtype}, but the model was fitted on numbers."
+        )
 
 
 def _texts(series: nw.Series[Any]) -> pd.Series[Any]:
@@ -249,7 +250,7 @@ def _plain(level: Any) -> str | bool | int:
 
 
 def _learn_column(series: nw.Series[Any]) -> Column:
-    if _is_numeric(series):
+    if series.dtype.is_numeric():
         return Column(series.name)
     if not _is_text(series):
         raise TypeError(
@@ -268,11 +269,8 @@ def levels_column(name: str, counts: dict[Any, int]) -> Column:
 
 def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) -> Array:
     if column.levels is None:
-        if not _counts_as_numeric(series):
-            raise ValueError(
-                f"Got column {column.name!r} of X with type {series.dtype}, but the model was fitted on numbers."
-            )
-        matrix = _numbers(series)[:, None]
+        _check_numeric(series)
+        matrix = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)[:, None]
         check_finite(matrix, [f"column {column.name!r}"], "X")
         return matrix
     if not _is_text(series):

@@ -14,16 +14,17 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, merge_rows
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
+from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
 from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._newton import Minimum, Penalty, minimise
 from fairpremium.models._risk import SignedRisk, make_risk
-from fairpremium.models._settings import check_not_negative, check_whole, is_number
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
 _SAMPLE_SHARE = 10  # one row in so many is in that sample,
 _SAMPLE_ROWS = 1_000_000  # up to so many
 
 
+@dataclass(eq=False, repr=False)
 class LinearModel(BaseEstimator):  # type: ignore[misc]
     """Linear model (normal family) or generalised linear model (all others).
 
@@ -40,17 +41,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         step is taken, so that the error left is smaller by the factor that each step gains.
     """
 
-    def __init__(self, ridge: float = 0.0, max_iter: int = 100, tol: float = 1e-7):
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.tol = tol
+    ridge: float = 0.0
+    max_iter: int = 100
+    tol: float = 1e-7
 
     def check(self) -> None:
         """Raise if a setting is out of range."""
         check_not_negative(self, "ridge")
         check_whole(self, max_iter=1)
-        if not is_number(self.tol) or not 0 < self.tol < 1:
-            raise ValueError(f"Got tol={self.tol!r}, but expected a number between 0 and 1.")
+        check_setting(self, "tol", is_number(self.tol) and 0 < self.tol < 1, "a number between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class LinearProblem:
         return np.repeat(self.unaware, groups, axis=1)
 
     def risk(self, table: Array, *, folds: bool = False) -> SignedRisk:
-        """Return the risk whose row weights are table[k, s_i] w_i, its folds kept apart if asked."""
+        """Return the risk whose row weights are table[k, s_i] w_i, separate for each fold if asked."""
         if folds:
             return make_risk(self.rows, self.moments, table, self.family)
         moments = replace(self.moments, second=self.moments.by_report[None])
@@ -132,22 +131,12 @@ def prepare(
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-    n_codes : int
-        Number of reports plus one for the missing report.
-    n_folds : int
-        Number of cross-validation folds in `rows.fold`; 1 if there are none.
-    family : Family
-    model : LinearModel
-    features : sequence of str
-        Names of the columns of `rows.X`, for messages.
-    merge : bool
-        Whether to fit to merged rows (see `merge_rows`) if few are left, which changes no estimate.
+    `n_codes` counts the reports and the missing report, `n_folds` the cross-validation folds of the rows, `features`
+    names the columns for messages. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
+    no estimate.
     """
     moments = compute_moments(rows, n_codes, n_folds, collinear=model.ridge > 0)
-    dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.kept.tolist()))
+    dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.used.tolist()))
     if dropped:
         warnings.warn(
             f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
@@ -178,21 +167,15 @@ def _without_losses(moments: Moments, family: Family, features: Sequence[str]) -
         return ""
     q, c = moments.q, moments.coordinates
     cross = moments.by_report.sum(axis=0)[:, q] + moments.y_center * moments.by_report.sum(axis=0)[:, 0]
-    raw = cross[1:q] * c.spread[c.kept] + c.center[c.kept] * cross[0]  # sum of w x y, and that of w y is cross[0]
-    scale = (np.abs(c.center[c.kept]) + c.spread[c.kept]) * cross[0]
-    names = [features[c.kept[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]
+    raw = cross[1:q] * c.spread[c.used] + c.center[c.used] * cross[0]  # sum of w x y, and that of w y is cross[0]
+    scale = (np.abs(c.center[c.used]) + c.spread[c.used]) * cross[0]
+    names = [features[c.used[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]
     return f" (here {names})" if names else ""
 
 
 def _null_model(moments: Moments, family: Family) -> Array:
     """Coefficients of the price that is the same for all: the link of the mean outcome."""
-    sums = moments.by_report.sum(axis=0)
-    mean = np.asarray(moments.y_center + sums[0, moments.q] / moments.total_weight)
-    if not family.mean.contains(mean):
-        raise ValueError(
-            f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
-            "are all outcomes zero, or all one?"
-        )
+    mean = moments.y_center + moments.by_report.sum(axis=0)[0, moments.q] / moments.total_weight
     B = np.zeros((moments.q, 1))
-    B[0, 0] = family.link.predictor(mean)
+    B[0, 0] = mean_predictor(mean, family)
     return B

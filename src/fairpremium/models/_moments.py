@@ -11,7 +11,7 @@ strength and any cross-validation split without looking at a row again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,41 +25,37 @@ _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
 _PRODUCT_ROWS = 4096  # rows in one matrix product
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
-_COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this part of its variance
+_COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
 
 
 @dataclass(frozen=True)
 class Coordinates:
     """Features on a scale of their own, z = (1, (x - center) / spread), redundant ones left out.
 
-    The scale only keeps the arithmetic accurate: every result is reported on the caller's scale.
+    The scale only makes the arithmetic accurate: every result is reported on the caller's scale.
     """
 
     center: Array  # (features,)
     spread: Array  # (features,)
-    kept: npt.NDArray[np.intp]  # positions of the features in use
-
-    def all_features(self) -> Coordinates:
-        """Return the same scale with every feature in use."""
-        return Coordinates(self.center, self.spread, np.arange(len(self.center)))
+    used: npt.NDArray[np.intp]  # positions of the features in use
 
     def centered(self, X: npt.NDArray[Any]) -> Array:
         """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
 
         Dividing by the spread can wait: z = scale * centered, which a pass applies to its small results.
         """
-        Z = np.empty((len(X), 1 + len(self.kept)))
+        Z = np.empty((len(X), 1 + len(self.used)))
         Z[:, 0] = 1.0
-        if len(self.kept) == X.shape[1]:
+        if len(self.used) == X.shape[1]:
             np.subtract(X, self.center, out=Z[:, 1:])
         else:
-            np.subtract(X[:, self.kept], self.center[self.kept], out=Z[:, 1:])
+            np.subtract(X[:, self.used], self.center[self.used], out=Z[:, 1:])
         return Z
 
     @property
     def scale(self) -> Array:
         """Factors that turn `centered` into z: shape (1 + features in use,)."""
-        return np.concatenate([[1.0], 1 / self.spread[self.kept]])
+        return np.concatenate([[1.0], 1 / self.spread[self.used]])
 
     def matrix(self, X: npt.NDArray[Any]) -> Array:
         """Compute z for each row: shape (rows, 1 + features in use)."""
@@ -68,13 +64,13 @@ class Coordinates:
     def to_raw(self, B: Array) -> Array:
         """Turn coefficients of z, shape (1 + features in use, K), into those of (1, x): (1 + features, K)."""
         raw = np.zeros((1 + len(self.center), B.shape[1]))
-        raw[1 + self.kept] = B[1:] / self.spread[self.kept, None]
+        raw[1 + self.used] = B[1:] / self.spread[self.used, None]
         raw[0] = B[0] - self.center @ raw[1:]
         return raw
 
     def jacobian(self) -> Array:
         """Matrix that turns one group's coefficients of z into those of (1, x)."""
-        return self.to_raw(np.eye(1 + len(self.kept)))
+        return self.to_raw(np.eye(1 + len(self.used)))
 
 
 @dataclass(frozen=True)
@@ -117,43 +113,24 @@ class Moments:
     def without(self, redundant: npt.NDArray[np.intp]) -> Moments:
         """Return the moments without the features at these positions of z."""
         stay = np.setdiff1d(np.arange(self.q + 1), redundant)
-        c = self.coordinates
-        kept = c.kept[np.setdiff1d(np.arange(len(c.kept)), redundant - 1)]
-        return Moments(
-            Coordinates(c.center, c.spread, kept),
-            self.y_center,
-            self.second[:, :, stay[:, None], stay],
-            self.weights,
-            self.squared_weights,
-            self.counts,
-        )
+        used = self.coordinates.used
+        coordinates = replace(self.coordinates, used=used[np.setdiff1d(np.arange(len(used)), redundant - 1)])
+        return replace(self, coordinates=coordinates, second=self.second[:, :, stay[:, None], stay])
 
 
 def compute_moments(
-    rows: Rows | Stream,
-    n_codes: int,
-    n_folds: int = 1,
-    *,
-    collinear: bool = False,
-    like: Moments | None = None,
+    rows: Rows | Stream, n_codes: int, n_folds: int = 1, *, collinear: bool = False, like: Moments | None = None
 ) -> Moments:
-    """Collect the moments of the rows in one pass.
+    """Collect the moments of the rows in one pass, for each report code and each fold (`rows.fold` counts from 0).
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-    n_codes : int
-        Number of reports plus one for the missing report.
-    n_folds : int
-        Number of cross-validation folds (`rows.fold` counts from 0).
-    collinear : bool
-        Whether features that are linear combinations of others may stay, which a ridge can handle. Constant
-        ones go in any case.
-    like : Moments, optional
-        Moments whose coordinates (scale and features in use) are to be taken over.
+    Features that are linear combinations of others go, unless `collinear` says that they may stay, which a ridge can
+    handle; constant ones go in any case. With `like`, its coordinates (scale and features in use) are taken over.
     """
-    coordinates, y_center = _scale(rows) if like is None else (like.coordinates.all_features(), like.y_center)
     q = 1 + rows.n_features
+    if like is None:
+        coordinates, y_center = _scale(rows)
+    else:
+        coordinates, y_center = replace(like.coordinates, used=np.arange(rows.n_features)), like.y_center
     sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_folds * n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
     second, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
@@ -169,7 +146,7 @@ def compute_moments(
         counts.reshape(shape),
     )
     if like is not None:
-        redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.kept)
+        redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.used)
     else:
         redundant = find_redundant(moments.gram, collinear=collinear)
     return moments.without(redundant) if len(redundant) else moments
@@ -258,20 +235,10 @@ class _BlockMoments:
 
 
 def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:
-    """Find the features that are linear combinations of those before them.
+    """Find the features that are linear combinations of those before them, or with `collinear` the constant ones.
 
-    Parameters
-    ----------
-    gram : array of shape (q, q)
-        Second moments; the first column is the intercept.
-    collinear : bool
-        Find constant features only.
-
-    Returns
-    -------
-    array of positions
-        Greedy Gauss elimination on the correlation scale: a column is redundant when what is left of
-        its variance is below 1e-10 of it.
+    `gram` holds second moments, shape (q, q); its first column is the intercept. Greedy Gauss elimination on the
+    correlation scale: a column is redundant when what is left of its variance is below 1e-10 of it.
     """
     scale = np.sqrt(np.diag(gram))
     scale[scale == 0] = 1.0
@@ -290,7 +257,7 @@ def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.in
 
 
 def _scale(rows: Rows | Stream) -> tuple[Coordinates, float]:
-    """Take center and spread from some rows: close enough to keep the arithmetic accurate."""
+    """Take center and spread from some rows: close enough for accurate arithmetic."""
     some = rows.glance(_SAMPLE_ROWS)
     sample = np.asarray(some.X, dtype=np.float64)
     center = sample.mean(axis=0)

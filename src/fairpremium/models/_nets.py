@@ -16,37 +16,22 @@ _BLOCK_ROWS = 8192
 _LEAST_SPREAD = 0.1  # of a column's range: a rare level or a far value is at most ten units from the mean
 
 
-def _relu(x: Array) -> Array:
-    return np.asarray(np.maximum(x, 0.0))
-
-
-def _tanh(x: Array) -> Array:
-    return np.asarray(np.tanh(x))
-
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": _relu, "tanh": _tanh}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": lambda x: np.maximum(x, 0.0), "tanh": np.tanh}
 
 
 @dataclass(frozen=True)
 class Nets:
     """The nets of K groups, layer by layer.
 
-    Parameters
-    ----------
-    activation : str
-        Of the hidden layers: a key of `ACTIVATIONS`.
-    center, spread : arrays of shape (features,)
-        Inputs enter as (x - center) / spread; a spread of zero (a constant column) takes the column out.
-    weights : tuple of arrays of shape (G, inputs, outputs)
-        G is K, or 1 for a layer that all groups share; shared layers come first.
-    biases : tuple of arrays of shape (G, outputs)
+    G is K, or 1 for a layer that all groups share; shared layers come first. Inputs enter as (x - center) / spread; a
+    spread of zero (a constant column) takes the column out.
     """
 
-    activation: str
-    center: Array
-    spread: Array
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
+    activation: str  # of the hidden layers: a key of `ACTIVATIONS`
+    center: Array  # (features,)
+    spread: Array  # (features,)
+    weights: tuple[Array, ...]  # (G, inputs, outputs) each
+    biases: tuple[Array, ...]  # (G, outputs) each
 
     @classmethod
     def draw(
@@ -97,23 +82,19 @@ class Nets:
 
     def _blocks(self, X: npt.NDArray[Any], read: Callable[[Array], Array]) -> Array:
         """Compute the last hidden layer block by block, shape (G, rows, units), and read something off it."""
-        sigma, parts = ACTIVATIONS[self.activation], []
+        sigma, pieces = ACTIVATIONS[self.activation], []
         for first in range(0, max(len(X), 1), _BLOCK_ROWS):
             h = self.standardise(X[first : first + _BLOCK_ROWS])[None]
             for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
                 h = sigma(np.matmul(h, W) + b[:, None])
-            parts.append(read(h))
-        return np.concatenate(parts)
+            pieces.append(read(h))
+        return np.concatenate(pieces)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the nets as plain data."""
-        return {
-            "activation": self.activation,
-            "center": self.center.tolist(),
-            "spread": self.spread.tolist(),
-            "weights": [W.tolist() for W in self.weights],
-            "biases": [b.tolist() for b in self.biases],
-        }
+        plain = {name: getattr(self, name).tolist() for name in ("center", "spread")}
+        layers = {name: [array.tolist() for array in getattr(self, name)] for name in ("weights", "biases")}
+        return {"activation": self.activation, **plain, **layers}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -1,25 +1,22 @@
-"""Nets as group prices: one net for each group, trained together, whatever the correction says the rows weigh."""
+"""Nets as group prices: one net for each group, trained together with the row weights of any correction."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, OutOfRangeError, RiskUnboundedError
-from fairpremium.families import Family
-from fairpremium.models._design import Design
-from fairpremium.models._groups import Begin, GroupModel, GroupPrices, Learner, Objective, Start
+from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, is_whole
+from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._nets import ACTIVATIONS, Nets, check_numbers
-from fairpremium.models._plausible import plausible_bounds
-from fairpremium.models._settings import check_not_negative, check_whole, is_number, is_whole
-from fairpremium.models._training import Schedule, Units, train_nets
+from fairpremium.models._training import Units, train_nets
 
 
+@dataclass(eq=False, repr=False)
 class NeuralModel(GroupModel):
     """Feed-forward nets, one for each group, trained together.
 
@@ -39,11 +36,11 @@ class NeuralModel(GroupModel):
     max_epochs : int
         Most passes over the rows.
     patience : int
-        Stop after so many epochs without a better held-out loss; the best epoch is kept.
+        Stop after so many epochs without a better held-out loss; the best epoch is used.
     weight_decay : float
         Pulls weights towards zero (AdamW).
     averaging : float
-        Prices are those of a running average of the weights, which keeps this share of itself at each step; 0: none.
+        Prices are those of a running average of the weights, which retains this share of itself at each step; 0: none.
     nonnegative : bool
         Safeguard for weights of either sign (`correction="inverse"`). A group's deviance is never negative in truth;
         where its estimate from a mini-batch is, the net has found rows with negative weights to get wrong, and the
@@ -56,7 +53,7 @@ class NeuralModel(GroupModel):
 
     Notes
     -----
-    Inputs are standardised (a constant column has no effect); the net's output is added to what prices build on, in
+    Inputs are standardised (a constant column has no effect); the net's output is added to the start, in
     standard deviations of the outcome for the identity link. All groups start from the same weights.
     Training on a CPU gives the same prices for the same seed.
 
@@ -67,39 +64,29 @@ class NeuralModel(GroupModel):
     Datasets": the safeguard.
     """
 
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+    shared: int = 0
+    learning_rate: float = 0.02
+    batch_size: int | Literal["auto"] = "auto"
+    max_epochs: int = 200
+    patience: int = 50
+    weight_decay: float = 0.0
+    averaging: float = 0.99
+    nonnegative: bool = False
+    replicates: int = 5
+    device: str = "auto"
+
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
-    judge_folds: ClassVar[int] = 1
+    check_folds: ClassVar[int] = 1
     lift_folds: ClassVar[int] = 2
     refit: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64, 64),
-        activation: str = "relu",
-        shared: int = 0,
-        learning_rate: float = 0.02,
-        batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int = 200,
-        patience: int = 50,
-        weight_decay: float = 0.0,
-        averaging: float = 0.99,
-        nonnegative: bool = False,
-        replicates: int = 5,
-        device: str = "auto",
-    ):
-        self.hidden = hidden
-        self.activation = activation
-        self.shared = shared
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.weight_decay = weight_decay
-        self.averaging = averaging
-        self.nonnegative = nonnegative
-        self.replicates = replicates
-        self.device = device
+    @property
+    def begin(self) -> Literal["constant"]:
+        """Nets find shapes better from a constant than from lines they have to bend."""
+        return "constant"
 
     @classmethod
     def paper(cls, **settings: Any) -> Self:
@@ -114,55 +101,61 @@ class NeuralModel(GroupModel):
 
     def check(self) -> None:
         """Raise if a setting is out of range."""
-        check_layers("hidden", self.hidden)
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"Got activation={self.activation!r}, but expected one of {sorted(ACTIVATIONS)}.")
-        if not is_whole(self.shared, 0) or self.shared > len(self.hidden):
-            raise ValueError(
-                f"Got shared={self.shared!r}, but expected a number of layers from 0 to {len(self.hidden)}."
-            )
+        check_layers(self, "hidden")
+        depth, batch, rate, average = len(self.hidden), self.batch_size, self.learning_rate, self.averaging
         check_whole(self, max_epochs=1, patience=1, replicates=2)
-        if self.batch_size != "auto" and not is_whole(self.batch_size, 1):
-            raise ValueError(f'Got batch_size={self.batch_size!r}, but expected "auto" or an integer >= 1.')
-        if not is_number(self.learning_rate) or not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"Got learning_rate={self.learning_rate!r}, but expected a finite number > 0.")
         check_not_negative(self, "weight_decay")
-        if not is_number(self.averaging) or not 0 <= self.averaging < 1:
-            raise ValueError(f"Got averaging={self.averaging!r}, but expected a number from 0 to below 1.")
-        if not isinstance(self.nonnegative, bool):
-            raise ValueError(f"Got nonnegative={self.nonnegative!r}, but expected True or False.")
-        if not isinstance(self.device, str):
-            raise ValueError(f'Got device={self.device!r}, but expected "auto" or a device such as "cpu" or "cuda".')
+        for name, fits, expected in (
+            ("activation", self.activation in ACTIVATIONS, f"one of {sorted(ACTIVATIONS)}"),
+            ("shared", is_whole(self.shared, 0) and self.shared <= depth, f"a number of layers from 0 to {depth}"),
+            ("batch_size", batch == "auto" or is_whole(batch, 1), '"auto" or an integer >= 1'),
+            ("learning_rate", is_number(rate) and 0 < rate < np.inf, "a finite number > 0"),
+            ("averaging", is_number(average) and 0 <= average < 1, "a number from 0 to below 1"),
+            ("nonnegative", isinstance(self.nonnegative, bool), "True or False"),
+            ("device", isinstance(self.device, str), '"auto" or a device such as "cpu" or "cuda"'),
+        ):
+            check_setting(self, name, fits, expected)
 
-    def learner(self, design: Design, family: Family) -> NeuralLearner:
-        """Bind the settings to columns and family."""
-        self.check()
-        return NeuralLearner(self, family)
+    def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> NeuralPrices:
+        """Train the nets of all groups together; see `GroupModel.train`. Rounds are epochs.
+
+        Raises
+        ------
+        RiskUnboundedError
+            Weights of either sign made the prices leave every plausible range.
+        ConvergenceError
+            Non-negative weights did.
+        """
+        rows, family = data.train, data.family
+        nets = Nets.draw(rows.X, self.hidden, self.activation, self.shared, data.start.shape[1], rng)
+        units = Units.learn(rows.y, rows.weight, family)
+        trained, epoch, history = train_nets(nets, units, self, data, rng, None if like is None else like.rounds)
+        if trained is not None:
+            bounds = plausible_bounds(family, rows.y, units.center, data.start, data.held_start)
+            return NeuralPrices(trained, units.scale, bounds, epoch, history)
+        if not data.objective.signed:
+            raise ConvergenceError(
+                "The nets' prices left every plausible range in training. A smaller learning_rate helps, and so do a "
+                "larger batch_size and weight_decay."
+            )
+        raise RiskUnboundedError(
+            "The nets' prices left every plausible range: with weights of either sign, nets of this size can make the "
+            'corrected risk of a group as small as they like. What helps: correction="posterior" or "likelihood", '
+            "whose weights are never negative; NeuralModel(nonnegative=True); fewer hidden units; or more rows."
+        )
 
 
 @dataclass(frozen=True)
 class NeuralPrices(GroupPrices):
-    """Trained nets: the linear predictor of group k is start_k(x) + scale * net_k(x).
-
-    Parameters
-    ----------
-    nets : Nets
-    scale : float
-    bounds : tuple of float
-        The range that linear predictors did not leave in training.
-    rounds : int
-        The epoch that the nets are from; 0 if the start was best, and the nets add nothing.
-    history : dict of lists
-        `train_loss` (mean weighted loss after each epoch) and `held_loss` (empty without held-out rows).
-    """
+    """Trained nets: the linear predictor of group k is start_k(x) + scale * net_k(x)."""
 
     kind: ClassVar[str] = "neural"
 
     nets: Nets
     scale: float
-    bounds: tuple[float, float]
-    rounds: int
-    history: dict[str, list[float]] = field(default_factory=lambda: {"train_loss": [], "held_loss": []})
+    bounds: tuple[float, float]  # the range that linear predictors did not leave in training
+    rounds: int  # the epoch that the nets are from; 0 if the start was best, and the nets add nothing
+    history: dict[str, list[float]]  # mean weighted `train_loss` after each epoch, and `held_loss` (if rows were held)
 
     def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictors f_k(x), on the scale of the link: shape (n, K).
@@ -215,64 +208,8 @@ class NeuralPrices(GroupPrices):
         return cls(Nets.from_dict(data["nets"]), scale, (low, high), rounds, history)
 
 
-class NeuralLearner(Learner):
-    """Nets bound to a family."""
-
-    begin: Begin = "constant"  # nets find shapes better from a constant than from lines they have to bend
-
-    def __init__(self, model: NeuralModel, family: Family):
-        self.model = model
-        self.family = family
-
-    def fit(
-        self,
-        train: Rows,
-        held: Rows | None,
-        objective: Objective,
-        start: Start,
-        rng: np.random.Generator,
-        *,
-        like: GroupPrices | None = None,
-    ) -> NeuralPrices:
-        """Train the nets of all groups together; see `Learner.fit`. Rounds are epochs.
-
-        Raises
-        ------
-        RiskUnboundedError
-            Weights of either sign made the prices leave every plausible range.
-        ConvergenceError
-            Non-negative weights did.
-        """
-        model, family = self.model, self.family
-        nets = Nets.draw(train.X, model.hidden, model.activation, model.shared, start.train.shape[1], rng)
-        units = Units.learn(train.y, train.weight, family)
-        held_X = None if held is None else held.X
-        rounds = None if like is None else like.rounds
-        rows = (train.X, train.y)
-        trained = train_nets(nets, units, self._schedule(), rows, held_X, objective, start, rng, rounds)
-        if trained.nets is None:
-            raise self._diverged(objective)
-        bounds = plausible_bounds(family, train.y, units.center, start.train, start.held)
-        return NeuralPrices(trained.nets, units.scale, bounds, trained.rounds, trained.history)
-
-    def _schedule(self) -> Schedule:
-        names = ("learning_rate", "weight_decay", "batch_size", "max_epochs", "patience", "averaging", "nonnegative")
-        return Schedule(**{name: getattr(self.model, name) for name in names}, device=self.model.device)
-
-    def _diverged(self, objective: Objective) -> Exception:
-        if not objective.signed:
-            return ConvergenceError(
-                "The nets' prices left every plausible range in training. A smaller learning_rate helps, and so do a "
-                "larger batch_size and weight_decay."
-            )
-        return RiskUnboundedError(
-            "The nets' prices left every plausible range: with weights of either sign, nets of this size can make the "
-            'corrected risk of a group as small as they like. What helps: correction="posterior" or "likelihood", '
-            "whose weights are never negative; NeuralModel(nonnegative=True); fewer hidden units; or more rows."
-        )
-
-
-def check_layers(name: str, layers: Any) -> None:
+def check_layers(model: Any, name: str) -> None:
     """Raise if a setting does not say how many units each hidden layer has."""
-    if not isinstance(layers, tuple | list) or not layers or not all(is_whole(units, 1) for units in layers):
-        raise ValueError(f"Got {name}={layers!r}, but expected the units of each hidden layer, such as (64, 64).")
+    layers = getattr(model, name)
+    fits = isinstance(layers, tuple | list) and bool(layers) and all(is_whole(units, 1) for units in layers)
+    check_setting(model, name, fits, "the units of each hidden layer, such as (64, 64)")

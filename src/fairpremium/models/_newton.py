@@ -1,4 +1,4 @@
-"""Newton's method for a signed risk: it finds a minimum or says that there is none.
+"""Newton's method for a signed risk: it finds a minimum or raises if there is none.
 
 Signed weights make the risk non-convex in a finite sample, and for most families even unbounded below far
 away from the data. The estimator is the local minimum that descends from the unaware price. The
@@ -79,11 +79,6 @@ def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> floa
     return float(eigvalsh(_whiten(joint, _root(metric)), subset_by_index=[0, 0])[0]) / total_weight
 
 
-def is_definite(joint: Array, metric: Array, total_weight: float) -> bool:
-    """Tell whether the joint Hessian is positive definite beyond rounding."""
-    return smallest_curvature(joint, metric, total_weight) > _DEFINITE
-
-
 def newton_point(expansion: Expansion, penalty: Penalty, B: Array) -> Array | None:
     """Minimise the quadratic model at B; None if it has no minimum. Returns shape (q, K)."""
     joint = joint_hessian(expansion, penalty)
@@ -104,21 +99,10 @@ def minimise(
     max_iter: int = 100,
     tol: float = 1e-7,
 ) -> Minimum:
-    """Minimise risk plus penalty.
+    """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
-    Parameters
-    ----------
-    risk : SignedRisk
-    penalty : Penalty
-    start : array of shape (q, K)
-        The unaware price in every column, or a nearby solution.
-    groups : tuple
-        Labels, for messages.
-    max_iter : int
-        Largest number of passes.
-    tol : float
-        Stop when a step changes the linear predictors by less than this, root mean square, relative to
-        their own size.
+    It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
+    size; `groups` are labels for messages.
 
     Raises
     ------
@@ -143,7 +127,7 @@ def minimise(
             if not quadratic and _rms(B - joint_at, risk) > _NEAR:
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
-            if not is_definite(joint, penalty.metric, total):
+            if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
             return Minimum(B + step, joint, expansion)
         if not quadratic:

@@ -14,14 +14,14 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError, ModelFileError
 from fairpremium.families import Family
-from fairpremium.models._design import Design
-from fairpremium.models._groups import GroupModel, GroupPrices, Learner, Objective, Start
-from fairpremium.models._settings import check_whole
+from fairpremium.models._checks import check_whole
+from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData
 
 _BLENDS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # weights of the regressor's prices against the start
 _ROUNDS = 5
 
 
+@dataclass(eq=False, repr=False)
 class RegressorModel(GroupModel):
     """A scikit-learn regressor per group, blended with the start on the scale of the mean.
 
@@ -36,20 +36,19 @@ class RegressorModel(GroupModel):
     Notes
     -----
     The mean of group k is a g_k(x) + (1 - a) times that of the start, which is linear in the features and the unaware
-    price. The weight a < 1 is the best one on held-out rows: it shrinks a group whose rows are few, and keeps means
+    price. The weight a < 1 is the best one on held-out rows: it shrinks a group whose rows are few, and means stay
     positive where a leaf of a forest holds no claim. Weights that follow the prices (the likelihood correction) cost a
     new fit of all groups in each round.
     """
 
+    regressor: Any
+    replicates: int = 5
+
     kind: ClassVar[str] = "regressor"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    judge_folds: ClassVar[int] = 1
+    check_folds: ClassVar[int] = 1
     lift_folds: ClassVar[int] = 3
     refit: ClassVar[bool] = True
-
-    def __init__(self, regressor: Any, replicates: int = 5):
-        self.regressor = regressor
-        self.replicates = replicates
 
     def check(self) -> None:
         """Raise if this is not a regressor with sample weights."""
@@ -64,48 +63,26 @@ class RegressorModel(GroupModel):
             )
         check_whole(self, replicates=2)
 
-    def learner(self, design: Design, family: Family) -> RegressorLearner:
-        """Bind the regressor to a family."""
-        return RegressorLearner(self.regressor, family)
-
-
-@dataclass(frozen=True)
-class RegressorLearner(Learner):
-    """A regressor bound to a family."""
-
-    regressor: Any
-    family: Family
-
-    def fit(
-        self,
-        train: Rows,
-        held: Rows | None,
-        objective: Objective,
-        start: Start,
-        rng: np.random.Generator,
-        *,
-        like: GroupPrices | None = None,
-    ) -> RegressorPrices:
-        """Fit the regressor to each group; see `Learner.fit`."""
+    def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> RegressorPrices:
+        """Fit the regressor to each group; see `GroupModel.train`."""
+        objective, held = data.objective, data.held
         if objective.signed:
             raise ValueError("A scikit-learn regressor needs row weights >= 0.")
-        best = RegressorPrices((), 0.0, 0, self.family)
-        eta = start.train
-        weights = objective.weights(eta)
-        best_loss = np.inf if held is None else objective.held_loss(start.held)
+        best = RegressorPrices((), 0.0, 0, data.family)
+        weights = objective.weights(data.start)
+        best_loss = np.inf if held is None else objective.held_loss(data.held_start)
         blends = (like.blend,) if isinstance(like, RegressorPrices) else _BLENDS
         for done in range(1, (_ROUNDS if like is None else like.rounds) + 1):
-            fitted = tuple(self._fit_one(train, weights[:, k], rng) for k in range(weights.shape[1]))
-            trials = [RegressorPrices(fitted, a, done, self.family) for a in blends]
+            fitted = tuple(self._fit_one(data.train, weights[:, k], rng) for k in range(weights.shape[1]))
+            trials = [RegressorPrices(fitted, a, done, data.family) for a in blends]
             if held is None:
                 best = trials[0]
             else:
-                losses = [objective.held_loss(trial.predictor(held.X, start.held)) for trial in trials]
+                losses = [objective.held_loss(trial.predictor(held.X, data.held_start)) for trial in trials]
                 if min(losses) >= best_loss:
                     break
                 best, best_loss = trials[int(np.argmin(losses))], min(losses)
-            eta = best.predictor(train.X, start.train)
-            again = objective.weights(eta)
+            again = objective.weights(best.predictor(data.train.X, data.start))
             if again is weights:  # fixed weights: one round is all
                 break
             weights = again

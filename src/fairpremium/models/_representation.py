@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -16,13 +17,11 @@ from fairpremium.blocks import Rows
 from fairpremium.documents import digest, read_document, write_document
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.models._design import Design, as_frame
-from fairpremium.models._frames import frame_like
-from fairpremium.models._groups import Start
-from fairpremium.models._inputs import check_outcome, check_weight
+from fairpremium.models._checks import check_outcome, check_setting, check_weight, is_number
+from fairpremium.models._design import Design, as_frame, frame_like
+from fairpremium.models._group_model import TrainingData
 from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices, check_layers
-from fairpremium.models._settings import is_number
 from fairpremium.models._training import Units
 
 _FORMAT = "fairpremium-representation"
@@ -30,11 +29,12 @@ _VERSION = 1
 _NET = ("activation", "learning_rate", "batch_size", "max_epochs", "patience", "weight_decay", "averaging", "device")
 
 
+@dataclass(eq=False, repr=False)
 class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Features that a net has learned: what an insurer sends in place of its raw columns.
 
     A net u(x) is trained on features and outcomes by deviance, without any sensitive attribute; its last hidden layer
-    is the representation, on which linear prices are a good fit. Raw columns stay in the house.
+    is the representation, on which linear prices are a good fit. Raw columns stay with the insurer.
 
     Parameters
     ----------
@@ -80,33 +80,18 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
     ['z0', 'z1', 'z2', 'z3']
     """
 
-    def __init__(
-        self,
-        family: str | Family = "normal",
-        layers: tuple[int, ...] = (64, 16),
-        activation: str = "tanh",
-        learning_rate: float = 0.02,
-        batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int = 200,
-        patience: int = 50,
-        weight_decay: float = 0.0,
-        averaging: float = 0.99,
-        device: str = "auto",
-        held_out: float = 0.2,
-        random_state: Any = None,
-    ):
-        self.family = family
-        self.layers = layers
-        self.activation = activation
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.weight_decay = weight_decay
-        self.averaging = averaging
-        self.device = device
-        self.held_out = held_out
-        self.random_state = random_state
+    family: str | Family = "normal"
+    layers: tuple[int, ...] = (64, 16)
+    activation: str = "tanh"
+    learning_rate: float = 0.02
+    batch_size: int | Literal["auto"] = "auto"
+    max_epochs: int = 200
+    patience: int = 50
+    weight_decay: float = 0.0
+    averaging: float = 0.99
+    device: str = "auto"
+    held_out: float = 0.2
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train u(x) on the outcomes.
@@ -125,12 +110,10 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self
         """
         family, model = get_family(self.family), self._model()
-        if not is_number(self.held_out) or not 0 <= self.held_out < 1:
-            raise ValueError(f"Got held_out={self.held_out!r}, but expected a share of the rows from 0 to below 1.")
-        design, matrix = Design.learn_transform(X)
+        share = self.held_out
+        check_setting(self, "held_out", is_number(share) and 0 <= share < 1, "a share of the rows from 0 to below 1")
+        design, matrix = Design.learn_transform(X, least_rows=2)
         n = len(matrix)
-        if n < 2:
-            raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
         m = round(self.held_out * n)
         if m == n:
             raise ValueError(f"Got held_out={self.held_out!r} of {n} rows, which leaves none to learn from.")
@@ -140,16 +123,14 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         order = rng.permutation(n)
         train, held = rows.take(np.sort(order[m:])), rows.take(np.sort(order[:m])) if m else None
         center = Units.learn(train.y, train.weight, family).center
-        start = Start(np.full((n - m, 1), center), np.full((m, 1), center))
-        objective = _Deviance(family, train, held)
-        prices = model.learner(design, family).fit(train, held, objective, start, rng)
-        self._set(self._settings(), family, design, center, prices)
+        start, held_start = np.full((n - m, 1), center), np.full((m, 1), center)
+        data = TrainingData(design, family, train, start, _Deviance(family, train, held), held, held_start)
+        self._set(self._settings(), family, design, center, model.train(data, rng))
         return self
 
     def transform(self, X: Any) -> Any:
         """Compute the representation: columns z0, z1, ..., as a data frame of X's library, or an array for arrays."""
-        matrix = self._matrix(X)
-        values = self._prices.nets.last_hidden(matrix)
+        values = self._prices.nets.last_hidden(self._matrix(X))
         return values if as_frame(X) is None else frame_like(X, values, tuple(self.get_feature_names_out()))
 
     def predict(self, X: Any) -> Array:
@@ -197,7 +178,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return representation
 
     def _model(self) -> NeuralModel:
-        check_layers("layers", self.layers)
+        check_layers(self, "layers")
         model = NeuralModel(hidden=self.layers, **{name: getattr(self, name) for name in _NET})
         model.check()
         return model
@@ -213,11 +194,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
     ) -> None:
         self._trained_with = settings  # parameters may be set anew after the fit, and say nothing about it then
         self._family, self._design, self._center, self._prices = family, design, center, prices
-        self.n_features_in_ = len(design.columns)
-        if design.named:
-            self.feature_names_in_ = np.asarray(design.names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        design.name_features(self)
         self.history_ = prices.history
         self.fingerprint_ = digest(self._body())
 
@@ -234,12 +211,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        expected = self.n_features_in_
-        width = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else expected
-        if width != expected:
-            name = type(self).__name__
-            raise ValueError(f"X has {width} features, but {name} is expecting {expected} features as input.")
-        return self._design.transform(X)
+        return self._design.transform(X, of=type(self).__name__)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.families import Family, Normal
-from fairpremium.models._moments import Coordinates, Moments
+from fairpremium.models._moments import Moments
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,6 @@ class Expansion:
     value: Array  # (folds, K)
     gradient: Array  # (folds, q, K)
     hessian: Array  # (folds, K, q, q); empty if it was not asked for
-
-    def total(self) -> Expansion:
-        """Sum over the folds."""
-        return self.select(np.ones(len(self.value), dtype=bool))
 
     def select(self, folds: npt.NDArray[np.bool_]) -> Expansion:
         """Sum over some of the folds."""
@@ -67,16 +63,9 @@ class SignedRisk(ABC):
 
     @abstractmethod
     def deviance(self, B: Array) -> Array:
-        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients.
+        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients: (folds, candidates).
 
-        Parameters
-        ----------
-        B : array of shape (folds, candidates, q, K)
-            Coefficients to be judged on each fold.
-
-        Returns
-        -------
-        array of shape (folds, candidates)
+        B, of shape (folds, candidates, q, K), holds the coefficients to be tried on each fold.
         """
 
 
@@ -115,13 +104,9 @@ class GlmRisk(SignedRisk):
 
     def __init__(self, rows: Rows | Stream, moments: Moments, table: Array, family: Family):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
+        self.coordinates = moments.coordinates
         self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
         self._folds = len(moments.second) if rows.fold is not None else 1
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """Scale of the features."""
-        return self.moments.coordinates
 
     def row_weights(self, block: Block) -> Array:
         """Compute table[k, s_i] w_i, or the rows' own shares times w_i: shape (rows, K)."""

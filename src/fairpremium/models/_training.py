@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,18 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.errors import MissingExtraError
 from fairpremium.families import Bernoulli, Family, Normal
-from fairpremium.models._groups import Objective, Start
+from fairpremium.models._checks import mean_predictor
+from fairpremium.models._group_model import TrainingData, plausible_bounds
 from fairpremium.models._nets import Nets
-from fairpremium.models._plausible import plausible_bounds
+
+if TYPE_CHECKING:
+    from fairpremium.models._neural import NeuralModel
 
 Tensor = Any  # torch.Tensor
 
 _WARM_UP = 50  # steps until the learning rate is at its full height
 _AUTO_BATCH = (32, 32)  # rows in a mini-batch at least, and mini-batches in an epoch
-_MOST = {"cpu": 256, "cuda": 4096}  # rows in a mini-batch at most: what a cache holds, what keeps a GPU busy
+_MOST = {"cpu": 256, "cuda": 4096}  # rows in a mini-batch at most: what a cache holds, what a GPU needs to be busy
 _GPU_ROWS = 20_000  # rows from which a GPU is faster than the CPU
 _CLIP = 1.0  # longest gradient of a group
 
@@ -44,14 +47,10 @@ class Units:
     @classmethod
     def learn(cls, y: Array, weight: Array | None, family: Family) -> Units:
         """Learn the scale of outcomes with volumes."""
-        mean = np.asarray(np.average(y, weights=weight))
-        if not family.mean.contains(mean):
-            raise ValueError(
-                f"Got y with the mean {mean:g}, but the {family.name} family needs a mean {family.mean}; "
-                "are all outcomes zero, or all one?"
-            )
+        mean = np.average(y, weights=weight)
+        center = mean_predictor(mean, family)
         sd = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) if family.link.name == "identity" else 1.0
-        return cls(family, float(family.link.predictor(mean)), sd if sd > 0 else 1.0)
+        return cls(family, center, sd if sd > 0 else 1.0)
 
     def outcome(self, y: Array) -> Array:
         """Return the outcome in these units; a power family's loss changes by a constant factor only."""
@@ -68,40 +67,6 @@ class Units:
         mu = np.full_like(unit_y, {"identity": 0.0, "log": 1.0, "logit": 0.5}[self.family.link.name])
         loss = self.family.loss_terms(unit_y, self.family.link.predictor(mu))[0]
         return np.asarray(loss - 0.5 * self.family.unit_deviance(unit_y, mu))
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to train; see `NeuralModel` for the settings."""
-
-    learning_rate: float
-    weight_decay: float
-    batch_size: int | str
-    max_epochs: int
-    patience: int
-    averaging: float
-    nonnegative: bool
-    device: str
-
-    def steps(self, rows: int, device: str = "cpu") -> int:
-        """Compute the number of mini-batches of equal size in an epoch."""
-        if isinstance(self.batch_size, str):
-            least, steps = _AUTO_BATCH
-            return math.ceil(rows / min(max(rows / steps, least), _MOST.get(device, _MOST["cuda"])))
-        return math.ceil(rows / self.batch_size)
-
-    def rate(self, step: int, steps: int) -> float:
-        """Compute the learning rate of a step: a short rise, then half a cosine over `max_epochs` of `steps` steps."""
-        rise = min(1.0, step / _WARM_UP)
-        return self.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * min(1.0, step / (self.max_epochs * steps))))
-
-
-class Trained(NamedTuple):
-    """What training gave."""
-
-    nets: Nets | None  # of the epoch that was kept; None if none gave plausible prices
-    rounds: int
-    history: dict[str, list[float]]
 
 
 def import_torch() -> Any:
@@ -138,26 +103,26 @@ class _Network:
         self.nets, self.torch = nets, torch
         self.sigma = {"relu": torch.relu, "tanh": torch.tanh}[nets.activation]
         rows = [len(W) for W in nets.weights]
-        self.part_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
+        self.tensor_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
         self.values = []
-        for part in sorted(set(self.part_of)):
-            flat = [array.reshape(len(array), -1) for array in self._arrays(part)]
+        for tensor in sorted(set(self.tensor_of)):
+            flat = [array.reshape(len(array), -1) for array in self._arrays(tensor)]
             self.values.append(torch.tensor(np.concatenate(flat, axis=1), dtype=torch.float32, device=device))
 
-    def _arrays(self, part: int) -> list[Array]:
+    def _arrays(self, tensor: int) -> list[Array]:
         """Weights and biases of the layers of one tensor, in turn."""
-        layers = [layer for layer, own in enumerate(self.part_of) if own == part]
+        layers = [layer for layer, own in enumerate(self.tensor_of) if own == tensor]
         return [array for layer in layers for array in (self.nets.weights[layer], self.nets.biases[layer])]
 
     def layers(self, values: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Cut the tensors into weights (G, inputs, outputs) and biases (G, 1, outputs)."""
         pieces = [
-            iter(value.split([array[0].size for array in self._arrays(part)], dim=1))
-            for part, value in enumerate(values)
+            iter(value.split([array[0].size for array in self._arrays(tensor)], dim=1))
+            for tensor, value in enumerate(values)
         ]
         return [
-            (next(pieces[part]).reshape(W.shape), next(pieces[part]).reshape(len(W), 1, -1))
-            for part, W in zip(self.part_of, self.nets.weights, strict=True)
+            (next(pieces[tensor]).reshape(W.shape), next(pieces[tensor]).reshape(len(W), 1, -1))
+            for tensor, W in zip(self.tensor_of, self.nets.weights, strict=True)
         ]
 
     def output(self, values: list[Tensor], Z: Tensor) -> Tensor:
@@ -181,8 +146,8 @@ class _Adam:
     Written out because it is five lines on one tensor, and the first step of torch's own costs seconds of imports.
     """
 
-    def __init__(self, values: list[Tensor], schedule: Schedule, steps: int, torch: Any):
-        self.torch, self.schedule, self.steps = torch, schedule, steps
+    def __init__(self, values: list[Tensor], model: NeuralModel, steps: int, torch: Any):
+        self.torch, self.model, self.steps = torch, model, steps  # steps in an epoch
         self.average = [value.detach().clone() for value in values]
         self.values = [value.detach().clone().requires_grad_() for value in values]
         self.first = [torch.zeros_like(value) for value in values]
@@ -192,8 +157,8 @@ class _Adam:
     def step(self, loss: Tensor) -> None:
         """Take one step down a loss, the gradient of each group cut to a length of one."""
         self.done += 1
-        a, b, rate = 0.9, 0.999, self.schedule.rate(self.done, self.steps)
-        keep = min(self.schedule.averaging, self.done / (self.done + 1))
+        a, b, rate = 0.9, 0.999, self._rate()
+        retained = min(self.model.averaging, self.done / (self.done + 1))
         gradients = self.torch.autograd.grad(loss, self.values)
         with self.torch.no_grad():
             for value, gradient, first, second, average in zip(
@@ -204,41 +169,37 @@ class _Adam:
                 first.lerp_(gradient, 1 - a)
                 second.mul_(b).addcmul_(gradient, gradient, value=1 - b)
                 scale = (second / (1 - b**self.done)).sqrt_().add_(1e-8)
-                value.mul_(1 - rate * self.schedule.weight_decay)
+                value.mul_(1 - rate * self.model.weight_decay)
                 value.addcdiv_(first, scale, value=-rate / (1 - a**self.done))
-                average.lerp_(value, 1 - keep)
+                average.lerp_(value, 1 - retained)
+
+    def _rate(self) -> float:
+        """Compute the learning rate: a short rise, then half a cosine over `max_epochs`."""
+        rise = min(1.0, self.done / _WARM_UP)
+        progress = min(1.0, self.done / (self.model.max_epochs * self.steps))
+        return self.model.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 class _Training:
     """Rows, nets and objective at work; `epoch` is one pass."""
 
-    def __init__(
-        self,
-        nets: Nets,
-        units: Units,
-        schedule: Schedule,
-        train: tuple[npt.NDArray[Any], Array],
-        held_X: npt.NDArray[Any] | None,
-        objective: Objective,
-        start: Start,
-    ):
+    def __init__(self, nets: Nets, units: Units, model: NeuralModel, data: TrainingData):
         torch = self.torch = import_torch()
-        self.device = _device(torch, schedule.device, len(train[1]))
+        X, self.y, held = data.train.X, data.train.y, data.held
+        self.units, self.model, self.data, self.objective = units, model, data, data.objective
+        self.device = _device(torch, model.device, len(self.y))
         self.block = 2048 if self.device.type == "cpu" else 262_144  # rows priced at a time: what a cache holds
-        X, self.y = train
-        self.units, self.schedule, self.objective, self.start = units, schedule, objective, start
         self.network = _Network(nets, torch, self.device)
         self.loss = torch_loss(units.family)
-        self.steps = schedule.steps(len(self.y), self.device.type)
-        self.adam = _Adam(self.network.values, schedule, self.steps, torch)
+        self.steps = _steps(model.batch_size, len(self.y), self.device.type)
+        self.adam = _Adam(self.network.values, model, self.steps, torch)
         unit_y = units.outcome(self.y)
-        self.Z, self.held_Z = self._tensor(nets.standardise(X)), None
-        if held_X is not None:
-            self.held_Z = self._tensor(nets.standardise(held_X))
+        self.Z = self._tensor(nets.standardise(X))
+        self.held_Z = None if held is None else self._tensor(nets.standardise(held.X))
         self.target, self.saturated = self._tensor(unit_y), self._tensor(units.saturated(unit_y))
-        self.offset = self._tensor(units.predictor(start.train))
-        self.bounds = plausible_bounds(units.family, self.y, units.center, start.train, start.held)
-        self.eta, self.held_eta = start.train, None if held_X is None else start.held
+        self.offset = self._tensor(units.predictor(data.start))
+        self.bounds = plausible_bounds(units.family, self.y, units.center, data.start, data.held_start)
+        self.eta, self.held_eta = data.start, None if held is None else data.held_start
         self.start_loss = math.inf
         self.history: dict[str, list[float]] = {"train_loss": [], "held_loss": []}
 
@@ -247,8 +208,8 @@ class _Training:
 
     def _predictors(self, Z: Tensor, start: Array) -> Array:
         with self.torch.no_grad():
-            parts = [self.network.output(self.adam.average, part).cpu().numpy() for part in Z.split(self.block)]
-        return np.asarray(start + self.units.scale * np.concatenate(parts).astype(float))
+            pieces = [self.network.output(self.adam.average, piece).cpu().numpy() for piece in Z.split(self.block)]
+        return np.asarray(start + self.units.scale * np.concatenate(pieces).astype(float))
 
     def epoch(self, rng: np.random.Generator) -> bool:
         """Make one pass over the rows; False if numbers left the finite ones, and training is over."""
@@ -263,9 +224,9 @@ class _Training:
         for Z, y, a, w, c in zip(*(values[order].tensor_split(self.steps) for values in rows), strict=True):
             eta = a + self.network.output(self.adam.values, Z)
             risks = (w * (self.loss(y[:, None], eta) - c[:, None])).mean(dim=0)  # (K,), half the deviance
-            self.adam.step((risks.abs() if self.schedule.nonnegative else risks).sum())
-        self.eta = self._predictors(self.Z, self.start.train)
-        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z, self.start.held)
+            self.adam.step((risks.abs() if self.model.nonnegative else risks).sum())
+        self.eta = self._predictors(self.Z, self.data.start)
+        self.held_eta = None if self.held_Z is None else self._predictors(self.held_Z, self.data.held_start)
         if not np.isfinite(self.eta).all() or (self.held_eta is not None and not np.isfinite(self.held_eta).all()):
             return False
         loss = self.units.family.loss_terms(self.y[:, None], self.eta)[0]
@@ -296,50 +257,34 @@ def _device(torch: Any, name: str, rows: int) -> Any:
     return device
 
 
-def train_nets(
-    nets: Nets,
-    units: Units,
-    schedule: Schedule,
-    train: tuple[npt.NDArray[Any], Array],
-    held_X: npt.NDArray[Any] | None,
-    objective: Objective,
-    start: Start,
-    rng: np.random.Generator,
-    rounds: int | None = None,
-) -> Trained:
-    """Train the nets of K groups together.
+def _steps(batch_size: int | str, rows: int, device: str) -> int:
+    """Compute the number of mini-batches of equal size in an epoch."""
+    if isinstance(batch_size, str):
+        least, steps = _AUTO_BATCH
+        return math.ceil(rows / min(max(rows / steps, least), _MOST.get(device, _MOST["cuda"])))
+    return math.ceil(rows / batch_size)
 
-    Parameters
-    ----------
-    nets : Nets
-        Nets whose output is zero.
-    units : Units
-    schedule : Schedule
-    train : tuple of arrays X (n, features) and y (n,)
-        Rows to learn from.
-    held_X : array of shape (m, features) or None
-        Rows that decide when to stop.
-    objective : Objective
-        Asked for the rows' weights before each epoch, and for the held-out loss after it.
-    start : Start
-        Linear predictors to which the nets' outputs are added.
-    rng : Generator
-        Draws the mini-batches; no other source of chance is used.
-    rounds : int, optional
-        Train so many epochs and keep the last; by default that with the least held-out loss, and none if the start
-        has less.
+
+def train_nets(
+    nets: Nets, units: Units, model: NeuralModel, data: TrainingData, rng: np.random.Generator, rounds: int | None
+) -> tuple[Nets | None, int, dict[str, list[float]]]:
+    """Train the nets of K groups, whose output is zero at first, together; return nets, their epoch, and all losses.
+
+    The mini-batches are drawn by `rng`; no other source of chance is used. The nets are those of the last of `rounds`
+    epochs, or with None those with the least held-out loss (epoch 0 if the start has less); None if no epoch gave
+    plausible prices.
 
     Notes
     -----
     The prices of an epoch are those of a running average of the weights over the last steps: it is what the
-    objective sees and what is kept, and takes the noise of the mini-batches out of both.
+    objective sees and what is returned, and takes the noise of the mini-batches out of both.
     """
     if rounds == 0:
-        return Trained(nets, 0, {"train_loss": [], "held_loss": []})
-    training = _Training(nets, units, schedule, train, held_X, objective, start)
-    choose = rounds is None and held_X is not None
-    best, kept, values = math.inf, 0, None
-    for epoch in range(1, (rounds or schedule.max_epochs) + 1):
+        return nets, 0, {"train_loss": [], "held_loss": []}
+    training = _Training(nets, units, model, data)
+    choose = rounds is None and data.held is not None
+    best, chosen, values = math.inf, 0, None
+    for epoch in range(1, (rounds or model.max_epochs) + 1):
         finite = training.epoch(rng)
         if choose and epoch == 1 and math.isfinite(training.start_loss):
             best, values = training.start_loss, training.network.values
@@ -347,10 +292,10 @@ def train_nets(
             break
         held_loss = training.history["held_loss"][-1] if choose else -math.inf
         if training.plausible and (held_loss < best or not choose):
-            best, kept = held_loss, epoch
+            best, chosen = held_loss, epoch
             values = [value.clone() for value in training.adam.average]
         elif not choose:
-            kept, values = 0, None  # a price of the last epoch is wanted, and it is not plausible
-        elif epoch - kept >= schedule.patience:
+            chosen, values = 0, None  # a price of the last epoch is wanted, and it is not plausible
+        elif epoch - chosen >= model.patience:
             break
-    return Trained(None if values is None else training.network.to_nets(values), kept, training.history)
+    return None if values is None else training.network.to_nets(values), chosen, training.history

@@ -22,12 +22,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 def compact_trees(text: str, outputs: int, columns: int) -> str:
     """Check trees and return the text that LightGBM needs to predict with them.
 
-    Parameters
-    ----------
-    text : str
-        What `Booster.model_to_string` returned, or this function.
-    outputs, columns : int
-        Numbers of scores and of features.
+    `text` is what `Booster.model_to_string` returned, or this function, for so many scores and features.
 
     Raises
     ------
@@ -53,31 +48,31 @@ def _compact_tree(fields: dict[str, str], columns: int) -> list[str]:
     leaves, levels = (int(_tokens(fields, name, 1, _INTEGER)[0]) for name in ("num_leaves", "num_cat"))
     if leaves < 1 or levels < 0 or fields.get("is_linear", "0") != "0":
         raise ValueError("a tree is not one of constant leaves")
-    kept = {"leaf_value": _tokens(fields, "leaf_value", leaves, _NUMBER)}
+    tree = {"leaf_value": _tokens(fields, "leaf_value", leaves, _NUMBER)}
     nodes = leaves - 1
     if nodes:
-        kept |= {name: _tokens(fields, name, nodes, _NUMBER if name == "threshold" else _INTEGER) for name in _NODES}
-        _check_nodes(kept, leaves, columns)
+        tree |= {name: _tokens(fields, name, nodes, _NUMBER if name == "threshold" else _INTEGER) for name in _NODES}
+        _check_nodes(tree, leaves, columns)
     if levels:
-        kept["cat_boundaries"] = _tokens(fields, "cat_boundaries", levels + 1, _INTEGER)
-        bounds = np.array(kept["cat_boundaries"], dtype=np.int64)
+        tree["cat_boundaries"] = _tokens(fields, "cat_boundaries", levels + 1, _INTEGER)
+        bounds = np.array(tree["cat_boundaries"], dtype=np.int64)
         if bounds[0] != 0 or (np.diff(bounds) < 1).any():
             raise ValueError("the sets of levels of a tree are damaged")
-        kept["cat_threshold"] = _tokens(fields, "cat_threshold", int(bounds[-1]), _INTEGER)
+        tree["cat_threshold"] = _tokens(fields, "cat_threshold", int(bounds[-1]), _INTEGER)
     if nodes:
-        by_level = np.array(kept["decision_type"], dtype=np.int64) & 1 == 1
-        which = np.array(kept["threshold"], dtype=np.float64)[by_level]
+        by_level = np.array(tree["decision_type"], dtype=np.int64) & 1 == 1
+        which = np.array(tree["threshold"], dtype=np.float64)[by_level]
         if not np.isin(which, np.arange(levels)).all():
             raise ValueError("the sets of levels of a tree are damaged")
     head = [f"num_leaves={leaves}", f"num_cat={levels}"]
-    body = [f"{name}={' '.join(kept[name])}" for name in (*_NODES, "leaf_value", *_LEVELS) if name in kept]
+    body = [f"{name}={' '.join(tree[name])}" for name in (*_NODES, "leaf_value", *_LEVELS) if name in tree]
     return [*head, *body, "is_linear=0", "shrinkage=1"]
 
 
-def _check_nodes(kept: dict[str, list[str]], leaves: int, columns: int) -> None:
+def _check_nodes(tree: dict[str, list[str]], leaves: int, columns: int) -> None:
     """Raise unless every node and leaf but the root is the child of exactly one earlier node."""
     feature, kind, left, right = (
-        np.array(kept[name], dtype=np.int64) for name in ("split_feature", "decision_type", "left_child", "right_child")
+        np.array(tree[name], dtype=np.int64) for name in ("split_feature", "decision_type", "left_child", "right_child")
     )
     if (feature < 0).any() or (feature >= columns).any() or (kind < 0).any() or (kind > 15).any():
         raise ValueError("a tree splits by a column that is not there")

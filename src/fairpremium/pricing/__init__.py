@@ -7,17 +7,33 @@ from fairpremium.pricing._bounds import (
     required_rows,
     required_splits,
 )
+from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.pricing._planning import Plan, plan
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
+from fairpremium.pricing._prices import LinearPrices, Prices, check_level
+from fairpremium.pricing._reference import Reference
+from fairpremium.pricing._sensitivity import check_keeps, default_keeps
+from fairpremium.pricing._source_portfolio import SourcePortfolio, count_labels, is_source
 
 __all__ = [
     "DiscriminationFreePricer",
     "ExcessRiskBound",
     "Interval",
+    "LinearPrices",
     "Plan",
+    "Prices",
+    "Reference",
+    "SourcePortfolio",
+    "check_keeps",
+    "check_level",
+    "count_labels",
+    "default_keeps",
     "excess_risk_bound",
+    "from_document",
     "inverse_constants",
+    "is_source",
     "plan",
     "required_rows",
     "required_splits",
+    "to_document",
 ]

@@ -13,14 +13,6 @@ import numpy.typing as npt
 
 from fairpremium.labels import check_labels
 
-__all__ = [
-    "ExcessRiskBound",
-    "excess_risk_bound",
-    "inverse_constants",
-    "required_rows",
-    "required_splits",
-]
-
 
 @dataclass(frozen=True)
 class ExcessRiskBound:
@@ -163,14 +155,12 @@ def excess_risk_bound(
     rows = check_rows(n, "n")
     if not (math.isfinite(rademacher) and rademacher >= 0):
         raise ValueError(f"Got rademacher={rademacher}, but expected a finite number that is not negative.")
-    M = _check_loss_bound(loss_bound)
-    failure = _check_delta(delta, c1_error)
-    A = _width(groups, keep, epsilon, channel, c1_error)
+    width, log_term = _check_bound(resolve_inverse(groups, keep, epsilon, channel)[0], loss_bound, delta, c1_error)
     return ExcessRiskBound(
-        estimation=2 * M * A * math.sqrt(math.log(1 / failure) / (2 * rows)),
+        estimation=2 * width * math.sqrt(log_term / (2 * rows)),
         rademacher=4 * rademacher,
-        noise=0.0 if c1_error is None else 4 * M * c1_error,
-        probability=1 - failure if c1_error is None else 1 - 3 * failure,
+        noise=0.0 if c1_error is None else 4 * loss_bound * c1_error,
+        probability=1 - delta if c1_error is None else 1 - 3 * delta,
     )
 
 
@@ -211,11 +201,9 @@ def required_rows(
     """
     if not (math.isfinite(target) and target > 0):
         raise ValueError(f"Got target={target}, but expected a positive finite number.")
-    M = _check_loss_bound(loss_bound)
-    failure = _check_delta(delta, c1_error)
-    A = _width(groups, keep, epsilon, channel, c1_error)
+    width, log_term = _check_bound(resolve_inverse(groups, keep, epsilon, channel)[0], loss_bound, delta, c1_error)
     # The relative error of these few roundings is below 1e-14: at a whole number do not add a row for it.
-    return max(1, math.ceil(2 * (M * A / target) ** 2 * math.log(1 / failure) * (1 - 1e-14)))
+    return max(1, math.ceil(2 * (width / target) ** 2 * log_term * (1 - 1e-14)))
 
 
 def required_splits(
@@ -229,7 +217,7 @@ def required_splits(
     delta: float,
     constant: float,
 ) -> int:
-    """Return n1, the number of random parts of the rows that Theorem 4.6 asks for.
+    """Return n1, the number of random splits of the rows that Theorem 4.6 asks for.
 
     Parameters
     ----------
@@ -238,10 +226,10 @@ def required_splits(
     groups, keep, epsilon
         Randomized response as it truly is; exactly one of `keep` and `epsilon`.
     bias : float
-        theta of Assumption B, a bound on the bias of C1 in each part; below `c1_error`. It does not vanish
+        theta of Assumption B, a bound on the bias of C1 in each split; below `c1_error`. It does not vanish
         with more rows when there is no anchor point.
     norm_bound : float
-        M_g of Assumption A, a bound on the sub-exponential norm of C1 in each part. That norm is never below
+        M_g of Assumption A, a bound on the sub-exponential norm of C1 in each split. That norm is never below
         the mean over log 2 (Jensen), so M_g >= (C1 - theta) / log 2.
     delta : float
         Failure probability, in (0, 1/3).
@@ -257,7 +245,7 @@ def required_splits(
         if M_g + (C1 + theta) / ln 2 > eps~ > theta
 
     where eps~ is `c1_error`, theta is `bias`, M_g is `norm_bound`, c is `constant`. The paper's experiments
-    use two and four parts, calling the number of parts the group size.
+    use two and four splits, calling their number the group size.
 
     Examples
     --------
@@ -292,9 +280,6 @@ def required_splits(
             "where Theorem 4.6 holds. Ask for a smaller error."
         )
     return math.ceil((norm / (c1_error - bias)) ** 2 * math.log(2 / failure) / constant)
-
-
-# --- checks, shared with the planning -----------------------------------------------------------------------
 
 
 def check_group_count(groups: int | Sequence[Any]) -> int:
@@ -334,37 +319,18 @@ def check_randomized_response(
     return K, check_keep(K, keep)
 
 
-def _width(
-    groups: int | Sequence[Any] | None,
-    keep: float | None,
-    epsilon: float | None,
-    channel: Any,
-    c1_error: float | None,
-) -> float:
-    """A, and A + 2 eps~ when the channel is estimated."""
+def resolve_inverse(
+    groups: int | Sequence[Any] | None, keep: float | None, epsilon: float | None, channel: Any
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Return T^-1, shape (groups, reports), and the keep of randomized response (nan for a given channel)."""
     if channel is None:
         if groups is None:
             raise ValueError("Got neither groups nor channel, but expected one of them.")
         K, pi = check_randomized_response(groups, keep, epsilon)
         C1, C2 = inverse_constants(K, pi)
-        A = C1 + (K - 1) * abs(C2)
-    else:
-        if groups is not None or keep is not None or epsilon is not None:
-            raise ValueError(
-                "Got channel and one of groups, keep, epsilon, but expected the channel alone: it has them."
-            )
-        inverse = check_inverse(channel)
-        A = float(inverse.clip(min=0).sum(axis=0).max() - inverse.clip(max=0).sum(axis=0).min())
-        if c1_error is not None and inverse.shape[0] != inverse.shape[1]:
-            raise ValueError(
-                f"Got c1_error with a channel of {inverse.shape[1]} reports and {inverse.shape[0]} groups, "
-                "but Theorem 4.6 needs as many reports as groups."
-            )
-    return A if c1_error is None else A + 2 * c1_error
-
-
-def check_inverse(channel: Any) -> npt.NDArray[np.float64]:
-    """Return ``channel.inverse`` as an array of shape (groups, reports)."""
+        return np.where(np.eye(K, dtype=bool), C1, C2), pi
+    if groups is not None or keep is not None or epsilon is not None:
+        raise ValueError("Got channel and one of groups, keep, epsilon, but expected the channel alone: it has them.")
     if not hasattr(channel, "inverse"):
         raise TypeError(
             f"Got channel of type {type(channel).__name__}, but expected an object with `inverse`, such as "
@@ -375,16 +341,29 @@ def check_inverse(channel: Any) -> npt.NDArray[np.float64]:
         raise ValueError(
             f"Got channel.inverse of shape {inverse.shape}, but expected finite numbers of shape (groups, reports)."
         )
-    return inverse
+    return inverse, math.nan
 
 
-def _check_loss_bound(loss_bound: float) -> float:
+def _check_bound(
+    inverse: npt.NDArray[np.float64], loss_bound: float, delta: float, c1_error: float | None
+) -> tuple[float, float]:
+    """Return M A (M (A + 2 eps~) when the channel is estimated) and log(1 / delta)."""
     if not (math.isfinite(loss_bound) and loss_bound > 0):
         raise ValueError(
             f"Got loss_bound={loss_bound}, but expected a positive finite number. The theorems need a "
             "bounded loss: bound outcomes and predictions."
         )
-    return float(loss_bound)
+    failure = _check_delta(delta, c1_error)
+    A = float(inverse.clip(min=0).sum(axis=0).max() - inverse.clip(max=0).sum(axis=0).min())
+    if c1_error is not None:
+        K, reports = inverse.shape
+        if reports != K:
+            raise ValueError(
+                f"Got c1_error with a channel of {reports} reports and {K} groups, but Theorem 4.6 needs as many "
+                "reports as groups."
+            )
+        A += 2 * c1_error
+    return loss_bound * A, math.log(1 / failure)
 
 
 def _check_delta(delta: float, c1_error: float | None) -> float:

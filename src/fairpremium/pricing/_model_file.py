@@ -6,45 +6,25 @@ damage; who made a file is a question for a signature.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairpremium.documents import check_document, digest, load_json
+from fairpremium.documents import check_document, digest
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.models import BoostedModel, Design, GroupModel, GroupPrices, LinearModel, NeuralModel
-from fairpremium.models._boosted import BoostedPrices
-from fairpremium.models._neural import NeuralPrices
-from fairpremium.pricing._classes import correction_for
+from fairpremium.models import BoostedPrices, Design, GroupPrices, NeuralPrices, check_numbers
+from fairpremium.pricing._fit_arguments import MODELS
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
 
-_CLASSES: dict[str, type[LinearModel | GroupModel]] = {
-    "linear": LinearModel,
-    "boosted": BoostedModel,
-    "neural": NeuralModel,
-}
 _READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
 VERSION = 1
 NOUN = "fairpremium model"
-
-
-def write_model(pricer: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted pricer as JSON."""
-    Path(path).write_text(json.dumps(to_document(pricer), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def read_model(cls: Any, path: str | PathLike[str]) -> Any:
-    """Read a pricer that `write_model` wrote."""
-    return from_document(cls, load_json(path, NOUN), str(path))
 
 
 def to_document(pricer: Any) -> dict[str, Any]:
@@ -55,7 +35,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "family": prices.family.to_dict(),
-        "model": {"kind": prices.kind, **_plain(pricer.model_.get_params())},
+        "model": {"kind": prices.kind, **plain_data(pricer.model_.get_params())},
         "groups": [_label(group) for group in prices.groups],
         "channel": None if pricer.channel_ is None else pricer.channel_.descriptor(),
         "correction": pricer.correction_,
@@ -66,9 +46,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
         **_prices_to_dict(prices),
         "group_distribution": pricer.group_distribution_.tolist(),
         "reference_distribution": pricer.reference_distribution_.tolist(),
-        "candidates": [
-            {key: _plain(value) for key, value in row.items()} for row in pricer.candidates_.to_dict("records")
-        ],
+        "candidates": plain_data(pricer.candidates_.to_dict("records")),
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
     }
@@ -91,48 +69,32 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     channel = None if body["channel"] is None else Channel.from_descriptor(body["channel"])
     settings = dict(body["model"])
     kind = settings.pop("kind")
-    if kind not in _CLASSES:
+    if kind not in MODELS:
         raise ModelFileError("The file holds a model class that this version does not know.")
-    model = _CLASSES[kind](**settings)
+    model = MODELS[kind](**settings)
     model.check()
     design = Design.from_dict(body["design"])
     family, K = get_family(body["family"]), len(groups)
-    weights = _numbers(body["reference_distribution"], (K,), "reference_distribution")
+    weights = check_numbers(body["reference_distribution"], (K,), "reference_distribution")
     prices = (
         _read_linear(body, family, design, groups) if kind == "linear" else _read_model(body, family, design, groups)
     )
-    reference = body["reference"]
-    pricer = cls(
-        family=family,
-        model=model,
-        channel=channel,
-        correction=correction_for(model, body["correction"]),
-        pooling=float(body["pooling"]),
-        reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
-        intervals=prices.has_intervals,
-        unseen_levels=body["unseen_levels"],
-    )
     if channel is not None and channel.groups != groups:
         raise ModelFileError("The channel's groups are not the model's groups.")
-    pricer.groups_ = groups
-    pricer.channel_ = channel
-    pricer.noise_ = None
-    pricer.model_ = model
-    added = prices.formula.prices if isinstance(prices, ModelPrices) else None
-    pricer.history_ = getattr(added, "history", None)
-    pricer.correction_ = body["correction"]
-    pricer.pooling_ = pricer.pooling
-    pricer.candidates_ = _candidates(body["candidates"])
-    pricer.group_distribution_ = _numbers(body["group_distribution"], (K,), "group_distribution")
-    pricer.reference_distribution_ = weights
-    pricer.n_rows_ = int(body["rows"])
-    pricer.n_missing_reports_ = int(body["missing_reports"])
-    pricer.n_features_in_ = len(design.columns)
-    if design.named:
-        pricer.feature_names_in_ = np.asarray(design.names, dtype=object)
-    pricer.has_intervals_ = prices.has_intervals
-    pricer._prices = prices
-    return pricer
+    reference = body["reference"]
+    return cls.from_prices(
+        prices,
+        model,
+        channel=channel,
+        correction=body["correction"],
+        pooling=float(body["pooling"]),
+        group_distribution=check_numbers(body["group_distribution"], (K,), "group_distribution"),
+        candidates=_candidates(body["candidates"]),
+        n_rows=int(body["rows"]),
+        n_missing_reports=int(body["missing_reports"]),
+        reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
+        unseen_levels=body["unseen_levels"],
+    )
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
@@ -165,14 +127,15 @@ def _formula_to_dict(formula: Formula) -> dict[str, Any]:
 def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: tuple[Any, ...]) -> LinearPrices:
     K, p = len(groups), len(design.features)
     size = K * (1 + p) + K
+    covariance = None if body["covariance"] is None else check_numbers(body["covariance"], (size, size), "covariance")
     return LinearPrices(
         family,
         design,
         groups,
-        _numbers(body["coefficients"], (K, 1 + p), "coefficients").T,
-        _numbers(body["unaware"], (1 + p,), "unaware"),
-        _numbers(body["reference_distribution"], (K,), "reference_distribution"),
-        None if body["covariance"] is None else _numbers(body["covariance"], (size, size), "covariance"),
+        check_numbers(body["coefficients"], (K, 1 + p), "coefficients").T,
+        check_numbers(body["unaware"], (1 + p,), "unaware"),
+        check_numbers(body["reference_distribution"], (K,), "reference_distribution"),
+        covariance,
     )
 
 
@@ -182,12 +145,12 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
 
     def formula(data: dict[str, Any]) -> Formula:
         return Formula(
-            float(_numbers(data["center"], (), "center")),
+            float(check_numbers(data["center"], (), "center")),
             reader.from_dict(data["unaware"]),
-            _numbers(data["coefficients"], (K, 2 + p), "coefficients").T,
+            check_numbers(data["coefficients"], (K, 2 + p), "coefficients").T,
             None if data["prices"] is None else reader.from_dict(data["prices"]),
-            _numbers(data["reference"], (K,), "reference"),
-            tuple(_numbers(data["bounds"], (2,), "bounds").tolist()),
+            check_numbers(data["reference"], (K,), "reference"),
+            tuple(check_numbers(data["bounds"], (2,), "bounds").tolist()),
         )
 
     found = ModelPrices(
@@ -197,7 +160,7 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
         formula(body["formula"]),
         tuple(formula(data) for data in body["replicates"]),
         tuple(formula(data) for data in body["shifted"]),
-        float(_numbers(body["shift"], (), "shift")),
+        float(check_numbers(body["shift"], (), "shift")),
     )
     for each in (found.formula, *found.replicates, *found.shifted):
         each.predictor(np.zeros((0, p)))  # the pieces fit together
@@ -210,26 +173,20 @@ def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(numeric, float))
 
 
-def _numbers(values: Any, shape: tuple[int, ...], name: str) -> Any:
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ModelFileError(f"{name} should be finite numbers of shape {shape}, got shape {array.shape}.")
-    return array
-
-
-def _plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
+    """Return a value as JSON can hold it, with None for what is not finite."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(item) for item in value]
+        return [plain_data(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _label(label: Any) -> Any:
-    return [_label(part) for part in label] if isinstance(label, tuple) else label
+    return [_label(each) for each in label] if isinstance(label, tuple) else label
 
 
 def _unlabel(label: Any) -> Any:
-    return tuple(_unlabel(part) for part in label) if isinstance(label, list) else label
+    return tuple(_unlabel(each) for each in label) if isinstance(label, list) else label

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fairpremium.arrays import Array
 from fairpremium.labels import check_labels
-from fairpremium.pricing._bounds import check_inverse, check_randomized_response, check_rows, inverse_constants
+from fairpremium.pricing._bounds import check_rows, resolve_inverse
+from fairpremium.pricing._model_file import plain_data
 
-__all__ = ["Plan", "plan"]
-
-Vector = npt.NDArray[np.float64]
+_KNOWN = ("keep", "epsilon")  # numbers that a channel may have
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,14 +45,11 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain Python values, with None for what is not finite, ready for JSON."""
         return {
-            "keep": _plain(self.keep),
-            "epsilon": _plain(self.epsilon),
+            "keep": plain_data(self.keep),
+            "epsilon": plain_data(self.epsilon),
             "rows": self.rows,
             "standard_error": self.standard_error,
-            "groups": [
-                {str(name): _plain(value) for name, value in row.items()}
-                for row in self.table.to_dict(orient="records")
-            ],
+            "groups": plain_data(self.table.to_dict(orient="records")),
         }
 
     def __repr__(self) -> str:
@@ -206,38 +202,27 @@ def plan(
 
 def _channel(
     groups: int | Sequence[Any] | None, keep: float | None, epsilon: float | None, channel: Any
-) -> tuple[list[Any], Vector, Vector, float, float]:
+) -> tuple[list[Any], Array, Array, float, float]:
     """Return labels, T (reports, groups), T^-1 (groups, reports), keep and epsilon."""
+    inverse, pi = resolve_inverse(groups, keep, epsilon, channel)
     if channel is None:
-        if groups is None:
-            raise ValueError("Got neither groups nor channel, but expected one of them.")
-        K, pi = check_randomized_response(groups, keep, epsilon)
-        labels = list(range(1, K + 1)) if isinstance(groups, (int, np.integer)) else list(check_labels(groups))
-        C1, C2 = inverse_constants(K, pi)
-        same = np.eye(K, dtype=bool)
-        T = np.where(same, pi, (1 - pi) / (K - 1))
+        K = len(inverse)
+        labels = list(range(1, K + 1)) if isinstance(groups, int | np.integer) else list(check_labels(groups))
+        T = np.where(np.eye(K, dtype=bool), pi, (1 - pi) / (K - 1))
         if epsilon is None:
             epsilon = math.inf if pi == 1 else math.log(pi * (K - 1) / (1 - pi))
-        return labels, T, np.where(same, C1, C2), pi, float(epsilon)
-    if groups is not None or keep is not None or epsilon is not None:
-        raise ValueError("Got channel and one of groups, keep, epsilon, but expected the channel alone.")
-    inverse = check_inverse(channel)
+        return labels, T, inverse, pi, float(epsilon)
     T = np.asarray(channel.matrix, dtype=np.float64)
     if T.shape != inverse.shape[::-1] or not np.allclose(inverse @ T, np.eye(len(inverse)), rtol=0, atol=1e-8):
         raise ValueError(
-            f"Got channel.matrix of shape {T.shape} and channel.inverse of shape {inverse.shape}, but "
-            "expected "
+            f"Got channel.matrix of shape {T.shape} and channel.inverse of shape {inverse.shape}, but expected "
             "(reports, groups) and its left inverse."
         )
-    return list(channel.groups), T, inverse, _number(channel, "keep"), _number(channel, "epsilon")
+    known = [math.nan if getattr(channel, name, None) is None else float(getattr(channel, name)) for name in _KNOWN]
+    return list(channel.groups), T, inverse, known[0], known[1]
 
 
-def _number(channel: Any, name: str) -> float:
-    value = getattr(channel, name, None)
-    return math.nan if value is None else float(value)
-
-
-def _per_group(given: Any, labels: list[Any], name: str) -> Vector:
+def _per_group(given: Any, labels: list[Any], name: str) -> Array:
     """Return one float per group from a sequence in the order of the groups, or from a mapping."""
     if isinstance(given, Mapping):
         if set(given) != set(labels):
@@ -251,14 +236,6 @@ def _per_group(given: Any, labels: list[Any], name: str) -> Vector:
     return values
 
 
-def _ceil(rows: Vector) -> list[int]:
+def _ceil(rows: Array) -> list[int]:
     # The relative error of a few roundings is below 1e-12: at a whole number do not add a row for it.
     return [math.ceil(float(value) * (1 - 1e-12)) for value in rows]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return list(value) if isinstance(value, tuple) else value

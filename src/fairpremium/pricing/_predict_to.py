@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairpremium.blocks import Job, Source, open_source
-from fairpremium.blocks import source_kind as kind_of
-from fairpremium.pricing._reader import features_of
-from fairpremium.pricing._sources import RawPiece, RawReader
+from fairpremium.blocks import Job, open_source, source_kind
+from fairpremium.pricing._source_portfolio import RawPiece, RawReader
+from fairpremium.pricing._source_reader import features_of
 
 _OWN = ("premium", "low", "high")
 
@@ -32,7 +31,7 @@ class Priced(NamedTuple):
 
 @dataclass(frozen=True)
 class Pricing:
-    """From a table with features to one with premiums; it travels to the workers."""
+    """From a table with features to one with premiums; it is sent to the workers."""
 
     prices: Any
     unseen: str
@@ -47,6 +46,12 @@ class Pricing:
         if self.level is not None:
             found["low"], found["high"] = self.prices.interval(matrix, self.level)
         return pa.table(found)
+
+    def price_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Price batch by batch, as Spark's executors do."""
+        for batch in batches:
+            if batch.num_rows:
+                yield from self(pa.Table.from_batches([batch])).to_batches()
 
 
 @dataclass(frozen=True)
@@ -64,22 +69,14 @@ class _Return:
 
 
 @dataclass(frozen=True)
-class _WritePart(Job):
+class _WriteFile(Job):
     """Price a partition and write it to a file of its own, which appears when it is complete."""
 
     path: str = ""
 
     def __call__(self, batches: Any) -> Priced | None:
         pricing = self.task.pricing  # type: ignore[attr-defined]
-        target = Path(self.path)
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            result = write_tables(draft, (pricing(table) for table in batches))
-            if result is not None:
-                draft.replace(target)
-            return result
-        finally:
-            draft.unlink(missing_ok=True)
+        return write_tables(Path(self.path), (pricing(table) for table in batches))
 
 
 def predict_to(
@@ -88,56 +85,54 @@ def predict_to(
     """Write the premiums of a source; see `DiscriminationFreePricer.predict_to`."""
     pricing = Pricing(prices, unseen, tuple(columns), level)
     target = Path(path)
-    if kind_of(source) is None:
+    if source_kind(source) is None:
         raise TypeError(
             f"Got a source of type {type(source).__name__}, but expected a Parquet file or folder, a pyarrow.dataset, "
             "a Dask or a Spark data frame; `predict` prices a table in memory."
         )
-    if kind_of(source) == "spark":
+    if source_kind(source) == "spark":
         return _spark(pricing, source, os.fspath(path))
     single = target.suffix == ".parquet"
     _check_target(target, source, single)
     with open_source(source) as opened:
         needed = _needed(pricing, opened.names)
         if single:
-            return _one_file(pricing, opened, needed, target)
+            job = Job(RawReader(needed), _Return(pricing), 0, 0, None, None)
+            pieces = opened.run([job if n else None for n in opened.counts], needed)
+            result = write_tables(target, (table for tables in pieces for table in tables or ()))
+            assert result is not None  # a source without rows is refused
+            return result
         target.mkdir(parents=True, exist_ok=True)
-        job = _WritePart(RawReader(needed), _Return(pricing), 0, 0, None, None)
+        folder = target.absolute()
         jobs = [
-            replace(job, path=str(target.absolute() / f"part-{i:06}.parquet")) if n else None
+            _WriteFile(RawReader(needed), _Return(pricing), 0, 0, None, None, str(folder / f"part-{i:06}.parquet"))
+            if n
+            else None
             for i, n in enumerate(opened.counts)
         ]
-        return _total(result for result in opened.run(jobs, needed) if result is not None)
+        return _total([result for result in opened.run(jobs, needed) if result is not None])
 
 
-def write_tables(path: Path, tables: Iterator[pa.Table]) -> Priced | None:
-    """Write tables one after the other into a Parquet file; None if there are none."""
+def write_tables(target: Path, tables: Iterator[pa.Table]) -> Priced | None:
+    """Write tables into a Parquet file, which appears when it is complete; None if there are no tables."""
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     found: list[Priced] = []
     writer = None
     try:
-        for table in tables:
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-            found.append(_summary(table))
-    finally:
-        if writer is not None:
-            writer.close()
-    return _total(iter(found)) if found else None
-
-
-def _one_file(pricing: Pricing, source: Source, needed: tuple[str, ...], target: Path) -> Priced:
-    job = Job(RawReader(needed), _Return(pricing), 0, 0, None, None)
-    tables = (
-        table for found in source.run([job if n else None for n in source.counts], needed) for table in found or ()
-    )
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        result = write_tables(draft, tables)
-        assert result is not None  # a source without rows is refused
-        draft.replace(target)
+        try:
+            for table in tables:
+                writer = writer or pq.ParquetWriter(draft, table.schema)
+                writer.write_table(table)
+                premium = table.column("premium").to_numpy()
+                found.append(Priced(len(premium), float(np.mean(premium)), float(premium.min()), float(premium.max())))
+        finally:
+            if writer is not None:
+                writer.close()
+        if found:
+            draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
-    return result
+    return _total(found) if found else None
 
 
 def _spark(pricing: Pricing, frame: Any, target: str) -> Priced:
@@ -149,20 +144,10 @@ def _spark(pricing: Pricing, frame: Any, target: str) -> Priced:
     own = [StructField(name, DoubleType()) for name in (_OWN if pricing.level is not None else _OWN[:1])]
     schema = StructType([*(frame.schema[name] for name in pricing.columns), *own])
     quoted = ["`" + name.replace("`", "``") + "`" for name in needed]
-    frame.select(*quoted).mapInArrow(_SparkPricing(pricing), schema).write.mode("error").parquet(target)
+    frame.select(*quoted).mapInArrow(pricing.price_batches, schema).write.mode("error").parquet(target)
     written = frame.sparkSession.read.parquet(target)
     row = written.agg(*(getattr(functions, name)("premium") for name in ("count", "avg", "min", "max"))).first()
     return Priced(*row)
-
-
-@dataclass(frozen=True)
-class _SparkPricing:
-    pricing: Pricing
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                yield from self.pricing(pa.Table.from_batches([batch])).to_batches()
 
 
 def _needed(pricing: Pricing, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,13 +176,7 @@ def _check_target(target: Path, source: Any, single: bool) -> None:
         raise ValueError(f"{target} exists already. Choose another name, or remove it.")
 
 
-def _summary(table: pa.Table) -> Priced:
-    premium = table.column("premium").to_numpy()
-    return Priced(len(premium), float(np.mean(premium)), float(premium.min()), float(premium.max()))
-
-
-def _total(found: Iterator[Priced]) -> Priced:
-    every = list(found)
-    rows = sum(p.rows for p in every)
-    mean = sum(p.mean * (p.rows / rows) for p in every)
-    return Priced(rows, float(mean), min(p.smallest for p in every), max(p.largest for p in every))
+def _total(found: list[Priced]) -> Priced:
+    rows = sum(p.rows for p in found)
+    mean = sum(p.mean * (p.rows / rows) for p in found)
+    return Priced(rows, float(mean), min(p.smallest for p in found), max(p.largest for p in found))

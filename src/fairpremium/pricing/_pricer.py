@@ -1,44 +1,48 @@
-"""The pricer: from features, losses and (privatized) attributes to premiums that discriminate neither way."""
+"""The pricer: from features, losses and (privatized) attributes to discrimination-free premiums."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Rows
 from fairpremium.corrections import CandidateResult, ReportChannel, corrected_risk
-from fairpremium.families import Family
-from fairpremium.models import Design
-from fairpremium.models._settings import is_whole
-from fairpremium.noise import NoiseEstimator
-from fairpremium.pricing._classes import Assignment, Learned, candidates_table, learn
-from fairpremium.pricing._frames import frame_like
-from fairpremium.pricing._inputs import (
-    Attribute,
+from fairpremium.documents import load_json
+from fairpremium.families import Family, get_family
+from fairpremium.models import (
+    Design,
+    GroupModel,
+    LinearModel,
     check_cluster,
-    check_level,
     check_outcome,
     check_weight,
-    encode_reports,
-    resolve_channel,
+    frame_like,
+    is_whole,
 )
-from fairpremium.pricing._prices import LinearPrices, Prices
-from fairpremium.pricing._reference import check_reference
-from fairpremium.pricing._settings import Settings, check_settings
-from fairpremium.pricing._sources import SourcePortfolio, is_source
+from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._explain import explain_prices
+from fairpremium.pricing._fit_arguments import check_merge, check_models, check_pooling, encode_reports, resolve_channel
+from fairpremium.pricing._model_file import NOUN, from_document, to_document
+from fairpremium.pricing._model_selection import FitInput, candidates_table, correction_for, select_model
+from fairpremium.pricing._predict_to import Priced, predict_to
+from fairpremium.pricing._prices import LinearPrices, Prices, check_level
+from fairpremium.pricing._reference import Reference
+from fairpremium.pricing._sensitivity import sensitivity_band
+from fairpremium.pricing._source_portfolio import SourcePortfolio, is_source
 from fairpremium.privacy import Channel
-
-if TYPE_CHECKING:
-    from fairpremium.pricing._predict_to import Priced
 
 
 class Interval(NamedTuple):
@@ -48,6 +52,7 @@ class Interval(NamedTuple):
     upper: Array
 
 
+@dataclass(eq=False, repr=False)
 class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Discrimination-free premiums from the true or a privatized sensitive attribute.
 
@@ -94,6 +99,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     Attributes
     ----------
+    design_ : Design
+        The map from columns to features, with the levels of text columns.
     groups_ : tuple
         The groups, in the order of all columns and weights.
     channel_ : Channel or None
@@ -135,29 +142,16 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     (5000,)
     """
 
-    def __init__(
-        self,
-        family: str | Family = "normal",
-        model: Any = "linear",
-        channel: Channel | NoiseEstimator | None = None,
-        correction: str = "auto",
-        pooling: Literal["auto"] | float = "auto",
-        reference: Any = "marginal",
-        intervals: bool = True,
-        classifier: Any = None,
-        unseen_levels: Literal["error", "base"] = "error",
-        random_state: Any = None,
-    ):
-        self.family = family
-        self.model = model
-        self.channel = channel
-        self.correction = correction
-        self.pooling = pooling
-        self.reference = reference
-        self.intervals = intervals
-        self.classifier = classifier
-        self.unseen_levels = unseen_levels
-        self.random_state = random_state
+    family: str | Family = "normal"
+    model: Any = "linear"
+    channel: Channel | NoiseEstimator | None = None
+    correction: str = "auto"
+    pooling: Literal["auto"] | float = "auto"
+    reference: Any = "marginal"
+    intervals: bool = True
+    classifier: Any = None
+    unseen_levels: Literal["error", "base"] = "error"
+    random_state: Any = None
 
     def fit(
         self,
@@ -169,7 +163,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         cluster: Any = None,
         features: Sequence[str] | None = None,
         merge: bool | Literal["auto"] = "auto",
-    ) -> DiscriminationFreePricer:
+    ) -> Self:
         """Learn the prices.
 
         Parameters
@@ -185,7 +179,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
         cluster : array of shape (n,), optional
             Who a row belongs to, if one person has several rows: they share one report, so that standard errors (those
-            of the checks too) add up per person, and cross-validation keeps a person's rows together.
+            of the checks too) add up per person, and cross-validation puts a person's rows into one fold.
         features : sequence of str, optional
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
@@ -213,107 +207,119 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         NotIdentifiedError
             `channel` is a noise estimator and the data do not tell the noise.
         """
-        settings = check_settings(self)
+        if self.unseen_levels not in ("error", "base"):
+            raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
+        models = check_models(self.model, self.correction, self.channel)
+        family = get_family(self.family)
+        merges = check_merge(merge, self.correction, self.channel)
+        make = partial(FitInput, family, self.correction, check_pooling(self.pooling), self.classifier, merges)
         if is_source(X):
-            return self._fit_source(settings, X, y, sensitive, sample_weight, cluster, features, merge)
+            for name, value in (("cluster", cluster), ("classifier", self.classifier)):
+                if value is not None:
+                    raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
+            with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
+                seen = portfolio.preview(self.channel, np.random.default_rng(0))
+                channel = resolve_channel(self.channel, *seen)
+                penalised = self.channel is not None and self.correction != "inverse"  # in units of the columns' scale
+                found = portfolio.rows(channel.labels, family, thorough=penalised)
+                return self._fit(make(found, portfolio.design, channel, self._seed()), models)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
-        design, matrix = Design.learn_transform(X)
+        design, matrix = Design.learn_transform(X, least_rows=2)
         n = len(matrix)
-        if n < 2:
-            raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
-        outcome = check_outcome(y, n, settings.family)
-        weight = check_weight(sample_weight, n)
-        attribute = resolve_channel(self.channel, X, outcome, sensitive, weight)
-        report = encode_reports(sensitive, attribute, n)
+        outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
+        channel = resolve_channel(self.channel, X, outcome, sensitive, weight)
+        report = encode_reports(sensitive, channel, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        self._learn(settings, rows, design, attribute, merge)
-        if isinstance(X, np.ndarray) or not design.named:
-            validate_data(self, X=matrix, skip_check_array=True)
-        return self
+        return self._fit(make(rows, design, channel, self._seed()), models)
 
-    def _fit_source(
-        self,
-        settings: Settings,
-        X: Any,
-        y: Any,
-        sensitive: Any,
-        sample_weight: Any,
-        cluster: Any,
-        features: Sequence[str] | None,
-        merge: bool | Literal["auto"],
-    ) -> DiscriminationFreePricer:
-        """Learn from rows that are read piece by piece."""
-        for name, value in (("cluster", cluster), ("classifier", self.classifier)):
-            if value is not None:
-                raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
-        with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
-            seen = portfolio.preview(self.channel, np.random.default_rng(0))
-            attribute = resolve_channel(self.channel, *seen)
-            penalised = attribute.channel is not None and self.correction != "inverse"  # in units of the columns' scale
-            rows = portfolio.rows(attribute.labels, settings.family, thorough=penalised)
-            self._learn(settings, rows, portfolio.design, attribute, merge)
-        return self
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
 
-    def _learn(
-        self,
-        settings: Settings,
-        rows: Rows | Stream,
-        design: Design,
-        attribute: Attribute,
-        merge: bool | Literal["auto"],
-    ) -> None:
+    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel]) -> Self:
         """Fit the prices to rows with coded reports."""
-        if merge not in (True, False, "auto"):
-            raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
-        channel, groups, noise = attribute
-        task = Assignment(
-            rows,
-            design,
-            settings.family,
-            groups,
-            channel,
-            noise,
-            self.correction,
-            settings.pooling,
-            self.reference,
-            check_reference(self.reference, groups),
-            self.intervals,
-            self.classifier,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
-            merge=merge,
+        channel = inputs.channel
+        reference = Reference.of(self.reference, channel.groups)
+        best, results = select_model(inputs, models)
+        fitted = self.from_prices(
+            best.prices(reference, self.intervals),
+            best.model,
+            channel=channel.channel,
+            correction=best.chosen.fit.correction,
+            pooling=best.chosen.fit.strength,
+            group_distribution=best.chosen.fit.shares,
+            candidates=results,
+            n_rows=len(inputs.rows),
+            n_missing_reports=best.n_missing,
+            noise=channel.estimator,
         )
-        learned, results = learn(task, settings.models)
-        self._take_over(learned, results, design, noise, channel, groups, len(rows))
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to a data frame
+        self.__dict__.update({name: value for name, value in vars(fitted).items() if name not in self.get_params()})
+        return self
 
-    def _take_over(
-        self,
-        learned: Learned,
-        results: list[CandidateResult],
-        design: Design,
-        noise: NoiseEstimator | None,
+    @classmethod
+    def from_prices(
+        cls,
+        prices: Prices,
+        model: LinearModel | GroupModel,
+        *,
         channel: Channel | None,
-        groups: tuple[Any, ...],
+        correction: str,
+        pooling: float,
+        group_distribution: Array,
+        candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
-    ) -> None:
-        """Set the attributes of a fitted pricer."""
-        if design.named:
-            self.feature_names_in_ = np.asarray(design.names, dtype=object)
-            self.n_features_in_ = len(design.names)
-        self.groups_ = groups
-        self.channel_ = channel
-        self.noise_ = noise
-        self.model_ = learned.model
-        self.correction_ = "none" if channel is None else learned.correction
-        self.pooling_ = learned.pooling
-        self.candidates_ = candidates_table(results, self.correction_)
-        self.group_distribution_ = learned.shares
-        self.reference_distribution_ = learned.reference
-        self.history_ = learned.history
-        self.n_rows_ = n_rows
-        self.n_missing_reports_ = learned.n_missing
-        self.has_intervals_ = learned.prices.has_intervals
-        self._prices = learned.prices
+        n_missing_reports: int,
+        noise: NoiseEstimator | None = None,
+        reference: Any = "marginal",
+        unseen_levels: Literal["error", "base"] = "error",
+    ) -> Self:
+        """Build a fitted pricer from prices, such as those of a model file or of noised sums.
+
+        Parameters
+        ----------
+        prices : Prices
+            The three prices with their family, columns, groups and P*.
+        model : model object
+            The model class of the prices.
+        channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports, noise
+            What the fitted attributes of these names are to be. `candidates` may be a list of results.
+        reference, unseen_levels
+            As for the constructor.
+
+        Returns
+        -------
+        DiscriminationFreePricer
+        """
+        pricer = cls(
+            family=prices.family,
+            model=model,
+            channel=channel,
+            correction=correction_for(model, correction),
+            pooling=pooling,
+            reference=reference,
+            intervals=prices.has_intervals,
+            unseen_levels=unseen_levels,
+        )
+        prices.design.name_features(pricer)
+        pricer.design_ = prices.design
+        pricer.groups_ = prices.groups
+        pricer.channel_ = channel
+        pricer.noise_ = noise
+        pricer.model_ = model
+        pricer.correction_ = "none" if channel is None else correction
+        pricer.pooling_ = pooling
+        pricer.candidates_ = (
+            candidates_table(candidates, pricer.correction_) if isinstance(candidates, list) else candidates
+        )
+        pricer.group_distribution_ = group_distribution
+        pricer.reference_distribution_ = prices.reference
+        pricer.history_ = getattr(prices, "history", None)
+        pricer.n_rows_ = n_rows
+        pricer.n_missing_reports_ = n_missing_reports
+        pricer.has_intervals_ = prices.has_intervals
+        pricer._prices = prices
+        return pricer
 
     def predict(self, X: Any) -> Array:
         """Compute the discrimination-free premium h*(x).
@@ -357,12 +363,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         return Interval(*self._fitted().interval(self._matrix(X), check_level(level)))
 
     def predict_to(
-        self,
-        source: Any,
-        path: str | PathLike[str],
-        *,
-        columns: Sequence[str] = (),
-        level: float | None = None,
+        self, source: Any, path: str | PathLike[str], *, columns: Sequence[str] = (), level: float | None = None
     ) -> Priced:
         """Price a source that may be larger than memory, and write the premiums as Parquet.
 
@@ -372,7 +373,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             Rows with the features.
         path : str or path
             A file to write if it ends in ``.parquet``, else a folder with one file per partition (always a folder
-            for Spark, whose executors write it). Rows keep their order.
+            for Spark, whose executors write it). Rows stay in their order.
         columns : sequence of str
             Columns of the source to copy, such as the policy number.
         level : float, optional
@@ -383,8 +384,6 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Priced
             Named tuple: ``rows``, and ``mean``, ``smallest`` and ``largest`` premium.
         """
-        from fairpremium.pricing._predict_to import predict_to
-
         prices, level = self._fitted(), None if level is None else check_level(level)
         return predict_to(prices, source, path, columns, level, self.unseen_levels)
 
@@ -392,29 +391,21 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
 
         Higher is better. The risk is unbiased for the one under the true attribute, so that cross-validation and
-        grid search judge what is wanted without ever seeing it.
+        grid search use the right criterion without ever seeing the attribute.
         """
-        prices = self._fitted()
-        matrix = self._matrix(X)
-        outcome = check_outcome(y, len(matrix), prices.family)
-        weight = check_weight(sample_weight, len(matrix))
-        attribute = Attribute(self.channel_, self.groups_)
-        report = encode_reports(sensitive, attribute, len(matrix), every_group=False)
-        table = ReportChannel.of(self.channel_, self.groups_).table
-        risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, table, weight)
+        prices, matrix = self._fitted(), self._matrix(X)
+        n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
+        outcome, weight = check_outcome(y, n, prices.family), check_weight(sample_weight, n)
+        report = encode_reports(sensitive, channel, n, every_group=False)
+        risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, channel.table, weight)
         return -risk
 
     def sensitivity(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sensitive: Any,
-        rows: Any,
-        sample_weight: Any = None,
-        keeps: Any = None,
+        self, X: Any, y: Any, *, sensitive: Any, rows: Any, sample_weight: Any = None, keeps: Any = None
     ) -> pd.DataFrame:
         """Refit with other values of keep and compute the premiums of some risks.
+
+        The pricer must be fitted with a `RandomizedResponse`, given or estimated.
 
         Parameters
         ----------
@@ -423,17 +414,35 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         rows : data frame or array
             The risks to price: a table like X, or positions in X.
         keeps : sequence of float, optional
-            The values of keep; by default a band around the one used, wider upwards, because a keep that is too high
-            is the error that no check sees.
+            The values of keep; the one in use is always among them. By default a band around it, wider upwards, because
+            a keep that is too high is the error that no check sees.
 
         Returns
         -------
         pandas.DataFrame
-            One row per risk and keep: ``row``, ``keep``, ``premium``, ``unaware``, ``used``;
-            `fairpremium.audit.plot_sensitivity` draws it.
-        """
-        from fairpremium.pricing._sensitivity import sensitivity_band
+            One row per risk and keep, ascending: ``row`` (position of the risk), ``keep``, ``premium`` (nan where the
+            fit has no solution, as happens when keep is far too low), ``unaware`` (which does not depend on keep) and
+            ``used`` (whether this is the keep of the pricer); `fairpremium.audit.plot_sensitivity` draws it.
 
+        Notes
+        -----
+        Model class, correction and pooling strength stay those that the fit chose, so that the premium moves with keep
+        alone; a model class that stopped at its linear start chooses its correction again. With keep = 1 the reports
+        are taken for the truth: that end of the band is the price without a correction.
+
+        Examples
+        --------
+        >>> from fairpremium import RandomizedResponse
+        >>> from fairpremium.portfolios import zhang_liu_shi_2025
+        >>> p = zhang_liu_shi_2025(n=3000, rng=0, age_band=True)
+        >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
+        >>> S = channel.privatize(p.sensitive, rng=0)
+        >>> pricer = DiscriminationFreePricer(channel=channel, correction="inverse", pooling=0)
+        >>> pricer = pricer.fit(p.X, p.y, sensitive=S)
+        >>> table = pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0, 1], keeps=[0.75, 0.8, 0.9, 1.0])
+        >>> table.columns.tolist(), len(table)
+        (['row', 'keep', 'premium', 'unaware', 'used'], 8)
+        """
         return sensitivity_band(self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, keeps=keeps)
 
     def explain(self, X: Any, *, points: int = 20, max_rows: int = 1000) -> pd.DataFrame:
@@ -464,8 +473,6 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 f"Got points={points!r} and max_rows={max_rows!r}, but expected integers, points >= 2 and rows >= 1."
             )
-        from fairpremium.pricing._explain import explain_prices
-
         matrix = np.asarray(self._matrix(X), dtype=np.float64)
         if not len(matrix):
             raise ValueError("Got X without a row, but expected a portfolio to average over.")
@@ -489,12 +496,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted pricer to a JSON file; `load` reads it back and never executes code."""
-        from fairpremium.pricing._model_file import write_model
-
-        write_model(self, path)
+        Path(path).write_text(json.dumps(to_document(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> DiscriminationFreePricer:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read a pricer that `save` wrote.
 
         Raises
@@ -502,9 +507,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         ModelFileError
             If the file is damaged, is not a model, or is from an unknown version.
         """
-        from fairpremium.pricing._model_file import read_model
-
-        pricer: DiscriminationFreePricer = read_model(cls, path)
+        pricer: Self = from_document(cls, load_json(path, NOUN), str(path))
         return pricer
 
     def __sklearn_tags__(self) -> Any:
@@ -517,7 +520,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def _fitted(self) -> Prices:
         check_is_fitted(self, "_prices")
-        return self._prices
+        prices: Prices = self._prices
+        return prices
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         return self._fitted().design.transform(X, unseen=self.unseen_levels)

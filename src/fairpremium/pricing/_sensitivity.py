@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from fairpremium.errors import ConvergenceError, RiskUnboundedError, UnattainableReferenceError
-from fairpremium.pricing._classes import correction_for
+from fairpremium.pricing._model_selection import correction_for
 from fairpremium.privacy import RandomizedResponse
 
 if TYPE_CHECKING:
@@ -31,50 +31,7 @@ def sensitivity_band(
     sample_weight: Any = None,
     keeps: Sequence[float] | None = None,
 ) -> pd.DataFrame:
-    """Fit the pricer again for other values of keep, and price some risks with each.
-
-    Parameters
-    ----------
-    pricer : DiscriminationFreePricer
-        Fitted with a `RandomizedResponse`, given or estimated.
-    X, y, sensitive, sample_weight
-        The data it was fitted on.
-    rows : data frame or array like X, or sequence of int
-        The risks to price, or their positions in X.
-    keeps : sequence of float, optional
-        Values of keep; the one in use is always among them. Default: `default_keeps`.
-
-    Returns
-    -------
-    DataFrame
-        One row per risk and keep, with the columns
-
-        - `row`: the position of the risk (in X, or in the table `rows`);
-        - `keep`: the value of keep, ascending;
-        - `premium`: the discrimination-free premium; nan where the fit has no solution, as happens when
-          keep is far too low;
-        - `unaware`: the unaware price, which does not depend on keep;
-        - `used`: whether this is the keep of the pricer.
-
-    Notes
-    -----
-    Model class, correction and pooling strength stay those that `pricer` chose, so that the premium moves with keep
-    alone; a model class that stopped at its linear start chooses its correction again.
-    With keep = 1 the reports are taken for the truth: that end of the band is the price without a correction.
-
-    Examples
-    --------
-    >>> from fairpremium import DiscriminationFreePricer
-    >>> from fairpremium.portfolios import zhang_liu_shi_2025
-    >>> p = zhang_liu_shi_2025(n=3000, rng=0, age_band=True)
-    >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
-    >>> S = channel.privatize(p.sensitive, rng=0)
-    >>> pricer = DiscriminationFreePricer(channel=channel, correction="inverse", pooling=0)
-    >>> pricer = pricer.fit(p.X, p.y, sensitive=S)
-    >>> table = sensitivity_band(pricer, p.X, p.y, sensitive=S, rows=[0, 1], keeps=[0.75, 0.8, 0.9, 1.0])
-    >>> table.columns.tolist(), len(table)
-    (['row', 'keep', 'premium', 'unaware', 'used'], 8)
-    """
+    """Price some risks with the pricer fitted for other values of keep; see `DiscriminationFreePricer.sensitivity`."""
     channel = getattr(pricer, "channel_", None)
     if not isinstance(channel, RandomizedResponse):
         raise ValueError(
@@ -84,7 +41,7 @@ def sensitivity_band(
     grid = default_keeps(channel.keep, len(channel.groups)) if keeps is None else check_keeps(keeps, channel)
     risks, positions = _risks(X, rows)
     unaware = pricer.predict_unaware(risks)
-    parts = []
+    tables = []
     for keep in grid:
         if keep == channel.keep:
             premium = pricer.predict(risks)
@@ -101,18 +58,9 @@ def sensitivity_band(
                 premium = other.fit(X, y, sensitive=sensitive, sample_weight=sample_weight).predict(risks)
             except (RiskUnboundedError, ConvergenceError, UnattainableReferenceError):
                 premium = np.full(len(positions), np.nan)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "row": positions,
-                    "keep": keep,
-                    "premium": premium,
-                    "unaware": unaware,
-                    "used": keep == channel.keep,
-                }
-            )
-        )
-    return pd.concat(parts).sort_values(["row", "keep"], kind="stable", ignore_index=True)
+        columns = {"row": positions, "keep": keep, "premium": premium, "unaware": unaware, "used": keep == channel.keep}
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables).sort_values(["row", "keep"], kind="stable", ignore_index=True)
 
 
 def default_keeps(keep: float, n_groups: int) -> list[float]:

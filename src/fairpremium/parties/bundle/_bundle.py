@@ -27,9 +27,7 @@ import pyarrow.parquet as pq
 
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.parties.protocol import SigningKey, VerifyKey
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._inputs import check_level
-from fairpremium.pricing._model_file import from_document, to_document
+from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
 from fairpremium.privacy._descriptor import canonical_json, label_to_json
 
 from ._archive import Archive, write_archive
@@ -162,7 +160,7 @@ def _manifest_bytes(given: Mapping[str, Any], own: dict[str, Any]) -> bytes:
 
 
 def _schema(pricer: DiscriminationFreePricer) -> dict[str, Any]:
-    design = pricer._fitted().design
+    design = pricer.design_
     features = [
         {"name": c.name, "kind": "number"}
         if c.levels is None

@@ -72,7 +72,7 @@ def draw_selftest(pricer: Any, ranges: Ranges | None, level: float) -> pa.Table:
     level : float
         Of the intervals.
     """
-    design: Design = pricer._fitted().design
+    design: Design = pricer.design_
     rng = np.random.default_rng(_seed(design))
     places = {c.name: rng.random(ROWS) for c in design.columns}
     for shrink in range(_SHRINK + 1):
@@ -93,7 +93,7 @@ def draw_selftest(pricer: Any, ranges: Ranges | None, level: float) -> pa.Table:
 
 def run_selftest(pricer: Any, table: pa.Table, level: float) -> str | None:
     """Price the rows of a self-test; return what is wrong, or None."""
-    design: Design = pricer._fitted().design
+    design: Design = pricer.design_
     features, prices = [f"{_FEATURE}{name}" for name in design.names], price_columns(pricer)
     if table.column_names != [*features, *prices] or not 1 <= len(table) <= 10_000:
         return "the columns of the self-test are not those of the model"

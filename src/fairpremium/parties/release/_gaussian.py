@@ -29,11 +29,7 @@ from fairpremium.families import Family, get_family
 from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties.protocol import Rules, round_count
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._classes import Assignment, Learned, _premium_covariance
-from fairpremium.pricing._prices import LinearPrices
-from fairpremium.pricing._reference import check_reference
-from fairpremium.pricing._sources import SourcePortfolio, is_source
+from fairpremium.pricing import DiscriminationFreePricer, LinearPrices, Reference, SourcePortfolio, is_source
 from fairpremium.privacy import Channel
 
 from ._accounting import mu_of
@@ -112,7 +108,7 @@ def _release(
     mu = mu_of(privacy.epsilon, privacy.delta)
     report_channel = ReportChannel.of(channel, groups)
     table = report_channel.table
-    fixed = check_reference(settings.reference, groups)
+    reference = Reference.of(settings.reference, groups)
     pooling = None if settings.pooling == "auto" else float(settings.pooling)
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
     releaser = Releaser(privacy.secret, hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest(), checkpoint)
@@ -143,22 +139,22 @@ def _release(
     )
     fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
     statistics = sandwich(fit, _Meat(expected, noise))
-    task = Assignment(
-        problem.rows, design, family, groups, channel, None, "inverse", pooling, settings.reference, fixed,
-        settings.intervals, None, 0,
-    )  # fmt: skip
-    reference = task.weights(statistics.shares, statistics.group_means, statistics.mean_loss)
-    covariance = _premium_covariance(settings.reference, reference, statistics) if settings.intervals else None
-    prices = LinearPrices(
-        family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], reference, covariance
-    )
-    missing = max(round(float(len(rows) * expected.code_shares[-1])), 0)
-    learned = Learned(prices, "inverse", strength, shares, reference, model, missing)
+    weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
+    covariance = reference.covariance(weights, statistics) if settings.intervals else None
+    prices = LinearPrices(family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], weights, covariance)
     reason = f"Gaussian noise, epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
-    asked_for = {**vars(settings), "model": model, "correction": "inverse"}
-    pricer = DiscriminationFreePricer(**asked_for, channel=channel, random_state=0)
-    candidate = CandidateResult("inverse", "noised sums", strength, True, reason)
-    pricer._take_over(learned, [candidate], design, None, channel, groups, len(rows))
+    pricer = DiscriminationFreePricer.from_prices(
+        prices,
+        model,
+        channel=channel,
+        correction="inverse",
+        pooling=strength,
+        group_distribution=shares,
+        candidates=[CandidateResult("inverse", "noised sums", strength, True, reason)],
+        n_rows=len(rows),
+        n_missing_reports=max(round(float(len(rows) * expected.code_shares[-1])), 0),
+        reference=settings.reference,
+    )
     if not np.isfinite(prices.coefficients).all():
         raise NotIdentifiedError("The noise that this epsilon needs leaves nothing of the prices.")
     tell("done", 1.0)
@@ -172,7 +168,7 @@ def _release(
         channel,
         None,
         {"mu": mu, "sums": releaser.released},
-        round_count(len(rows) - missing, rules) or 0,
+        round_count(len(rows) - pricer.n_missing_reports_, rules) or 0,
     )
 
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Reader, RowFunction, Rows, Stream
 from fairpremium.families import Family
-from fairpremium.models import Design, LinearModel, LinearProblem, prepare
-from fairpremium.pricing._inputs import check_outcome, check_weight
+from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
 
 _NULL = 1e-12  # a direction with less than this part of the largest spread is none
 

@@ -28,8 +28,7 @@ from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties.protocol import Rules
-from fairpremium.pricing import DiscriminationFreePricer
-from fairpremium.pricing._sources import SourcePortfolio, count_labels, is_source
+from fairpremium.pricing import DiscriminationFreePricer, SourcePortfolio, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 from fairpremium.privacy._randomized_response import check_epsilon
 

@@ -6,73 +6,51 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fairpremium.blocks import Job, Rows, Source, Stream, open_source
-from fairpremium.blocks import source_kind as kind_of
+from fairpremium.blocks import Job, Rows, Source, Stream, open_source, source_kind
 from fairpremium.families import Family
-from fairpremium.models import Design
-from fairpremium.models._design import Column, levels_column
-from fairpremium.pricing._reader import PortfolioReader
+from fairpremium.models import Column, Design, levels_column
+from fairpremium.pricing._source_reader import PortfolioReader
 
 _SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
 _SMALL_ROWS = 30_000
 _NOISE_ROWS = 200_000  # rows that a noise estimator sees
 _MAX_LEVELS = 10_000
+_TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_dictionary, pt.is_boolean)
 _INDEX = re.compile(r"__index_level_\d+__")  # the name under which pandas stores a row index
 
 
 def is_source(X: Any) -> bool:
     """Tell whether X names rows that live elsewhere, instead of being a table in memory."""
-    return kind_of(X) is not None
-
-
-class Preview(NamedTuple):
-    """What tells the channel: a sample of rows, or the distinct labels alone."""
-
-    X: Any
-    y: Any
-    sensitive: Any
-    weight: Any
+    return source_kind(X) is not None
 
 
 class SourcePortfolio:
-    """A source with roles for its columns.
+    """A source with roles for its columns: outcome, reports, volumes (optional), and features.
 
-    Parameters
-    ----------
-    X : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
-    y, sensitive : str
-        Columns of the outcome and of the reports.
-    sample_weight : str, optional
-        Column of the volumes.
-    features : sequence of str, optional
-        Columns to price with; by default all without a role.
+    X is anything that `open_source` opens; `features` are the columns to price with, by default all without a role.
     """
 
     def __init__(self, X: Any, y: Any, sensitive: Any, sample_weight: Any, features: Sequence[str] | None):
-        for name, value in (("y", y), ("sensitive", sensitive)):
-            if not isinstance(value, str):
+        for name, value in (("y", y), ("sensitive", sensitive), ("sample_weight", sample_weight)):
+            if not isinstance(value, str) and not (name == "sample_weight" and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
-        if sample_weight is not None and not isinstance(sample_weight, str):
-            raise TypeError(
-                f"Got sample_weight of type {type(sample_weight).__name__}, but expected the name of a column of X."
-            )
-        self.y, self.sensitive, self.weight = y, sensitive, sample_weight
-        self.source: Source = open_source(X)
+        self.X, self.y, self.sensitive, self.weight, self._wanted = X, y, sensitive, sample_weight, features
+
+    def __enter__(self) -> Self:
+        self.source: Source = open_source(self.X)
         try:
-            self.features = self._check_names(features)
+            self.features = self._check_names(self._wanted)
             self._counts = self._learn_levels()
         except BaseException:
             self.source.close()
             raise
-
-    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,13 +102,13 @@ class SourcePortfolio:
             del counts[None]
         return found
 
-    def preview(self, channel: Any, rng: np.random.Generator) -> Preview:
-        """Return what is needed to know the groups and the channel: labels, or rows for a noise estimator."""
+    def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
+        """Return X, y, sensitive and weight of what tells the channel: the labels, or rows for a noise estimator."""
         if channel is None:
             labels = [label for label in count_labels(self.source, self.sensitive) if label is not None]
-            return Preview(None, None, labels, None)
+            return None, None, labels, None
         if not hasattr(channel, "require_channel"):
-            return Preview(None, None, (), None)
+            return None, None, (), None
         n = sum(self.source.counts)
         index = np.sort(rng.choice(n, min(n, _NOISE_ROWS), replace=False))
         columns = (*self.features, self.y, self.sensitive, *([] if self.weight is None else [self.weight]))
@@ -138,18 +116,14 @@ class SourcePortfolio:
         table = pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
         weight = None if self.weight is None else table.column(self.weight).to_numpy()
         y = table.column(self.y).to_numpy()
-        return Preview(table.select(list(self.features)), y, table.column(self.sensitive), weight)
+        return table.select(list(self.features)), y, table.column(self.sensitive), weight
 
     @property
     def design(self) -> Design:
         """The map from columns to features."""
-        return Design(
-            tuple(
-                levels_column(name, dict(self._counts[name])) if name in self._counts else Column(name)
-                for name in self.features
-            ),
-            named=True,
-        )
+        counts = self._counts
+        columns = (levels_column(n, dict(counts[n])) if n in counts else Column(n) for n in self.features)
+        return Design(tuple(columns), named=True)
 
     def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
@@ -235,10 +209,4 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_string_view(kind)
-        or pt.is_dictionary(kind)
-        or pt.is_boolean(kind)
-    )
+    return any(test(kind) for test in _TEXTS)

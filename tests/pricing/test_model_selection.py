@@ -25,7 +25,7 @@ from fairpremium.errors import FairPremiumError, ModelFileError, OutOfRangeError
 from fairpremium.families import get_family
 from fairpremium.models import BoostedModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.portfolios import nonlinear_poisson, zhang_liu_shi_2025
-from fairpremium.pricing import _classes
+from fairpremium.pricing import _model_selection
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 QUICK = BoostedModel(max_rounds=40, learning_rate=0.2, patience=8, replicates=3)
@@ -177,9 +177,9 @@ def test_a_class_that_fails_does_not_stop_the_others(monkeypatch) -> None:
     def unbounded(*_: Any) -> None:
         raise RiskUnboundedError("no minimum here")
 
-    for place in ("__init__", "without"):
+    for place in ("of", "without"):
         with monkeypatch.context() as patch:
-            patch.setattr(_classes.LinearClass, place, unbounded)
+            patch.setattr(_model_selection.LinearFit, place, unbounded)
             pricer = fit(data, ["linear", QUICK])
             table = pricer.candidates_.set_index("model")
             assert isinstance(pricer.model_, BoostedModel)
@@ -281,7 +281,7 @@ def test_intervals_are_given_up_as_a_whole(monkeypatch) -> None:
     def unbounded(*_: Any) -> None:
         raise RiskUnboundedError("no minimum for that keep")
 
-    monkeypatch.setattr(_classes.NonlinearClass, "_shifted", unbounded)
+    monkeypatch.setattr(_model_selection.NonlinearFit, "_shifted", unbounded)
     with pytest.warns(UserWarning, match=r"The prices have no intervals.*no minimum for that keep"):
         pricer = fit(data, channel=noise, intervals=True)
     with pytest.raises(ValueError, match="intervals"):

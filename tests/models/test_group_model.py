@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairpremium.families import Bernoulli, Normal, Poisson
-from fairpremium.models._plausible import plausible_bounds
+from fairpremium.models import plausible_bounds
 
 
 def test_the_range_of_each_link():

@@ -1,4 +1,4 @@
-"""From the columns of a large portfolio to numbers, piece by piece; it travels to the workers."""
+"""From the columns of a large portfolio to numbers, piece by piece; the reader is sent to the workers."""
 
 from __future__ import annotations
 
@@ -14,36 +14,21 @@ import pyarrow.types as pt
 from fairpremium.blocks import Rows
 from fairpremium.families import REAL, Family
 from fairpremium.labels import encode_labels
-from fairpremium.models import Design
-from fairpremium.models._design import check_finite
-from fairpremium.pricing._inputs import check_outcome, check_weight
+from fairpremium.models import Design, check_finite, check_outcome, check_weight
 
 _EXACT_IN_FLOAT32 = (pt.is_float16, pt.is_float32, pt.is_int8, pt.is_int16, pt.is_uint8, pt.is_uint16)
 
 
 @dataclass(frozen=True)
 class PortfolioReader:
-    """Reads features, outcome, volume and reports of some rows.
-
-    Parameters
-    ----------
-    design : Design
-    y, sensitive : str
-        Names of columns.
-    weight : str or None
-        Name of a column, or None for ones.
-    labels : tuple
-        Reports in the order of their codes.
-    family : Family
-        Whose domain the outcome has to keep to.
-    """
+    """Reads features, outcome, volume and reports of some rows."""
 
     design: Design
-    y: str
+    y: str  # names of columns
     sensitive: str
-    weight: str | None
-    labels: tuple[Any, ...]
-    family: Family
+    weight: str | None  # None for ones
+    labels: tuple[Any, ...]  # reports in the order of their codes
+    family: Family  # in whose domain the outcome has to be
 
     @property
     def columns(self) -> tuple[str, ...]:

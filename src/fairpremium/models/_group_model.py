@@ -1,12 +1,13 @@
 """What a model class beyond the linear one offers: the prices of all groups, fitted together to weighted rows.
 
 A correction says what the rows weigh (`Objective`), a model class says what prices look like (`GroupModel`). The
-unaware price is the case of one group. Prices build on a start: a constant, or prices that are linear in the
+unaware price is the case of one group. Prices are added to a start: a constant, or prices that are linear in the
 features and the unaware price.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -18,15 +19,6 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-
-Begin = Literal["linear", "unaware", "constant"]  # linear in (x, u(x)), the unaware price u(x), the mean outcome
-
-
-class Start(NamedTuple):
-    """Linear predictors that prices build on: of the training rows (n, K) and of the held-out rows (m, K)."""
-
-    train: Array
-    held: Array
 
 
 class Objective(Protocol):
@@ -41,14 +33,23 @@ class Objective(Protocol):
     def weights(self, eta: Array) -> Array:
         """Return the weight of each training row for each group, volumes included: shape (n, K).
 
-        Parameters
-        ----------
-        eta : array of shape (n, K)
-            Current linear predictors of the training rows. Called once a round, in order.
+        `eta`, of shape (n, K), holds the current linear predictors of the training rows. Called once a round, in order.
         """
 
     def held_loss(self, eta: Array) -> float:
         """Return the mean loss of linear predictors (m, K) on the held-out rows, after a call of `weights`."""
+
+
+class TrainingData(NamedTuple):
+    """What the prices of K groups are trained on."""
+
+    design: Design
+    family: Family
+    train: Rows  # n rows to learn from
+    start: Array  # (n, K), linear predictors to which prices are added
+    objective: Objective
+    held: Rows | None = None  # m rows that decide when to stop, by the objective's `held_loss`
+    held_start: Array = np.empty((0, 0))  # (m, K)
 
 
 class GroupPrices(ABC):
@@ -71,53 +72,46 @@ class GroupPrices(ABC):
         """Build prices from the data of `to_dict`, checking every field."""
 
 
-class Learner(ABC):
-    """A model class bound to the columns of a portfolio and a family."""
-
-    begin: Begin = "linear"  # what the prices build on
-
-    @abstractmethod
-    def fit(
-        self,
-        train: Rows,
-        held: Rows | None,
-        objective: Objective,
-        start: Start,
-        rng: np.random.Generator,
-        *,
-        like: GroupPrices | None = None,
-    ) -> GroupPrices:
-        """Fit the prices of all groups.
-
-        Parameters
-        ----------
-        train : Rows
-            Rows to learn from.
-        held : Rows or None
-            Rows that decide when to stop, by the objective's `held_loss`; None trains as long as `like` was.
-        objective : Objective
-        start : Start
-            What the prices build on; it also says how many groups there are.
-        rng : Generator
-        like : GroupPrices, optional
-            Earlier prices whose number of rounds, and whatever else held-out rows decided, is taken over.
-        """
-
-
 class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     """Settings of a model class, in the manner of scikit-learn."""
 
     kind: ClassVar[str]  # name in tables and model files
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
-    judge_folds: ClassVar[int]  # folds in which the referees divide the rows
+    check_folds: ClassVar[int]  # folds of the checks that decide between corrections
     lift_folds: ClassVar[int]  # folds over which the unaware price is cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
     replicates: int  # fits behind the intervals
+
+    @property
+    def begin(self) -> Literal["linear", "unaware", "constant"]:
+        """What prices are added to: a price linear in (x, u(x)), the unaware price u(x), or the mean outcome."""
+        return "linear"
 
     @abstractmethod
     def check(self) -> None:
         """Raise if a setting is out of range."""
 
     @abstractmethod
-    def learner(self, design: Design, family: Family) -> Learner:
-        """Bind the settings to columns and family."""
+    def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> GroupPrices:
+        """Fit the prices of all groups; with `like`, as long as those earlier prices were trained."""
+
+
+def plausible_bounds(family: Family, y: Array, center: float, *starts: Array) -> tuple[float, float]:
+    """Return the range that linear predictors of such outcomes cannot plausibly leave.
+
+    Means lie between the smallest and the largest outcome. Estimates of them may lie outside by the width of that
+    range (identity), by a factor of ten above and e^20 below the mean (log), by 20 on the scale of the logit; and as
+    far as the linear predictors `starts` do. `center` is the link of the mean outcome.
+    """
+    low, high = float(y.min()), float(y.max())
+    if family.link.name == "identity":
+        width = high - low or 1.0
+        low, high = low - width, high + width
+    elif family.link.name == "log":
+        low, high = center - 20.0, math.log(high) + math.log(10.0)
+    else:
+        low, high = center - 20.0, center + 20.0
+    for start in starts:
+        if start.size:
+            low, high = min(low, float(start.min())), max(high, float(start.max()))
+    return low, high

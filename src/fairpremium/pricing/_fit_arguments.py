@@ -1,0 +1,133 @@
+"""Checks of the arguments of a fit, each made once at the entry: the pricer's parameters, the channel, the reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+
+from fairpremium.corrections import ReportChannel
+from fairpremium.labels import encode_labels, infer_labels
+from fairpremium.models import BoostedModel, GroupModel, LinearModel, NeuralModel, RegressorModel
+from fairpremium.noise import NoiseEstimator
+from fairpremium.privacy import Channel
+
+MODELS: dict[str, type[LinearModel | GroupModel]] = {
+    "linear": LinearModel,
+    "boosted": BoostedModel,
+    "neural": NeuralModel,
+}
+_CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
+
+
+def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel | GroupModel]:
+    """Return the model objects that names, objects or regressors stand for, if they can serve the correction."""
+    if correction not in _CORRECTIONS:
+        raise ValueError(f"Got correction={correction!r}, but expected one of {list(_CORRECTIONS)}.")
+    models = [_check_model(each) for each in (model if isinstance(model, list) else [model])]
+    if not models:
+        raise ValueError("Got model=[], but expected at least one model class.")
+    for each in models:
+        each.check()
+        served = isinstance(each, LinearModel) or correction in ("auto", *each.corrections)
+        if channel is not None and not served:
+            why = (
+                "its equations are those of a linear predictor"
+                if correction == "score"
+                else "its row weights T^-1[k, s] are negative, and trees then diverge silently"
+            )
+            raise ValueError(
+                f'Got correction={correction!r} with a {each.kind} model, but {why}; expected "auto" or one of '
+                f"{list(each.corrections)}."
+            )
+    return models
+
+
+def _check_model(model: Any) -> LinearModel | GroupModel:
+    if isinstance(model, str):
+        if model not in MODELS:
+            raise ValueError(f"Got model={model!r}, but expected one of {list(MODELS)} or a model object.")
+        return MODELS[model]()
+    if isinstance(model, LinearModel | GroupModel):
+        return model
+    if isinstance(model, BaseEstimator):
+        return RegressorModel(model)
+    raise TypeError(
+        f"Got model of type {type(model).__name__}, but expected one of {list(MODELS)}, a model object, a "
+        "scikit-learn regressor, or a list of these."
+    )
+
+
+def check_pooling(pooling: Any) -> float | None:
+    """Return the pooling strength, or None if it is to be chosen."""
+    if isinstance(pooling, str):
+        if pooling == "auto":
+            return None
+    elif not isinstance(pooling, bool) and isinstance(pooling, int | float | np.number) and 0 <= pooling < np.inf:
+        return float(pooling)
+    raise ValueError(f'Got pooling={pooling!r}, but expected "auto" or a finite strength >= 0 in rows.')
+
+
+def check_merge(merge: Any, correction: str, channel: Any) -> bool | None:
+    """Return whether to merge rows, None if that depends on them; it changes no price of the inverse correction."""
+    if merge not in (True, False, "auto"):
+        raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
+    inverse = channel is None or correction == "inverse"
+    if merge is True and not inverse:
+        raise ValueError(
+            f'Got merge=True with correction={correction!r}, but only "inverse" does not change when rows are merged.'
+        )
+    return (None if merge == "auto" else bool(merge)) if inverse else False
+
+
+def resolve_channel(channel: Any, X: Any, y: Any, sensitive: Any, weight: Any) -> ReportChannel:
+    """Find out what `sensitive` holds; a noise estimator is fitted."""
+    if sensitive is None:
+        raise ValueError(
+            "fit needs sensitive=...: the reports that went through `channel`, or the true attribute with channel=None."
+        )
+    if channel is None:
+        groups = infer_labels(sensitive, "sensitive")
+        if len(groups) < 2:
+            raise ValueError(f"Got sensitive with {len(groups)} group(s), but expected at least two.")
+        return ReportChannel.of(None, groups)
+    if isinstance(channel, Channel):
+        return ReportChannel.of(channel)
+    if not isinstance(channel, NoiseEstimator):
+        raise TypeError(
+            f"Got channel of type {type(channel).__name__}, but expected None (sensitive is the true attribute), a "
+            "Channel such as RandomizedResponse, or a noise estimator such as ValidationNoise."
+        )
+    estimator = clone(channel).fit(X, y, sensitive=sensitive, sample_weight=weight)
+    return ReportChannel.of(estimator.require_channel(), estimator=estimator)
+
+
+def encode_reports(
+    sensitive: Any, channel: ReportChannel, n: int, *, every_group: bool = True
+) -> npt.NDArray[np.uint16]:
+    """Turn reports into codes, the number of reports standing for a missing one."""
+    if sensitive is None:
+        raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
+    labels = channel.labels
+    codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
+    if len(codes) != n:
+        raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
+    counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
+    check_counts(counts, labels, channel.groups if every_group else ())
+    if counts.sum() < n:
+        codes = np.where(codes < 0, len(labels), codes)
+    return codes.astype(np.uint16)
+
+
+def check_counts(counts: npt.NDArray[Any], labels: tuple[Any, ...], groups: tuple[Any, ...]) -> None:
+    """Raise if there is no report at all, or none of a group that reports can name."""
+    if not counts.any():
+        raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
+    if labels == groups and (counts == 0).any():
+        absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
+        raise ValueError(
+            f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
+            f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
+        )

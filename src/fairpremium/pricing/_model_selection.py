@@ -1,0 +1,366 @@
+"""From a portfolio to fitted prices, for one model class or for the best of several.
+
+The linear class has a sandwich covariance. Every other class gets a delete-a-group jackknife: the rows are divided into
+folds, the whole fit is repeated without each of them, and the premiums' scatter is scaled up accordingly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Rows, Stream, worth_merging
+from fairpremium.corrections import (
+    CHECK_ROWS,
+    FAILURES,
+    CandidateResult,
+    Chosen,
+    GroupFit,
+    ModelChosen,
+    ModelFit,
+    ModelFitSettings,
+    ReportChannel,
+    Statistics,
+    fit_correction,
+    fit_model,
+    held_persons,
+    held_risk,
+    held_volumes,
+    mean_and_error,
+    paired_z,
+    plausible_range,
+    portfolio_means,
+    sandwich,
+)
+from fairpremium.families import Family, Normal
+from fairpremium.models import Design, GroupModel, LinearModel, prepare
+from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._fit_arguments import check_counts
+from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
+from fairpremium.pricing._reference import Reference
+from fairpremium.privacy import RandomizedResponse
+
+_COMPARE_FOLDS = 5
+_MERGE_FROM = 100_000  # rows from which merging is considered
+_COLUMNS = {  # of the table of candidates, from fields of a result
+    "model": "model",
+    "correction": "correction",
+    "detail": "detail",
+    "pooling": "pooling",
+    "corrected_risk": "risk",
+    "corrected_risk_se": "risk_error",
+    "report_log_loss": "report_loss",
+    "report_log_loss_se": "report_loss_error",
+    "chosen": "chosen",
+    "reason": "reason",
+}
+
+
+@dataclass(frozen=True)
+class FitInput:
+    """What every model class is fitted to, and how."""
+
+    family: Family
+    correction: str
+    pooling: float | None  # None chooses
+    classifier: Any
+    merge: bool | None  # whether the linear class merges rows; None: if that saves much
+    rows: Rows | Stream
+    design: Design
+    channel: ReportChannel
+    seed: int
+
+    def rows_in_memory(self) -> Rows:
+        """Return the rows, or say that this cannot be done with rows that are read piece by piece."""
+        if isinstance(self.rows, Stream):
+            raise ValueError(
+                f'Got a source of {len(self.rows):,} rows, but only model="linear" fits rows that are read piece by '
+                "piece; for another model class, or a choice between several, pass a table that fits into memory."
+            )
+        return self.rows
+
+    def merges(self) -> bool:
+        """Tell whether the linear class fits to merged rows."""
+        clustered = isinstance(self.rows, Rows) and self.rows.cluster is not None
+        if clustered or isinstance(self.family, Normal):
+            return False  # squared loss has its moments and needs no second pass
+        if self.merge is not None:
+            return self.merge
+        return len(self.rows) >= _MERGE_FROM and worth_merging(self.rows)
+
+
+class ClassFit(ABC):
+    """One model class, fitted."""
+
+    inputs: FitInput
+    model: LinearModel | GroupModel
+    chosen: Chosen | ModelChosen
+    n_missing: int  # rows without a report
+
+    @property
+    def kind(self) -> str:
+        """Name of the model class."""
+        return "linear" if isinstance(self.model, LinearModel) else self.model.kind
+
+    @abstractmethod
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit the same again on some rows and compute the linear predictors of others: shape (held, K)."""
+
+    @abstractmethod
+    def prices(self, reference: Reference, intervals: bool) -> Prices:
+        """Compute P*, standard errors if wanted, and the prices."""
+
+
+@dataclass(frozen=True)
+class LinearFit(ClassFit):
+    """The (generalised) linear class."""
+
+    inputs: FitInput
+    model: LinearModel
+    chosen: Chosen
+    n_missing: int
+    rows: Rows | Stream  # not merged
+
+    @classmethod
+    def of(cls, inputs: FitInput, model: LinearModel) -> LinearFit:
+        """Fit with the given correction, or choose one."""
+        channel, rows, rng = inputs.channel, inputs.rows, np.random.default_rng(inputs.seed)
+        n_folds = 1 if inputs.pooling is not None else _n_folds(len(rows))
+        if n_folds > 1:
+            rows = rows.with_folds(rows.draw_folds(n_folds, rng))  # type: ignore[arg-type]
+        features, merge = inputs.design.features, inputs.merges()
+        problem = prepare(rows, channel.n_codes, n_folds, inputs.family, model, features, merge=merge)
+        counts = problem.moments.counts.sum(axis=0)
+        check_counts(counts[:-1], channel.labels, channel.groups)
+        correction = "inverse" if channel.channel is None else inputs.correction
+        chosen = fit_correction(problem, channel, correction, inputs.pooling, rng, inputs.classifier)
+        return cls(inputs, model, chosen, int(counts[-1]), rows)
+
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit again on some rows and price others."""
+        fit = self.chosen.refit(self.inputs.channel, self.chosen.fit.problem.on(train)).fit
+        return np.asarray(held.X @ fit.coefficients[1:] + fit.coefficients[0])
+
+    def prices(self, reference: Reference, intervals: bool) -> LinearPrices:
+        """Compute P*, the sandwich covariance and the prices."""
+        inputs, fit = self.inputs, self.chosen.fit
+        each = replace(fit, problem=replace(fit.problem, rows=self.rows))  # merged rows do not show their scatter
+        statistics = sandwich(each) if intervals else _point_estimates(each, reference.needs_means)
+        estimator = inputs.channel.estimator
+        if intervals and estimator is not None:
+            statistics = _add_channel_error(statistics, self.chosen, estimator, inputs.channel.groups)
+        weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
+        return LinearPrices(
+            inputs.family,
+            inputs.design,
+            inputs.channel.groups,
+            fit.coefficients,
+            fit.unaware_coefficients[:, 0],
+            weights,
+            reference.covariance(weights, statistics),
+        )
+
+
+@dataclass(frozen=True)
+class NonlinearFit(ClassFit):
+    """Any other model class."""
+
+    inputs: FitInput
+    model: GroupModel
+    chosen: ModelChosen
+    n_missing: int
+    rows: Rows
+
+    @classmethod
+    def of(cls, inputs: FitInput, model: GroupModel) -> NonlinearFit:
+        """Fit with the given correction, or choose one."""
+        rows, channel = inputs.rows_in_memory(), inputs.channel
+        settings = ModelFitSettings(
+            inputs.family, channel, model, inputs.design, inputs.pooling, inputs.classifier, inputs.seed
+        )
+        chosen = fit_model(settings, rows, "none" if channel.channel is None else inputs.correction)
+        return cls(inputs, model, chosen, int(np.count_nonzero(rows.report == channel.n_codes - 1)), rows)
+
+    def without(self, train: Rows, held: Rows) -> Array:
+        """Fit again on some rows and price others."""
+        fit = self.chosen.refit(train)
+        return fit.predictor(fit.start.lift_rows(held))
+
+    def prices(self, reference: Reference, intervals: bool) -> ModelPrices:
+        """Compute P*, the jackknife's fits and the prices."""
+        inputs = self.inputs
+        formula = self._formula(self.chosen.fit, reference)
+        replicates: tuple[Formula, ...] = ()
+        shifted: tuple[Formula, ...] = ()
+        shift = 0.0
+        if intervals:
+            try:
+                fold = self.rows.draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
+                replicates = tuple(
+                    self._formula(self.chosen.without(fold == g), reference) for g in range(self.model.replicates)
+                )
+                shifted, shift = self._shifted(reference)
+            except FAILURES as error:
+                replicates = ()
+                warnings.warn(
+                    f"The prices have no intervals: the fit could not be repeated on other rows or for another keep. "
+                    f"{error}",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        return ModelPrices(inputs.family, inputs.design, inputs.channel.groups, formula, replicates, shifted, shift)
+
+    def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
+        rows = self.rows
+        group_means, loss = np.full(len(fit.shares), np.nan), np.nan
+        if reference.needs_means:
+            mu = self.inputs.family.link.mean_of(fit.predictor(fit.start.lift_rows(rows)))
+            group_means = np.average(mu, axis=0, weights=rows.weight)
+            loss = float(np.average(rows.y, weights=rows.weight))
+        weights = reference.distribution(fit.shares, group_means, loss)
+        return Formula(
+            fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, weights, plausible_range(fit.start)
+        )
+
+    def _shifted(self, reference: Reference) -> tuple[tuple[Formula, ...], float]:
+        """Fit with an estimated keep a little higher and lower, and what their difference is in standard errors."""
+        estimator, groups = self.inputs.channel.estimator, self.inputs.channel.groups
+        step = None if estimator is None else _keep_step(estimator, len(groups))
+        if step is None:
+            return (), 0.0
+        near = [ReportChannel.of(RandomizedResponse(groups, keep=estimator.keep_ + s * step)) for s in (1, -1)]
+        fits = tuple(self._formula(self.chosen.with_channel(channel), reference) for channel in near)
+        return fits, estimator.standard_error_ / (2 * step)
+
+
+def select_model(
+    inputs: FitInput, models: Sequence[LinearModel | GroupModel]
+) -> tuple[ClassFit, list[CandidateResult]]:
+    """Fit each model class and return the one whose held-out corrected risk is smallest, with all results.
+
+    The preferred class is the first: a later one has to be better than it.
+    """
+    if not all(isinstance(model, LinearModel) for model in models):
+        inputs.rows_in_memory()
+    fits: list[ClassFit] = []
+    failed: list[CandidateResult] = []
+    for model in models:
+        linear = isinstance(model, LinearModel)
+        try:
+            fits.append(LinearFit.of(inputs, model) if linear else NonlinearFit.of(inputs, model))
+        except FAILURES as error:
+            reason, kind = f"could not be fitted: {error}", "linear" if linear else model.kind
+            failed.append(CandidateResult(inputs.correction, "", np.nan, False, reason, model=kind))
+            if len(failed) == len(models):
+                raise
+    best, results = (fits[0], fits[0].chosen.results) if len(fits) == 1 else _compare(inputs, fits)
+    return best, [*results, *failed]
+
+
+def candidates_table(results: list[CandidateResult], correction: str) -> pd.DataFrame:
+    """Return the results of all candidates as a table; the true attribute needs no correction."""
+    table = pd.DataFrame({column: [getattr(r, name) for r in results] for column, name in _COLUMNS.items()})
+    if correction == "none":
+        table["correction"] = ["none" if r.correction == "inverse" else r.correction for r in results]
+    return table
+
+
+def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
+    """Return the correction with which a pricer that ended with this one can be fitted again.
+
+    The true attribute needs none, and a model class may have ended with its linear start, whose corrections it does
+    not serve itself.
+    """
+    served = isinstance(model, LinearModel) or correction in model.corrections
+    return correction if served and correction != "none" else "auto"
+
+
+def _compare(inputs: FitInput, fits: list[ClassFit]) -> tuple[ClassFit, list[CandidateResult]]:
+    """Compare what each class chose by the corrected risk on folds that it did not see, the same for all.
+
+    A class that cannot be fitted without a fold is out, unless that is true of all.
+    """
+    rng = np.random.default_rng(inputs.seed)
+    rows, table = inputs.rows_in_memory(), inputs.channel.table
+    if len(rows) > CHECK_ROWS:
+        rows = rows.take(np.sort(rng.choice(len(rows), CHECK_ROWS, replace=False)))
+    fold = rows.draw_folds(_COMPARE_FOLDS, rng)
+    held = [rows.take((fold == f) & (rows.report < table.shape[1] - 1)) for f in range(_COMPARE_FOLDS)]
+    weight, person = held_volumes(held), held_persons(held)
+    risk: dict[int, Array] = {}
+    trouble: dict[int, str] = {}
+    for i, fit in enumerate(fits):
+        try:
+            risk[i] = np.concatenate(
+                [held_risk(inputs.family, h, fit.without(rows.take(fold != f), h), table) for f, h in enumerate(held)]
+            )
+        except FAILURES as error:
+            trouble[i] = f"could not be fitted without a fold of the rows: {error}"
+            if len(trouble) == len(fits):
+                raise
+    best = min(risk, key=lambda i: mean_and_error(risk[i], weight)[0])
+    results = []
+    for i, fit in enumerate(fits):
+        for result in fit.chosen.results:
+            if result.chosen and i in trouble:
+                result = replace(result, chosen=False, reason=trouble[i])
+            elif result.chosen:
+                gap = paired_z(risk[i] - risk[best], weight, person)
+                mean, error_of_mean = mean_and_error(risk[i], weight, person)
+                reason = (
+                    f"{result.reason}; smallest corrected risk of all model classes"
+                    if i == best
+                    else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].kind} model"
+                )
+                result = replace(result, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
+            results.append(result)
+    return fits[best], results
+
+
+def _n_folds(n: int) -> int:
+    """Folds that choose the pooling strength: with many rows few folds tell it as well, and a pass is faster."""
+    return int(min(n, 10 if n < 20_000 else 5 if n < 5_000_000 else 2))
+
+
+def _point_estimates(fit: GroupFit, need_means: bool) -> Statistics:
+    """Return the statistics without their covariance, which needs another pass over the rows."""
+    K = len(fit.shares)
+    H, _, loss = portfolio_means(fit) if need_means else (np.full(K, np.nan), None, np.nan)
+    return Statistics(fit.coefficients, fit.shares, H, loss, np.empty((0, 0)))
+
+
+def _keep_step(estimator: NoiseEstimator, K: int) -> float | None:
+    """Return how far keep is moved to see what its error does; None if it has none."""
+    keep, error = estimator.keep_, estimator.standard_error_
+    if not (np.isfinite(error) and error > 0 and np.isfinite(keep)):
+        return None
+    return float(min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2))
+
+
+def _add_channel_error(
+    statistics: Statistics, chosen: Chosen, estimator: NoiseEstimator, groups: tuple[Any, ...]
+) -> Statistics:
+    """Add the uncertainty of an estimated keep, by the delta method with a central difference.
+
+    The estimate of keep is taken as independent of the fit given its own sample, which holds for
+    validation and retest samples and to first order for the others.
+    """
+    step = _keep_step(estimator, len(groups))
+    if step is None:
+        return statistics
+
+    def stacked(keep: float) -> Array:
+        near = chosen.refit(ReportChannel.of(RandomizedResponse(groups, keep=keep))).fit
+        H = portfolio_means(near)[0]
+        return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
+
+    slope = (stacked(estimator.keep_ + step) - stacked(estimator.keep_ - step)) / (2 * step)
+    variance = estimator.standard_error_**2
+    return replace(statistics, covariance=statistics.covariance + variance * np.outer(slope, slope))
