@@ -27,8 +27,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from sqlalchemy import Connection
 
 from fairpremium import __version__
-from fairpremium.audit._plots import format_price
-from fairpremium.audit._words import percent
+from fairpremium.audit.drawing import format_percent as percent
+from fairpremium.audit.drawing import format_price
 
 from ._console_access import SESSION_SECONDS, Access
 from ._console_charts import WIDTH, draw_group_means, draw_prices
