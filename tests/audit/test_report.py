@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import json
 import re
 from html.parser import HTMLParser
@@ -149,7 +150,7 @@ def test_a_calibrated_price_is_in_order():
     y = np.concatenate([mu + error, mu - error])  # of two equal people one costs as much more as the other less
     summary = fa.summarize_prices(np.tile(mu, 2), y, sensitive=np.tile(S, 2), channel=channel)
     assert finding(summary, "Who costs what")["tone"] == "good"
-    assert finding(summary, "Does a premium cost what it promises?")["tone"] == "good"
+    assert finding(summary, "Are premiums calibrated?")["tone"] == "good"
     assert "compatible with balance" in finding(summary, "Do premiums add up to losses?")["text"]
 
 
@@ -360,6 +361,29 @@ def test_a_plot_is_the_drawing_of_its_table(portfolio, reports):
     ) | {"mean, EUR"}
     assert "EUR" in words
     assert "http" not in svg.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("name", sorted(_DRAWINGS))
+def test_a_plot_shows_the_arguments_of_its_table_by_name(name):
+    compute, plot = getattr(fa, f"compute_{name}"), getattr(fa, f"plot_{name}")
+    assert plot.__name__ == f"plot_{name}"
+    assert list(inspect.signature(plot).parameters) == [*inspect.signature(compute).parameters, "unit"]
+    assert f"As in `compute_{name}`" in plot.__doc__
+
+
+def test_writing_an_audit_report_shows_its_settings_by_name():
+    shown = inspect.signature(fa.write_report).parameters
+    assert set(shown) == {*inspect.signature(fa.summarize_pricer).parameters, "path", "interactive"}
+
+
+def test_a_chart_for_another_page_needs_no_style_and_no_script(summary):
+    charts = {s["id"]: fa.render_chart(s, level=summary["level"], unit="EUR") for s in summary["sections"]}
+    assert [name for name, svg in charts.items() if svg is None] == ["gini", "group_deviance"]
+    for name in ("group_means", "price_comparison"):
+        elements = list(ElementTree.fromstring(charts[name]).iter())
+        assert len(elements) > 20
+        assert not any("style" in e.attrib or "script" in e.tag for e in elements)
+        assert "EUR" in charts[name]
 
 
 @pytest.mark.parametrize("name", sorted(_DRAWINGS))

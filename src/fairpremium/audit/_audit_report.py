@@ -12,20 +12,21 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.errors import MissingExtraError
 from fairpremium.pricing import DiscriminationFreePricer
 
-from ._audit_report_text import MEASURES, PRICE_NAMES
+from ._audit_report_text import PRICE_NAMES, describe_measure
 from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
 from ._comparison_chart import draw_price_comparison
 from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
+from ._signatures import with_arguments_of
 from ._summary import summarize_pricer
-from .drawing import format_percent, format_price, import_vl_convert, to_svg
+from .drawing import format_percent, format_price, import_extra, import_vl_convert, to_svg
 
 _WITHOUT_CHART = {"gini", "group_deviance"}
 _LONG = 12  # a table with more rows is folded
 
 
+@with_arguments_of(summarize_pricer)
 def write_report(
     pricer: DiscriminationFreePricer,
     X: Any,
@@ -72,13 +73,8 @@ def write_report(
 
 def save_report(summary: Mapping[str, Any], path: str | PathLike[str], *, interactive: bool = False) -> None:
     """Write a summary as HTML, Markdown or JSON, by the ending of the file's name."""
-    suffix = _check_suffix(path)
-    if suffix == ".md":
-        page = render_markdown(summary)
-    elif suffix == ".json":
-        page = render_json(summary)
-    else:
-        page = render_report(summary, interactive=interactive)
+    render = {".md": render_markdown, ".json": render_json}.get(_check_suffix(path))
+    page = render_report(summary, interactive=interactive) if render is None else render(summary)
     Path(path).write_text(page, encoding="utf-8")
 
 
@@ -152,13 +148,8 @@ def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str =
 
 
 def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] | None = None, **more: Any) -> str:
-    """Fill a template with a summary, its tables and candidates as text."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtraError(
-            'Audit reports need jinja2. Install it with: pip install "fairpremium[report]"'
-        ) from error
+    """Fill a template with a summary and its tables as text."""
+    jinja2 = import_extra("jinja2", "Audit reports need jinja2")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fairpremium.audit"),
         autoescape=name.endswith(".html"),
@@ -167,10 +158,9 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"price": format_price, "percent": format_percent, "cell": _markdown_cell}
+    environment.filters |= {"percent": format_percent, "cell": _markdown_cell, "with_error": _with_error}
     shown = [_shown(section) for section in summary["sections"]]
-    candidates = _candidates(summary["model"] or {})
-    return environment.get_template(name).render(summary, shown=shown, candidates=candidates, **more)
+    return str(environment.get_template(name).render(summary, shown=shown, **more))
 
 
 # --- tables as text ---
@@ -202,10 +192,10 @@ def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
 def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the class, its policies, its prices with the truth beside them, and the interval of the last."""
     best, free = risk_class[BEST_ESTIMATE], risk_class[DISCRIMINATION_FREE]
-    prices = {f"Best estimate {price['group']}": price for price in best}
-    prices |= {"Unaware": risk_class[UNAWARE], "Discrimination-free": free}
+    prices = [(f"Best estimate {price['group']}", price) for price in best]
+    prices += [("Unaware", risk_class[UNAWARE]), ("Discrimination-free", free)]
     cells = [("Risk class", risk_class["risk_class"], ""), ("Policies", format_price(risk_class["rows"]), "")]
-    for label, price in prices.items():
+    for label, price in prices:
         truth = "" if price["truth"] is None else f"({format_price(price['truth'])})"
         cells.append((label, format_price(price["mean"]), truth))
     if free["low"] is not None:
@@ -217,8 +207,8 @@ def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
 def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
     key, form, label = column["key"], column["form"], column["label"]
     if form == "measure":
-        return {"text": MEASURES[row["measure"]][0], "small": "", "label": label}
-    write = _FORMS[MEASURES[row["measure"]][1] if form == "measure_value" else form]
+        return {"text": describe_measure(row["measure"])["label"], "small": "", "label": label}
+    write = _FORMS[describe_measure(row["measure"])["form"] if form == "measure_value" else form]
     text, small = write(row.get(key)), ""
     if column["limits"] and text:
         low, high = row[f"{key}_low"], row[f"{key}_high"]
@@ -248,23 +238,6 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "price_name": lambda value: PRICE_NAMES.get(value, str(value)),
 }
 _WORDS = {"group", "price_name", "measure"}  # forms of columns that are read, not compared
-
-
-def _candidates(model: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the candidates of a model as text."""
-    found = []
-    for row in model.get("candidates", []):
-        name = f"{row['correction']} ({row['detail']})" if row.get("detail") else str(row["correction"])
-        found.append(
-            {
-                "name": f"{row['model']}, {name}",
-                "pooling": "" if row["pooling"] is None else f"{row['pooling']:.4g}",
-                "risk": _with_error(row["corrected_risk"], row["corrected_risk_se"]),
-                "loss": _with_error(row["report_log_loss"], row["report_log_loss_se"]),
-                "result": ("chosen: " if row["chosen"] else "") + str(row["reason"] or ""),
-            }
-        )
-    return found
 
 
 def _with_error(value: float | None, error: float | None) -> str:
@@ -306,7 +279,7 @@ def _markdown(value: Any) -> Any:
 
 def _chart(section: Mapping[str, Any], level: float, unit: str) -> Any:
     """Draw a section; None if it has no chart or too many classes for one."""
-    if section["measure"] in _WITHOUT_CHART:
+    if section["measure"] in _WITHOUT_CHART or not section["records"]:
         return None
     table = pd.DataFrame(section["records"])
     if "risk_class" in table and table["risk_class"].nunique() > MAX_CLASSES:

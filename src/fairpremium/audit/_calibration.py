@@ -45,7 +45,7 @@ def compute_calibration(
     -----
     In bin B the ratio estimators of `compute_group_means` with a_ik 1{h_i in B} in the place of a_ik; the difference
     is that of v_i = y_i - h_i. A price is calibrated within groups (auto-calibrated, sufficient) if all differences
-    vanish: the premium then costs what it promises, whoever pays it.
+    vanish: the mean loss of those who pay a premium is then that premium, in every group.
     """
     data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
     data = data.with_columns(excess=data["y"] - data["premiums"])

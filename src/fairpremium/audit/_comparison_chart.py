@@ -95,8 +95,7 @@ def _drawing_data(table: pd.DataFrame) -> pd.DataFrame:
     data["lane"] = data["price"].map(PRICE_NAMES)
     is_best = data["price"] == BEST_ESTIMATE
     data["kind"] = data["group"].map(str).where(is_best, data["lane"])
-    data["label"] = data["mean"].map(format_price)
-    data["label"] = (data["kind"] + " " + data["label"]).where(is_best, data["label"])
+    data["label"] = (data["kind"] + " ").where(is_best, "") + data["mean"].map(format_price)
     return data.drop(columns="group")
 
 

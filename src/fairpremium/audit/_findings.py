@@ -84,17 +84,17 @@ def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[
         for names, how in ((cheap, "more"), (dear, "less"))
         if names
     ]
-    text += f"For what they cost, compared with everybody, {' and '.join(compared)}, by more than chance alone would "
-    if is_model:
-        text += (
-            "explain. A discrimination-free premium intends this: it charges nobody for the group, so that all share "
-            "the cost of groups which cost more."
-        )
-    else:
-        text += (
-            "explain. A tariff that may not use the attribute cannot always avoid this. Whether it is acceptable is "
-            "a decision for people."
-        )
+    meaning = (
+        "A discrimination-free premium intends this: it charges nobody for the group, so that all share the cost of "
+        "groups which cost more."
+        if is_model
+        else "A tariff that may not use the attribute cannot always avoid this. People have to decide whether it is "
+        "acceptable."
+    )
+    text += (
+        f"For what they cost, compared with everybody, {' and '.join(compared)}, by more than chance alone would "
+        f"explain. {meaning}"
+    )
     return _finding("Who costs what", text, _tone(True, is_model))
 
 
@@ -111,7 +111,7 @@ def _calibrated(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict
     )
     if many and is_model:
         text += " Here too a discrimination-free premium cannot fit every group: it is the same for all of them."
-    return _finding("Does a premium cost what it promises?", text, _tone(many, is_model))
+    return _finding("Are premiums calibrated?", text, _tone(many, is_model))
 
 
 def _tone(is_found: bool, is_model: bool) -> str:
@@ -152,36 +152,30 @@ def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     rows = [r for r in tables["premium_change"] if r["group"] is not None and r["change"] is not None]
     if not rows:
         return {}
-    parts = [
+    changes = [
         f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
         f"({format_percent(r['pays_more'], 0)} of them pay more)"
         for r in rows
     ]
     return _finding(
         "Who gains and who loses",
-        f"Compared with that price, the discrimination-free premium costs, on average, {_listed(parts)}.",
+        f"Compared with that price, the discrimination-free premium costs, on average, {_listed(changes)}.",
     )
 
 
 def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
     privacy = head["privacy"]
     if privacy is None:
-        return _finding(
-            "Privacy",
-            "These numbers were computed from the true attribute. There is no privacy guarantee.",
-            "attention",
-        )
+        text = "These numbers were computed from the true attribute. There is no privacy guarantee."
+        return _finding("Privacy", text, "attention")
     about = "About " if head["rounded_to"] > 1 else ""
     reports = f"{about}{head['reports']:,} of {head['rows']:,} policies have a report"
     if privacy["epsilon"] is None:
-        return _finding(
-            "Privacy", f"{reports}. Some report rules a group out: there is no privacy guarantee.", "attention"
-        )
-    kept = (
-        ""
-        if privacy["keep"] is None
-        else f", which is the truth with probability {format_percent(privacy['keep'])} and else a random other answer"
-    )
+        text = f"{reports}. Some report rules a group out: there is no privacy guarantee."
+        return _finding("Privacy", text, "attention")
+    kept = ""
+    if privacy["keep"] is not None:
+        kept = f", which is the truth with probability {format_percent(privacy['keep'])} and else a random other answer"
     return _finding(
         "Privacy",
         f"Nobody's attribute was looked at. {reports}: each is a noisy answer{kept}. One answer changes the odds on "
@@ -202,5 +196,5 @@ def _small(tables: Tables) -> dict[str, str]:
     )
 
 
-def _listed(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -6,7 +6,6 @@ to the mouse. Colours are those of Okabe and Ito, and shapes or dashes tell the 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from ._concentration import compute_gini, compute_lorenz
 from ._discrimination import compute_discrimination
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
+from ._signatures import with_arguments_of
 from .drawing import (
     GREY,
     GROUP_COLOURS,
@@ -30,6 +30,7 @@ from .drawing import (
     apply_style,
     cycle_to,
     import_altair,
+    panel_title,
 )
 
 EVERYBODY = "everyone"
@@ -57,22 +58,19 @@ def draw(name: str, table: Any, *, unit: str = "") -> Any:
 def _plots(compute: Callable[..., Any]) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
     """Give the drawing of a table the arguments of the function that computes it, and `unit`."""
     name = compute.__name__.removeprefix("compute_")
-    signature = inspect.signature(compute)
-    unit = inspect.Parameter("unit", inspect.Parameter.KEYWORD_ONLY, default="", annotation="str")
 
     def decorate(drawing: Callable[[pd.DataFrame, str], Any]) -> Callable[..., Any]:
-        @functools.wraps(drawing)
+        @with_arguments_of(compute)
         def plot(*data: Any, unit: str = "", **settings: Any) -> Any:
             return draw(name, compute(*data, **settings), unit=unit)
 
         _DRAWINGS[name] = drawing
-        parameters = [*signature.parameters.values(), unit]
-        plot.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        plot.__name__, plot.__qualname__ = drawing.__name__, drawing.__qualname__
         plot.__doc__ = f"""{drawing.__doc__}
 
     Parameters
     ----------
-    {", ".join(signature.parameters)}
+    {", ".join(inspect.signature(compute).parameters)}
         As in `{compute.__name__}`.
     unit : str
         What an amount is measured in, for the axis: "EUR a year".
@@ -196,7 +194,7 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
             base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2="high:Q"),
             base.mark_point(filled=True, size=45, opacity=1, color=colour).encode(y=y),
         ]
-        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=_heading(alt, group)))
+        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=panel_title(group)))
     return alt.concat(*panels, columns=2, spacing=24)
 
 
@@ -257,16 +255,8 @@ def _price_names(table: pd.DataFrame) -> pd.Series:
 def _estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
     """Return one estimate of a table in long form; without a kind the groups tell the marks apart."""
     lane = table["group"].map(_name)
-    data = pd.DataFrame(
-        {
-            "lane": lane,
-            "kind": kind or lane,
-            "value": table[name],
-            "low": table[f"{name}_low"],
-            "high": table[f"{name}_high"],
-            "note": table.get("note", ""),
-        }
-    )
+    numbers = table[[name, f"{name}_low", f"{name}_high"]].set_axis(["value", "low", "high"], axis=1)
+    data = numbers.assign(lane=lane, kind=kind or lane, note=table.get("note", ""))
     if "risk_class" in table:
         data["risk_class"] = table["risk_class"].map(str)
     return data
@@ -284,7 +274,7 @@ def _dots(data: pd.DataFrame, title: str, *, reference: float | None = None, **a
     if len(classes) > MAX_CLASSES:
         raise ValueError(f"Got a table with {len(classes)} classes, but expected at most {MAX_CLASSES} in a drawing.")
     panels = [
-        _panel(alt, data[data["risk_class"] == name], data, x_axis, reference).properties(title=_heading(alt, name))
+        _panel(alt, data[data["risk_class"] == name], data, x_axis, reference).properties(title=panel_title(name))
         for name in classes
     ]
     return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
@@ -325,10 +315,6 @@ def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, refer
 def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
     ends = pd.DataFrame({x.shorthand.removesuffix(":Q"): [low, high], "value": [low, high]})
     return alt.Chart(ends).mark_line(color=GREY, strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
-
-
-def _heading(alt: Any, text: str) -> Any:
-    return alt.Title(text, anchor="start", fontSize=14, fontWeight="bold", color=INK)
 
 
 def _number_axis(alt: Any, title: str, **more: Any) -> Any:

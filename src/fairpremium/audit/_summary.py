@@ -16,7 +16,6 @@ import pandas as pd
 from fairpremium import __version__
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.labels import infer_labels
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel, RandomizedResponse
 
@@ -80,14 +79,12 @@ def summarize_prices(
     dict
         JSON types only; `render_report`, `render_markdown` and `save_report` make documents of it.
     """
-    _check_groups(sensitive, channel)
     roles = {
         "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
     }  # fmt: skip
-    sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family)
     privacy = _describe_channel(channel, channel_source, channel_estimated)
     head = _head(premiums, y, roles, title, unit, notes, hashes, privacy)
-    return _complete(head, sections, None)
+    return _complete(head, _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family), None)
 
 
 def summarize_pricer(
@@ -135,7 +132,6 @@ def summarize_pricer(
         JSON types only.
     """
     channel = pricer.channel_
-    _check_groups(sensitive, channel)
     classes = label_classes(X, by)
     roles = {
         "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
@@ -146,6 +142,9 @@ def summarize_pricer(
         DISCRIMINATION_FREE: np.asarray(pricer.predict(X)),
     }
     premiums = prices[DISCRIMINATION_FREE]
+    privacy = _describe_channel(channel, channel_source or _source(pricer), pricer.noise_ is not None)
+    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, count_in, created)
+    head["hashes"] |= _model_hash(pricer)
     two_prices = {name: prices[name] for name in (UNAWARE, DISCRIMINATION_FREE)}
     comparison = compute_price_comparison(pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight)
     sections = [
@@ -153,22 +152,7 @@ def summarize_pricer(
         *_sections_of_model(prices, X, y, roles, classes),
         *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
     ]
-    privacy = _describe_channel(channel, channel_source or _source(pricer), pricer.noise_ is not None)
-    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, count_in, created)
-    head["hashes"] |= _model_hash(pricer)
     return _complete(head, sections, _describe_model(pricer))
-
-
-def _check_groups(sensitive: Any, channel: Any) -> None:
-    """Raise if there are more groups than an audit report can show."""
-    if sensitive is None or not (channel is None or isinstance(channel, Channel)):
-        return  # the tables say what is wrong
-    number = len(infer_labels(sensitive, "sensitive") if channel is None else channel.groups)
-    if number > MAX_GROUPS:
-        raise ValueError(
-            f"Got sensitive with {number} groups, but an audit report shows at most {MAX_GROUPS}; merge them first, "
-            "such as ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
-        )
 
 
 # --- sections ---
@@ -263,6 +247,11 @@ def _head(
 ) -> dict[str, Any]:
     data = AuditData.read({"premiums": premiums, "y": y}, by=None, **roles)
     reports, n = data.reports, len(data.reports)
+    if len(data.groups) > MAX_GROUPS:
+        raise ValueError(
+            f"Got sensitive with {len(data.groups)} groups, but an audit report shows at most {MAX_GROUPS}; merge them "
+            "first, such as ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
+        )
     counted = count_in * math.floor((n - reports.n_missing) / count_in + 0.5)
     digest = hashlib.sha256()
     codes = [reports.code.astype(np.int32)] if count_in == 1 else []

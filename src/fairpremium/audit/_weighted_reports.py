@@ -59,8 +59,6 @@ class WeightedReports:
             raise ValueError("Got sensitive=None, but expected the reports, or the true attribute with channel=None.")
         groups = infer_labels(sensitive, "sensitive") if channel is None else channel.groups
         labels = groups if channel is None else channel.reports
-        if not groups:
-            raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
         codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
         if len(codes) != n:
             raise ValueError(f"Got sensitive with {len(codes)} rows, but {of} has {n}; expected the same number.")

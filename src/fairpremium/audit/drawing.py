@@ -29,7 +29,9 @@ __all__ = [
     "format_percent",
     "format_price",
     "import_altair",
+    "import_extra",
     "import_vl_convert",
+    "panel_title",
     "to_svg",
 ]
 
@@ -52,6 +54,11 @@ def apply_style(chart: Any) -> Any:
     return styled.configure_axis(**axis).configure_view(stroke=None)
 
 
+def panel_title(text: str) -> Any:
+    """Return the title of a panel."""
+    return import_altair().Title(text, anchor="start", fontSize=14, fontWeight="bold", color=INK)
+
+
 def to_svg(chart: Any) -> str:
     """Return a chart as SVG text, without a browser and without the network."""
     return str(import_vl_convert().vegalite_to_svg(chart.to_dict()))
@@ -59,21 +66,20 @@ def to_svg(chart: Any) -> str:
 
 def import_altair() -> Any:
     """Return Altair, or say how to get it."""
-    return _import("altair", "altair")
+    return import_extra("altair", "Drawings need altair")
 
 
 def import_vl_convert() -> Any:
     """Return vl-convert, or say how to get it."""
-    return _import("vl_convert", "vl-convert-python")
+    return import_extra("vl_convert", "Drawings need vl-convert-python")
 
 
-def _import(module: str, package: str) -> Any:
+def import_extra(module: str, need: str) -> Any:
+    """Return a module of the extra "report", or say who needs it and how to get it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            f'Drawings need {package}. Install it with: pip install "fairpremium[report]"'
-        ) from error
+        raise MissingExtraError(f'{need}. Install it with: pip install "fairpremium[report]"') from error
 
 
 def cycle_to(values: Iterable[Any], length: int) -> list[Any]:
