@@ -1,4 +1,4 @@
-"""How well a price tells cheap from dear risks: concentration curves and their Gini index, by true group."""
+"""How well a price separates low from high risks: concentration curves and their Gini index, by true group."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def compute_lorenz(
               \Big( y_i (1\{h_i \le p_u\} - L_k(u)) - l_k(u) (1\{h_i \le p_u\} - u) \Big),
 
     with l_k(u) = E_k[Y given h = p_u], estimated by the slope of the curve over a tenth of the volume (over the rows
-    with this very premium, if they are more); such rows count with the part of them that u takes in. The area between
-    the diagonal and the curve is half the Gini index of `compute_gini`.
+    with this very premium, if they are more); such rows count with the fraction of them that u takes in. The area
+    between the diagonal and the curve is half the Gini index of `compute_gini`.
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
@@ -162,8 +162,8 @@ def _curve(data: AuditData, place: Any, group: int, u: Array) -> tuple[Array, Ar
         L = running(a * y) / losses
         curve = np.interp(u, x, L)
         last = np.minimum(np.searchsorted(x[1:], u, side="right"), len(x) - 2)  # distinct premiums below the quantile
-        atom = x[last + 1] - x[last]  # volume at the quantile itself, and the part of it that counts
-        part = np.where(atom > 0, (u - x[last]) / np.where(atom > 0, atom, 1), 0.0)
+        atom = x[last + 1] - x[last]  # volume at the quantile itself, and the fraction of it that counts
+        fraction = np.where(atom > 0, (u - x[last]) / np.where(atom > 0, atom, 1), 0.0)
         wide = atom > 2 * _REACH
         before = np.where(wide, x[last], np.maximum(u - _REACH, 0))
         after = np.where(wide, x[last + 1], np.minimum(u + _REACH, 1))
@@ -173,11 +173,11 @@ def _curve(data: AuditData, place: Any, group: int, u: Array) -> tuple[Array, Ar
     if data.reports.cluster is None:
         squares = np.stack([running(a**2 * y**2), running(a**2 * y), running(a**2)])
         variance = _form(squares[:, last], inner, inner + 2 * outer) + _form(squares[:, [-1]], outer, outer)
-        variance += _form(squares[:, last + 1] - squares[:, last], part * inner, part * inner + 2 * outer)
+        variance += _form(squares[:, last + 1] - squares[:, last], fraction * inner, fraction * inner + 2 * outer)
         return curve, np.sqrt(np.maximum(variance, 0))
     error = np.empty(len(u))
     for i in range(len(u)):
-        below = (place < last[i]) + part[i] * (place == last[i])
+        below = (place < last[i]) + fraction[i] * (place == last[i])
         psi = a * y * (inner[0, i] * below + outer[0, i]) + a * (inner[1, i] * below + outer[1, i])
         error[i] = data.reports.from_influence(curve[[i]], psi[:, None]).standard_error[0]
     return curve, error

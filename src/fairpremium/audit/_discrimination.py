@@ -205,10 +205,10 @@ def _simplex_minimum(A: Array, b: Array) -> Array:
         for face in itertools.combinations(range(K), size):
             ix = list(face)
             system = np.block([[A[np.ix_(ix, ix)], np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-            part = np.linalg.lstsq(system, np.append(b[ix], 1.0), rcond=None)[0][:size]
-            if (part >= -1e-12).all() and abs(part.sum() - 1) < 1e-9:
+            weights = np.linalg.lstsq(system, np.append(b[ix], 1.0), rcond=None)[0][:size]
+            if (weights >= -1e-12).all() and abs(weights.sum() - 1) < 1e-9:
                 v = np.zeros(K)
-                v[ix] = part
+                v[ix] = weights
                 value = float(v @ A @ v - 2 * b @ v)
                 if value < lowest:
                     best, lowest = v, value

@@ -29,7 +29,7 @@ class Estimate:
     Notes
     -----
     To first order Cov(f) = G C G' with the gradient G and the covariance C of the totals. C holds the second moments
-    of the rows' contributions about zero; that is their covariance up to a part along the totals themselves, which
+    of the rows' contributions about zero; that is their covariance up to a term along the totals themselves, which
     vanishes in every measure that does not change when all totals are doubled. All measures here are of that kind.
     """
 
@@ -88,8 +88,8 @@ class Estimate:
 def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[Array, Array]:
     """Return Fieller's limits of a ratio: all t with (N - t D)^2 <= z^2 Var(N - t D).
 
-    They are right for every size of the denominator, where the delta method needs one far from zero, and lean to the
-    side to which a noisy denominator makes the ratio stray. Where z^2 Var(D) >= D^2 the set is not an interval: nan.
+    They hold for every size of the denominator; the delta method needs one far from zero. They reach further on the
+    side to which a noisy denominator moves the ratio. Where z^2 Var(D) >= D^2 the set is not an interval: nan.
 
     References
     ----------

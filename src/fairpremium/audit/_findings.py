@@ -73,15 +73,15 @@ def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[
     if len(rows) < 2:
         return {}
     ratios = _listed([f"{format_price(100 * r['loss_ratio'])} for {r['group']}" for r in rows])
-    dear = [str(r["group"]) for r in rows if r["gap_low"] > 0]
-    cheap = [str(r["group"]) for r in rows if r["gap_high"] < 0]
+    pay_less = [str(r["group"]) for r in rows if r["gap_low"] > 0]
+    pay_more = [str(r["group"]) for r in rows if r["gap_high"] < 0]
     text = f"For every 100 of premium there were losses of {ratios}. "
-    if not dear and not cheap:
+    if not pay_less and not pay_more:
         text += "The differences are no larger than chance alone would explain: no group is seen to pay for another."
         return _finding("Who costs what", text, "good")
     compared = [
         f"{_listed(names)} {'pays' if len(names) == 1 else 'pay'} {how}"
-        for names, how in ((cheap, "more"), (dear, "less"))
+        for names, how in ((pay_more, "more"), (pay_less, "less"))
         if names
     ]
     meaning = (
@@ -144,7 +144,7 @@ def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
         "A price that only leaves the attribute out lets other features stand in for it. It would have moved "
         f"premiums by {money} (root mean square), and {format_percent(explained['value'])} of its "
         "variation would have come from guessing the group. The discrimination-free premium averages the groups' "
-        "costs with the same weights for everybody, so that this part is gone.",
+        "costs with the same weights for everybody, so that this effect is gone.",
     )
 
 
@@ -180,7 +180,7 @@ def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
         "Privacy",
         f"Nobody's attribute was looked at. {reports}: each is a noisy answer{kept}. One answer changes the odds on "
         f"any group by a factor of at most {privacy['odds']:.3g} (epsilon {privacy['epsilon']:.3g}), so that no "
-        "single one can be relied on; the numbers here come from all of them together.",
+        "single answer can be relied on. The numbers here come from all of them together.",
         "good",
     )
 

@@ -32,7 +32,7 @@ from ._price_changes import compute_adverse_selection, compute_balance, compute_
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
-MAX_GROUPS = 20  # pairs of more groups fill pages that nobody reads, and no chart tells them apart
+MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 Section = dict[str, Any]
 
 
