@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.audit._book import class_codes
 from fairpremium.pricing import DiscriminationFreePricer
+
+from ._audit_data import class_codes
 
 BEST_ESTIMATE = "best_estimate"
 UNAWARE = "unaware"
@@ -89,16 +90,22 @@ def compute_price_comparison(
     >>> table["price"].unique().tolist()
     ['best_estimate', 'unaware', 'discrimination_free']
     """
-    prices = _prices(pricer, X, level)
-    n = len(prices[-1][2])
-    weight = _check_weight(sample_weight, n)
-    codes, classes = named_classes(X, by, n)
+    best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)  # (n, n_groups)
+    prices = [
+        *((BEST_ESTIMATE, group, best[:, k]) for k, group in enumerate(pricer.groups_)),
+        (UNAWARE, None, pricer.predict_unaware(X)),
+        (DISCRIMINATION_FREE, None, pricer.predict(X)),
+    ]
+    limits = pricer.predict_interval(X, level) if pricer.intervals else (None, None)
+    weight = _check_weight(sample_weight, len(best))
+    codes, classes = named_classes(X, by, len(best))
     true_prices = None if truth is None else _true_prices(truth, X, pricer.groups_)
     rows = []
     for k, risk_class in enumerate(classes):
         member = codes == k
         volume = np.where(member, weight, 0.0)
-        for j, (price, group, values, low, high) in enumerate(prices):
+        for j, (price, group, values) in enumerate(prices):
+            low, high = limits if price == DISCRIMINATION_FREE else (None, None)
             row = {
                 "risk_class": risk_class,
                 "rows": int(member.sum()),
@@ -113,20 +120,6 @@ def compute_price_comparison(
                 row["truth"] = _mean(true_prices[j], volume)
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _prices(
-    pricer: DiscriminationFreePricer, X: Any, level: float
-) -> list[tuple[str, Any, Array, Array | None, Array | None]]:
-    """Return (price, group, values, low, high), the discrimination-free price last."""
-    best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)  # (n, n_groups)
-    found: list[tuple[str, Any, Array, Array | None, Array | None]] = [
-        (BEST_ESTIMATE, group, best[:, k], None, None) for k, group in enumerate(pricer.groups_)
-    ]
-    found.append((UNAWARE, None, pricer.predict_unaware(X), None, None))
-    low, high = pricer.predict_interval(X, level) if pricer.intervals else (None, None)
-    found.append((DISCRIMINATION_FREE, None, pricer.predict(X), low, high))
-    return found
 
 
 def _true_prices(truth: Truth, X: Any, groups: tuple[Any, ...]) -> list[Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ from fairpremium.arrays import Array
 class Estimate:
     """Some numbers, and how they move with the totals that they were computed from.
 
-    Sums, differences, products, quotients and logarithms carry the gradient along, so that every measure built from
-    the same totals has the right standard error, and so has every gap between two of them.
+    Sums, differences and quotients carry the gradient along, so that every measure built from the same totals has the
+    right standard error, and so has every gap between two of them.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class Estimate:
     Notes
     -----
     To first order Cov(f) = G C G' with the gradient G and the covariance C of the totals. C holds the second moments
-    of the rows' contributions about zero; that is their covariance up to a part along the totals themselves, which
+    of the rows' contributions about zero; that is their covariance up to a term along the totals themselves, which
     vanishes in every measure that does not change when all totals are doubled. All measures here are of that kind.
     """
 
@@ -59,15 +58,8 @@ class Estimate:
         index = np.atleast_1d(np.arange(len(self))[index])
         return Estimate(self.value[index], self.gradient[index], self.covariance)
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(self.value + other.value, self.gradient + other.gradient, self.covariance)
-
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.value - other.value, self.gradient - other.gradient, self.covariance)
-
-    def __mul__(self, other: Estimate) -> Estimate:
-        gradient = self.gradient * other.value[:, None] + other.gradient * self.value[:, None]
-        return Estimate(self.value * other.value, gradient, self.covariance)
 
     def __truediv__(self, other: Estimate) -> Estimate:
         denominator = np.where(other.value == 0, np.nan, other.value)  # there is no ratio to nothing
@@ -78,10 +70,6 @@ class Estimate:
     def sum(self) -> Estimate:
         """Return the sum of the numbers."""
         return Estimate(self.value.sum(keepdims=True), self.gradient.sum(axis=0, keepdims=True), self.covariance)
-
-    def map(self, function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Estimate:
-        """Apply a function with a known derivative to every number."""
-        return Estimate(function(self.value), self.gradient * slope(self.value)[:, None], self.covariance)
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Return the limits value -+ z SE."""
@@ -100,8 +88,8 @@ class Estimate:
 def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[Array, Array]:
     """Return Fieller's limits of a ratio: all t with (N - t D)^2 <= z^2 Var(N - t D).
 
-    They are right for every size of the denominator, where the delta method needs one far from zero, and lean to the
-    side to which a noisy denominator makes the ratio stray. Where z^2 Var(D) >= D^2 the set is not an interval: nan.
+    They hold for every size of the denominator; the delta method needs one far from zero. They reach further on the
+    side to which a noisy denominator moves the ratio. Where z^2 Var(D) >= D^2 the set is not an interval: nan.
 
     References
     ----------

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairpremium.audit._plots import format_price
+from fairpremium.audit.drawing import format_price
 
 __all__ = ["Chart", "Lane", "Mark", "draw_group_means", "draw_prices"]
 

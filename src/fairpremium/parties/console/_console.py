@@ -27,8 +27,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from sqlalchemy import Connection
 
 from fairpremium import __version__
-from fairpremium.audit._plots import format_price
-from fairpremium.audit._words import percent
+from fairpremium.audit.drawing import format_percent as percent
+from fairpremium.audit.drawing import format_price
 from fairpremium.parties.protocol import ID, Problem
 from fairpremium.parties.service import LogWatch, Settings, report_failure
 

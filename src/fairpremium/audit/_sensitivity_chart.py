@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.audit._comparison import DISCRIMINATION_FREE, UNAWARE
-from fairpremium.audit._plots import COLOURS, GREY, INK, format_price, import_altair, in_house_style
+from ._comparison import DISCRIMINATION_FREE, UNAWARE
+from .drawing import GREY, INK, PRICE_COLOURS, apply_style, format_price, import_altair, panel_title
 
 _WIDTH, _HEIGHT, _COLUMNS = 230, 170, 3
 _MAX_PANELS = 24
@@ -46,16 +46,9 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
     names = {row: (labels or {}).get(row, f"row {row}") for row in risks}
     panels = [_panel(alt, table[table["row"] == row], names[row], unit) for row in risks]
     keep = float(table.loc[table["used"], "keep"].iloc[0])
-    title = alt.Title(
-        f"keep in use: {keep:.3g} (grey line); at keep = 1 the reports are taken for the truth",
-        anchor="start",
-        fontSize=13,
-        fontWeight="normal",
-        color=INK,
-        offset=12,
-    )
-    chart = alt.concat(*panels, columns=2 if len(panels) == 4 else _COLUMNS, spacing=28, title=title)
-    return in_house_style(chart)
+    note = f"keep in use: {keep:.3g} (grey line); at keep = 1 the reports are taken for the truth"
+    title = alt.Title(note, anchor="start", fontSize=13, fontWeight="normal", color=INK, offset=12)
+    return apply_style(alt.concat(*panels, columns=2 if len(panels) == 4 else _COLUMNS, spacing=28, title=title))
 
 
 def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
@@ -70,30 +63,21 @@ def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
     last = values.dropna(subset=["premium"]).tail(1)
     above = bool((last["premium"] >= last["unaware"]).all())
     base = alt.Chart(values.dropna(subset=["premium"]))
+    unaware, free = PRICE_COLOURS[UNAWARE], PRICE_COLOURS[DISCRIMINATION_FREE]
+    price = alt.Chart(used).mark_text(dy=-13 if above else 14, dx=4, align="left", fontSize=13, color=INK)
     layers = [
         alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
-        base.mark_line(color=COLOURS[UNAWARE], strokeDash=[6, 4], strokeWidth=2).encode(x=x, y=y_unaware),
-        base.mark_line(color=COLOURS[DISCRIMINATION_FREE], strokeWidth=3).encode(x=x, y=y),
-        alt.Chart(used)
-        .mark_point(filled=True, size=90, opacity=1, color=COLOURS[DISCRIMINATION_FREE])
-        .encode(x=x, y=y),
-        _label(alt, used, "label:N", INK, above).encode(x=x, y=y),
-        _name(alt, last, "discrimination-free", COLOURS[DISCRIMINATION_FREE], -27 if above else 29).encode(x=x, y=y),
-        _name(alt, last, "unaware", COLOURS[UNAWARE], 15 if above else -13).encode(x=x, y=y_unaware),
+        base.mark_line(color=unaware, strokeDash=[6, 4], strokeWidth=2).encode(x=x, y=y_unaware),
+        base.mark_line(color=free, strokeWidth=3).encode(x=x, y=y),
+        alt.Chart(used).mark_point(filled=True, size=90, opacity=1, color=free).encode(x=x, y=y),
+        price.encode(text="label:N", x=x, y=y),
+        _line_name(alt, last, "discrimination-free", free, -27 if above else 29).encode(x=x, y=y),
+        _line_name(alt, last, "unaware", unaware, 15 if above else -13).encode(x=x, y=y_unaware),
     ]
-    title = alt.Title(name, anchor="start", fontSize=14, fontWeight="bold", color=INK)
-    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=title)
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=panel_title(name))
 
 
-def _label(alt: Any, data: pd.DataFrame, text: str, colour: str, above: bool) -> Any:
-    return (
-        alt.Chart(data)
-        .mark_text(dy=-13 if above else 14, dx=4, align="left", fontSize=13, color=colour)
-        .encode(text=text)
-    )
-
-
-def _name(alt: Any, data: pd.DataFrame, text: str, colour: str, dy: int) -> Any:
+def _line_name(alt: Any, data: pd.DataFrame, text: str, colour: str, dy: int) -> Any:
     mark = alt.Chart(data).mark_text(dy=dy, dx=-2, align="right", fontSize=13, color=colour)
     return mark.encode(text=alt.value(text))
 

@@ -1,0 +1,297 @@
+"""The audit report: numbers to a dict (`_summary`), the dict to HTML, Markdown or JSON, the text to a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairpremium.pricing import DiscriminationFreePricer
+
+from ._audit_report_text import PRICE_NAMES, describe_measure
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
+from ._comparison_chart import draw_price_comparison
+from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
+from ._signatures import with_arguments_of
+from ._summary import summarize_pricer
+from .drawing import format_percent, format_price, import_extra, import_vl_convert, to_svg
+
+_WITHOUT_CHART = {"gini", "group_deviance"}
+_LONG = 12  # a table with more rows is folded
+
+
+@with_arguments_of(summarize_pricer)
+def write_report(
+    pricer: DiscriminationFreePricer,
+    X: Any,
+    y: Any,
+    *,
+    sensitive: Any,
+    path: str | PathLike[str],
+    interactive: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Audit a pricer and write its audit report to a file.
+
+    Parameters
+    ----------
+    pricer, X, y, sensitive
+        As in `summarize_pricer`, which takes further `settings`: `sample_weight`, `cluster`, `by`, `level`, `title`,
+        `unit`, `notes`, `hashes`, `truth`.
+    path : str or path
+        Ends in .html, .md or .json, which decides the format.
+    interactive : bool
+        Whether charts of an HTML page answer to the mouse; the page then carries the drawing library (0.9 MB).
+
+    Returns
+    -------
+    dict
+        What the audit report says, as plain data.
+
+    Examples
+    --------
+    >>> from fairpremium.portfolios import zhang_liu_shi_2025
+    >>> import tempfile
+    >>> p = zhang_liu_shi_2025(n=2000, rng=0, age_band=True)
+    >>> pricer = DiscriminationFreePricer(pooling=0).fit(p.X, p.y, sensitive=p.sensitive)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = write_report(pricer, p.X, p.y, sensitive=p.sensitive, path=f"{folder}/report.md", by="smoker")
+    >>> summary["findings"][0]["heading"]
+    'Who pays what'
+    """
+    _check_suffix(path)  # before any work is done
+    summary = summarize_pricer(pricer, X, y, sensitive=sensitive, **settings)
+    save_report(summary, path, interactive=interactive)
+    return summary
+
+
+def save_report(summary: Mapping[str, Any], path: str | PathLike[str], *, interactive: bool = False) -> None:
+    """Write a summary as HTML, Markdown or JSON, by the ending of the file's name."""
+    render = {".md": render_markdown, ".json": render_json}.get(_check_suffix(path))
+    page = render_report(summary, interactive=interactive) if render is None else render(summary)
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def _check_suffix(path: str | PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".html", ".htm", ".md", ".json"):
+        raise ValueError(f"Got path={str(path)!r}, but expected a name that ends in .html, .md or .json.")
+    return suffix
+
+
+def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> str:
+    """Return the audit report of a summary as one HTML string that needs nothing from elsewhere.
+
+    Parameters
+    ----------
+    summary : dict
+        From `summarize_prices` or `summarize_pricer`.
+    interactive : bool
+        Whether charts answer to the mouse. They are pictures in the page either way, so that it can be printed and
+        read without scripts.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    MissingExtraError
+        If Jinja2, Altair or vl-convert is not installed.
+    """
+    drawn = {s["id"]: _chart(s, summary["level"], summary["unit"]) for s in summary["sections"]}
+    charts = {name: chart for name, chart in drawn.items() if chart is not None}
+    script = ""
+    if interactive:
+        specs = json.dumps({name: chart.to_dict() for name, chart in charts.items()}).replace("<", "\\u003c")
+        bundle = re.sub("</(?=script)", r"<\\/", import_vl_convert().javascript_bundle(), flags=re.IGNORECASE)
+        script = f"{bundle}\nconst specs = {specs};"
+    pictures = {name: _fluid(to_svg(chart)) for name, chart in charts.items()}
+    return _fill("report.html", summary, charts=pictures, script=script)
+
+
+def render_markdown(summary: Mapping[str, Any]) -> str:
+    """Return the same words and numbers as Markdown, without the charts."""
+    return _fill("report.md", summary, finalize=_markdown)
+
+
+def render_json(summary: Mapping[str, Any]) -> str:
+    """Return the same numbers as JSON."""
+    return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str = "") -> str | None:
+    """Return the chart of one section of a summary as SVG text.
+
+    Parameters
+    ----------
+    section : dict
+        One of ``summary["sections"]``.
+    level : float
+        Confidence level of the intervals, which the chart names.
+    unit : str
+        What an amount is measured in, for the axis.
+
+    Returns
+    -------
+    str or None
+        SVG with presentation attributes only: no style, no script. None for a section without a chart.
+    """
+    chart = _chart(section, level, unit)
+    return None if chart is None else to_svg(chart)
+
+
+def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] | None = None, **more: Any) -> str:
+    """Fill a template with a summary and its tables as text."""
+    jinja2 = import_extra("jinja2", "Audit reports need jinja2")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fairpremium.audit"),
+        autoescape=name.endswith(".html"),
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": format_percent, "cell": _markdown_cell, "with_error": _with_error}
+    shown = [_shown(section) for section in summary["sections"]]
+    return str(environment.get_template(name).render(summary, shown=shown, **more))
+
+
+# --- tables as text ---
+
+
+def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section with its table as text: headers, and rows of cells with their limits apart."""
+    columns, rows, text = section["columns"], section["records"], section["text"]
+    words = [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns]
+    if section["measure"] == "price_comparison":
+        table = [_comparison_cells(risk_class) for risk_class in section["classes"]]
+        words = [cell["label"] == "Risk class" for cell in table[0]]
+        if section["classes"][0][UNAWARE]["truth"] is not None:
+            text += " In brackets the truth, which is known of a simulated portfolio."
+    else:
+        table = [[_cell(row, column) for column in columns] for row in rows]
+        _say_lack(table, rows, columns)
+    return {
+        "id": section["id"],
+        "title": section["title"],
+        "text": text,
+        "headers": [cell["label"] for cell in next(iter(table), [])],
+        "words": words,
+        "rows": table,
+        "folded": len(table) > _LONG,
+    }
+
+
+def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the class, its policies, its prices with the truth beside them, and the interval of the last."""
+    best, free = risk_class[BEST_ESTIMATE], risk_class[DISCRIMINATION_FREE]
+    prices = [(f"Best estimate {price['group']}", price) for price in best]
+    prices += [("Unaware", risk_class[UNAWARE]), ("Discrimination-free", free)]
+    cells = [("Risk class", risk_class["risk_class"], ""), ("Policies", format_price(risk_class["rows"]), "")]
+    for label, price in prices:
+        truth = "" if price["truth"] is None else f"({format_price(price['truth'])})"
+        cells.append((label, format_price(price["mean"]), truth))
+    if free["low"] is not None:
+        interval = f"{format_price(free['low'])} to {format_price(free['high'])}"
+        cells.append(("Its interval", interval.replace(" ", "\N{NO-BREAK SPACE}"), ""))
+    return [{"label": label, "text": text, "small": small} for label, text, small in cells]
+
+
+def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
+    key, form, label = column["key"], column["form"], column["label"]
+    if form == "measure":
+        return {"text": describe_measure(row["measure"])["label"], "small": "", "label": label}
+    write = _FORMS[describe_measure(row["measure"])["form"] if form == "measure_value" else form]
+    text, small = write(row.get(key)), ""
+    if column["limits"] and text:
+        low, high = row[f"{key}_low"], row[f"{key}_high"]
+        if low is not None and high is not None:
+            if abs(row[key]) < 1e-3 * (high - low):
+                text = write(0.0)  # a difference of rounding errors
+            small = f"{write(low)} to {write(high)}"
+    return {"text": text, "small": small, "label": label}
+
+
+def _say_lack(table: list[list[dict[str, str]]], rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> None:
+    """Put the sentence of a row without numbers into its first cell that is empty."""
+    for cells, row in zip(table, rows, strict=True):
+        if row.get("note"):
+            for cell, column in zip(cells, columns, strict=True):
+                if not cell["text"] and column["form"] not in ("group", "text"):
+                    cell["text"] = row["note"].split(" (")[0]
+                    break
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "price": format_price,
+    "percent": format_percent,
+    "ratio": lambda value: "" if value is None else f"{value:.3f}",
+    "group": lambda value: EVERYBODY if value is None else str(value),
+    "text": lambda value: "" if value is None else str(value),
+    "price_name": lambda value: PRICE_NAMES.get(value, str(value)),
+}
+_WORDS = {"group", "price_name", "measure"}  # forms of columns that are read, not compared
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    """Write a number to as many places as two digits of its standard error have.
+
+    Examples
+    --------
+    >>> [_with_error(*pair).split() for pair in ((0.530241, 0.00751), (2813.1, 600.2), (2813.1, None))]
+    [['0.5302', '±', '0.0075'], ['2,813', '±', '600'], ['2813.1']]
+    """
+    if value is None:
+        return ""
+    if not error:
+        return f"{value:.5g}"
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{places}f} ± {error:,.{places}f}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _markdown_cell(cell: Mapping[str, str]) -> str:
+    return f"{cell['text']} ({cell['small'].strip('()')})" if cell["small"] else cell["text"]
+
+
+def _markdown(value: Any) -> Any:
+    r"""Write what stands in the place of a variable so that it opens no cell, no tag and no line.
+
+    Examples
+    --------
+    >>> print(_markdown("a|b\n# <c>"))
+    a\|b # &lt;c>
+    """
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.splitlines())
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+# --- charts ---
+
+
+def _chart(section: Mapping[str, Any], level: float, unit: str) -> Any:
+    """Draw a section; None if it has no chart or too many classes for one."""
+    if section["measure"] in _WITHOUT_CHART or not section["records"]:
+        return None
+    table = pd.DataFrame(section["records"])
+    if "risk_class" in table and table["risk_class"].nunique() > MAX_CLASSES:
+        return None
+    if section["measure"] == "price_comparison":
+        numbers = [c for c in ("mean", "low", "high", "truth") if c in table]
+        return draw_price_comparison(table.astype(dict.fromkeys(numbers, float)), level=level, unit=unit)
+    numbers = [c for c in table.columns if c.endswith(("_low", "_high")) or f"{c}_low" in table]
+    return draw(section["measure"], table.astype(dict.fromkeys(numbers, float)), unit=unit)
+
+
+def _fluid(svg: str) -> str:
+    """Let a picture shrink with the page, and grow no further than letters of the text's size."""
+    width = re.search(r'<svg[^>]*? width="([\d.]+)"', svg)
+    return svg if width is None else svg.replace("<svg", f'<svg style="max-width:{1.15 * float(width[1]):.0f}px"', 1)
