@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairpremium import Channel, DiscriminationFreePricer, NeuralModel, RandomizedResponse
+from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, FairPremiumError, ModelFileError
 from fairpremium.models import BoostedModel
 from fairpremium.parties.bundle._archive import Archive, write_archive
 from fairpremium.parties.bundle._bundle import _DOMAIN, MEMBERS, load_bundle, write_bundle
 from fairpremium.parties.bundle._selftest import _coarse, compute_prices, draw_selftest, feature_ranges
 from fairpremium.parties.protocol._keys import new_key
-from fairpremium.privacy._descriptor import canonical_json
 
 KEY, OTHER = new_key(), new_key()
 TRUSTED = [OTHER.verify_key, KEY.verify_key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..documents import canonical_json as canonical_json
+from ..documents import canonical_json
 from ..labels import label_from_json
 from ..labels import label_to_json as label_to_json
 

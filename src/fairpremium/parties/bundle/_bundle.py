@@ -25,10 +25,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.parties.protocol import SigningKey, VerifyKey
 from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
-from fairpremium.privacy._descriptor import canonical_json, label_to_json
+from fairpremium.privacy import label_to_json
 
 from ._archive import Archive, write_archive
 from ._selftest import Ranges, draw_selftest, price_columns, run_selftest

@@ -6,8 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from fairpremium.documents import canonical_json
 from fairpremium.privacy import Channel
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._messages import EstimatedChannel, KnownChannel, TrueAttribute
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from fairpremium.documents import canonical_json
 from fairpremium.privacy import Channel
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._problems import Problem
 from ._rules import Rules

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from fairpremium.documents import canonical_json
 from fairpremium.labels import encode_labels
 from fairpremium.privacy import Channel
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._batch_file import Run, code_width, open_run, pack_run, sort_run
 from ._policy_keys import as_keys, is_sorted

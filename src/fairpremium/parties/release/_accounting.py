@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fairpremium.errors import BudgetExceededError
-from fairpremium.privacy._randomized_response import check_epsilon
+from fairpremium.privacy import check_epsilon
 
 Mechanism = Literal["gaussian", "randomized"]
 

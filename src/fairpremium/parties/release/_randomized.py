@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.labels import decode_labels, encode_labels
-from fairpremium.privacy import Channel, MemoizedReports, RandomizedResponse
-from fairpremium.privacy._exact import MAX_TOTAL
+from fairpremium.privacy import MAX_TOTAL, Channel, MemoizedReports, RandomizedResponse
 
 _FEWEST_BITS = 16  # of the second channel's weights, so that epsilon_r is met closely
 

@@ -29,8 +29,7 @@ from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties.protocol import Rules
 from fairpremium.pricing import DiscriminationFreePricer, SourcePortfolio, count_labels, is_source
-from fairpremium.privacy import Channel, RandomizedResponse
-from fairpremium.privacy._randomized_response import check_epsilon
+from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
 from ._disclosure import Verdict, check_counts, measure, refuse, round_missing

@@ -102,6 +102,6 @@ def database_url(address: str) -> str:
 
 def as_json(value: Any) -> str:
     """Return the one JSON text of a message."""
-    from fairpremium.privacy._descriptor import canonical_json
+    from fairpremium.documents import canonical_json
 
     return canonical_json(value.model_dump(mode="json")).decode()

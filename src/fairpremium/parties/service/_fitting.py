@@ -27,6 +27,7 @@ from sqlalchemy import Connection, insert, select
 
 from fairpremium import __version__
 from fairpremium.audit import render_report, summarize_pricer
+from fairpremium.documents import canonical_json
 from fairpremium.errors import FairPremiumError
 from fairpremium.labels import decode_labels
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
@@ -65,7 +66,6 @@ from fairpremium.parties.store.log import keep_checkpoint
 from fairpremium.parties.store.schema import fits, portfolios, releases
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._budget import plan_of, releases_to
 from ._context import House

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._context import House, Party, as_json
 from ._studies import find_study

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, insert, select
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
     Problem,
     Report,
@@ -34,7 +35,6 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming
 from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import report_parts, report_runs, reports, studies
-from fairpremium.privacy._descriptor import canonical_json
 
 from ._context import House, Party
 from ._studies import find_study, spec_of, study_row

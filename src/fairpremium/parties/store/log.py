@@ -16,8 +16,8 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import Checkpoint, Entry, LogPage, SigningKey, VerifyKey
-from fairpremium.privacy._descriptor import canonical_json
 
 from .schema import START, checkpoints, log, log_head
 
