@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 
 from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
+from fairpremium.labels import label_to_json
 from fairpremium.parties.protocol import SigningKey, VerifyKey
 from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
-from fairpremium.privacy import label_to_json
 
 from ._archive import Archive, write_archive
 from ._selftest import Ranges, draw_selftest, price_columns, run_selftest
