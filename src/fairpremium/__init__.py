@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairpremium.privacy import RandomizedResponse as RandomizedResponse
     from fairpremium.privacy import project_to_simplex as project_to_simplex
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "models": "BoostedModel LinearModel NeuralModel NeuralRepresentation",
