@@ -21,8 +21,8 @@ from fairpremium.parties.console._console import _Remembered
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
-from fairpremium.parties.service._fits import claim, show_progress
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._fits import acquire_lease, record_progress
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import fits
@@ -57,7 +57,7 @@ def open_console(tmp_path):
     def build(folder="service", **settings):
         clock = settings.pop("clock", None)
         party = ThirdParty(tmp_path / folder, clock=clock)
-        app = create_app(Settings(folder=tmp_path / folder, **settings), party)
+        app = create_app(ServiceSettings(folder=tmp_path / folder, **settings), party)
         closing.extend([app.state.service.writer.close, party.close])
 
         def visit(client="127.0.0.1", host="127.0.0.1:8350", **headers):
@@ -138,7 +138,7 @@ def test_others_do_not_without_a_password(open_console, settings, visitor, path)
     answer = client.get(path)
     assert answer.status_code == 403
     assert "The console is closed from here" in answer.text
-    assert visit.app.state.service.house.key.key_id not in answer.text
+    assert visit.app.state.service.context.key.key_id not in answer.text
     assert client.post("/console/log/verify", headers=OWN).status_code == 403
     assert visit.app.state.console.watch.state.found is None
 
@@ -153,7 +153,7 @@ def test_a_password_is_asked_for_everywhere(open_console):
     assert visit.app.state.console.watch.state.found is None
     page = client.get("/console/login")
     assert page.status_code == 200
-    assert visit.app.state.service.house.key.key_id not in page.text
+    assert visit.app.state.service.context.key.key_id not in page.text
 
 
 def log_in(client, password=PASSWORD, path="/console/login"):
@@ -209,8 +209,8 @@ def test_sessions_hold_at_another_process_and_end_with_the_password(open_console
 def test_a_short_password_is_refused_and_none_is_printed():
     for password in ("", "seven 7"):
         with pytest.raises(ValueError, match="too short"):
-            Settings(folder="x", console_password=password)
-    settings = Settings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
+            ServiceSettings(folder="x", console_password=password)
+    settings = ServiceSettings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
     assert PASSWORD not in repr(settings)
     assert "CANARY" not in repr(settings)
 
@@ -410,24 +410,24 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
     prepare(parties, tmp_path)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="gaussian"))
     assert "waits for a worker" in words(console.get("/console/studies/motor"))
-    lease = parties.house.store.write(lambda c: claim(c, parties.house))
-    parties.house.store.write(lambda c: show_progress(c, lease, "fitting", 0.437))
+    lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
+    parties.context.store.write(lambda c: record_progress(c, lease, "fitting", 0.437))
     for path in PAGES[2:]:
         page = console.get(path)
         assert "43 %" in words(page)
         assert "fitting" in words(page)
         assert '<noscript><meta http-equiv="refresh"' in page.text
-    parties.house.store.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
+    parties.context.store.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
     assert "its worker went silent" in words(console.get("/console/studies/motor"))
     assert "1 fit has lost its worker" in words(console.get("/"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     done = parties.insurer.watch("first")
     assert done.state == "succeeded"
     study, fit = (console.get(path) for path in PAGES[2:])
     assert "at attempt 2" in words(study)
     assert "Policies with a report about 1,895" in words(fit)
     assert "1,893" not in study.text + fit.text
-    stored = parties.house.store.read(lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one()))
+    stored = parties.context.store.read(lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one()))
     means = next(s for s in stored["sections"] if s["id"] == "group_means")["records"]
     for page in (study, fit):
         assert page.text.count("<figure") == 2
@@ -435,13 +435,15 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
         for row in means:
             assert f"{row['premium']:,.0f} {row['premium_low']:,.0f} to {row['premium_high']:,.0f}" in words(page)
     # Rule 9: the second randomization once, and one Gaussian fit.
-    rule = parties.third_party.house.store.read(lambda c: c.execute(text("SELECT epsilon, delta FROM releases")).one())
+    rule = parties.third_party.context.store.read(
+        lambda c: c.execute(text("SELECT epsilon, delta FROM releases")).one()
+    )
     spent = 2.0 + epsilon_of(mu_of(rule.epsilon, rule.delta), rule.delta)
     assert f"{spent:.2f} of 4" in words(study)
     assert "1 and 2 once" in words(study)
     # The same again costs nothing.
     parties.insurer.fit("again", FitSpec(study="motor", portfolio="book", release="gaussian"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     page = words(console.get("/console/studies/motor"))
     assert "nothing more, it equals first" in page
     assert f"{spent:.2f} of 4" in page
@@ -453,7 +455,7 @@ def test_a_refusal_names_its_rule_and_a_failure_its_problem(parties, console, tm
     prepare(parties, tmp_path, reported=150, n=200)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     parties.insurer.fit("second", FitSpec(study="motor", portfolio="book", reference={"F": 0.5, "X": 0.5}))
-    while work_once(parties.house):
+    while work_once(parties.context):
         pass
     refusal = parties.insurer.watch("first").refusal
     page = words(console.get(PAGES[3]))
@@ -471,7 +473,7 @@ def test_a_fit_that_nobody_takes_is_noticed(parties, console, tmp_path):
     prepare(parties, tmp_path, reported=20, n=30)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     assert "no worker takes it" not in words(console.get("/"))
-    parties.house.store.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
+    parties.context.store.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
     assert "A fit waits and no worker takes it" in words(console.get("/"))
 
 
@@ -497,7 +499,7 @@ def test_no_page_shows_a_key_a_policy_a_row_or_an_exact_count(parties, console, 
     table_keys = make_keys(parties.secret, table["policy"])
     parties.collector.report("motor", parties.secret, "CANARY-SINGLE", "F", CHANNEL)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     pages = "".join(console.get(path).text for path in PAGES)
     pages += "".join(console.get("/console/log", params={"before": seq}).text for seq in range(1, 20, 5))
     assert "CANARY" not in pages
@@ -546,7 +548,7 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
     def fail(*_):
         raise RuntimeError("CANARY of the database")
 
-    monkeypatch.setattr(parties.app.state.console.house.store, "read", fail)
+    monkeypatch.setattr(parties.app.state.console.context.store, "read", fail)
     for path in PAGES:
         answer = console.get(path)
         assert answer.status_code == 503
@@ -565,7 +567,7 @@ def test_a_page_with_broken_records_is_still_a_page(parties, console, tmp_path):
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     for content in ("{", "[]", "null", '{"sections": [1, {"id": "group_means"}]}', "{}"):
         change = update(fits).values(state="succeeded", summary=content, refusal=content, problem=content)
-        parties.house.store.write(lambda c, change=change: c.execute(change))
+        parties.context.store.write(lambda c, change=change: c.execute(change))
         for path in PAGES[2:]:
             assert console.get(path).status_code == 200, content
 
@@ -626,7 +628,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
                 connection.execute(text(f"DROP TRIGGER log_no_{verb}"))
         connection.execute(text(change))
 
-    parties.house.store.write(tamper)
+    parties.context.store.write(tamper)
     page = check(parties, console)
     assert f"Broken at entry {bad}: {reason}" in page
     assert f"The log is broken at entry {bad}" in words(console.get("/"))
@@ -634,7 +636,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
 
 def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
     declare(parties)
-    parties.house.store.write(
+    parties.context.store.write(
         lambda c: c.execute(text("INSERT INTO checkpoints VALUES (3, :hash, 'k', 'not base64 at all')"),
                             {"hash": "0" * 64})
     )  # fmt: skip

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, select
 
-from fairpremium.parties.service import House, Limiter, Settings
+from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import nonces
 
@@ -39,20 +39,20 @@ class Access:
 
     Parameters
     ----------
-    house : House
-    settings : Settings
+    context : ServiceContext
+    settings : ServiceSettings
     """
 
-    def __init__(self, house: House, settings: Settings):
-        self._house = house
+    def __init__(self, context: ServiceContext, settings: ServiceSettings):
+        self._context = context
         self._settings = settings
-        self._own_tries = Limiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
-        self._all_tries = Limiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
+        self._own_tries = RateLimiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
+        self._all_tries = RateLimiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
         self._salt = b""
         self._password = b""
         self._session_key = b""
         if settings.console_password is not None:
-            seed = hashlib.sha256(house.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
+            seed = hashlib.sha256(context.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
             self._salt = hmac.digest(seed, b"salt", "sha256")
             self._password = self._slow_hash(settings.console_password)
             self._session_key = hmac.digest(seed, b"session" + self._password, "sha256")
@@ -108,13 +108,13 @@ class Access:
 
     def new_session(self) -> str:
         """Return the value of a new session's cookie."""
-        content = f"{int(self._house.now() + SESSION_SECONDS)}.{secrets.token_hex(16)}"
+        content = f"{int(self._context.now() + SESSION_SECONDS)}.{secrets.token_hex(16)}"
         return f"{content}.{self._sign(content)}"
 
     def is_session(self, value: str) -> bool:
         """Is this the cookie of a session that has not ended?"""
         session = self._read(value)
-        return session is not None and not self._house.store.read(_is_ended(session[1]))
+        return session is not None and not self._context.store.read(_is_ended(session[1]))
 
     def end_session(self, value: str) -> None:
         """End a session before its time, for every web process."""
@@ -122,14 +122,14 @@ class Access:
         if session is not None:
             expires, name = session
             values = {"key_id": _ENDED, "nonce": name, "expires": expires}
-            self._house.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
+            self._context.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
 
     def _read(self, value: str) -> tuple[float, str] | None:
         content, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._sign(content).encode(), signature.encode()):
             return None
         expires, _, name = content.partition(".")
-        return (float(expires), name) if self._house.now() < float(expires) else None
+        return (float(expires), name) if self._context.now() < float(expires) else None
 
     def _sign(self, content: str) -> str:
         return hmac.digest(self._session_key, content.encode(), "sha256").hex()

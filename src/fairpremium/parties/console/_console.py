@@ -30,7 +30,7 @@ from fairpremium import __version__
 from fairpremium.audit._plots import format_price
 from fairpremium.audit._words import percent
 from fairpremium.parties.protocol import ID, Problem
-from fairpremium.parties.service import LogWatch, Settings, report_failure
+from fairpremium.parties.service import LogMonitor, ServiceSettings, log_failure
 
 from ._access import SESSION_SECONDS, Access
 from ._charts import WIDTH, draw_group_means, draw_prices
@@ -78,14 +78,14 @@ class _Page(NamedTuple):
     status: int = 200
 
 
-def add_console(app: FastAPI, party: Any, settings: Settings) -> None:
+def add_console(app: FastAPI, party: Any, settings: ServiceSettings) -> None:
     """Add the pages of the console to an app.
 
     Parameters
     ----------
     app : FastAPI
     party : ThirdParty
-    settings : Settings
+    settings : ServiceSettings
     """
     console = _Console(party, settings)
     app.state.console = console
@@ -109,11 +109,11 @@ def add_console(app: FastAPI, party: Any, settings: Settings) -> None:
 class _Console:
     """The pages and what they share."""
 
-    def __init__(self, party: Any, settings: Settings):
-        self.house = party.house
+    def __init__(self, party: Any, settings: ServiceSettings):
+        self.context = party.context
         self.settings = settings
-        self.access = Access(self.house, settings)
-        self.watch = LogWatch(self.house)
+        self.access = Access(self.context, settings)
+        self.watch = LogMonitor(self.context)
         self._remembered = _Remembered()
         self._static = _read_static()
         self._environment = _environment({name: digest for name, (_, digest) in self._static.items()})
@@ -122,12 +122,12 @@ class _Console:
 
     def studies(self, request: Request) -> _Page:
         """Show all studies, or what to do when there is none."""
-        found = self._remembered("studies", lambda: self._read(lambda c: read_studies(c, self.house)))
-        queue = self._read(lambda c: read_queue(c, self.house))
+        found = self._remembered("studies", lambda: self._read(lambda c: read_studies(c, self.context)))
+        queue = self._read(lambda c: read_queue(c, self.context))
         is_stuck = (
             queue.waiting_since is not None
             and not queue.running
-            and self.house.now() - queue.waiting_since > _IDLE_WORKERS
+            and self.context.now() - queue.waiting_since > _IDLE_WORKERS
         )
         self.watch.start_if_due()
         values = {
@@ -135,7 +135,7 @@ class _Console:
             "queue": queue,
             "is_stuck": is_stuck,
             "is_live": queue.running + queue.waiting > 0,
-            "free": shutil.disk_usage(self.house.blobs.folder).free,
+            "free": shutil.disk_usage(self.context.blobs.folder).free,
             "parties": self._read(read_parties),
             "steps": _first_steps(*self._where(request)),
             "worker": f"fairpremium worker{self._where(request)[0]}",
@@ -147,7 +147,7 @@ class _Console:
         study = self._study(request)
         if study is None:
             return _NOT_FOUND
-        fits = self._read(lambda c: read_fits(c, self.house, study))
+        fits = self._read(lambda c: read_fits(c, self.context, study))
         latest = next((fit for fit in fits if fit.summary), None)
         values = {"study": study, "fits": fits, "latest": latest, "is_live": any(not fit.has_ended for fit in fits)}
         values["opening"] = f"fairpremium study open {study.id} --key operator.key{self._where(request)[1]}"
@@ -157,7 +157,7 @@ class _Console:
         """Show one fit."""
         study = self._study(request)
         party, fit = _id(request, "party"), _id(request, "fit")
-        found = study and party and fit and self._read(lambda c: read_fit(c, self.house, study, party, fit))
+        found = study and party and fit and self._read(lambda c: read_fit(c, self.context, study, party, fit))
         if not found:
             return _NOT_FOUND
         return _Page("fit.html", {"study": study, "fit": found, "is_live": not found.has_ended} | _comparison(found))
@@ -269,7 +269,7 @@ class _Console:
             try:
                 return await handler(request)
             except Exception:
-                report_failure("a page")
+                log_failure("a page")
                 return self._render(_FAILED, known=False)
 
         return answer
@@ -298,8 +298,8 @@ class _Console:
             "log_state": self.watch.state if known else None,
             "has_password": self.access.has_password,
             "is_known": known,
-            "key_id": self.house.key.key_id,
-            "now": self.house.now(),
+            "key_id": self.context.key.key_id,
+            "now": self.context.now(),
         }
         text = self._environment.get_template(page.template).render(common | page.values)
         return self._finish(HTMLResponse(text, page.status))
@@ -324,14 +324,14 @@ class _Console:
         )
 
     def _read(self, command: Callable[[Connection], Any]) -> Any:
-        return self.house.store.read(command)
+        return self.context.store.read(command)
 
     def _study(self, request: Request) -> StudyView | None:
         study = _id(request, "study")
         if study is None:
             return None
         found: StudyView | None = self._remembered(
-            f"study {study}", lambda: self._read(lambda c: read_study(c, self.house, study))
+            f"study {study}", lambda: self._read(lambda c: read_study(c, self.context, study))
         )
         return found
 

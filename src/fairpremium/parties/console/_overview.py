@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from fairpremium.parties.protocol import ENDED, EstimatedChannel, FitSpec, KnownChannel, Refusal, StudySpec, round_count
-from fairpremium.parties.service import House, count_fits, count_reports, plan_of, releases_to, spec_of
+from fairpremium.parties.service import ServiceContext, count_fits, count_reports, plan_of, releases_to, spec_of
 from fairpremium.parties.store.log import count_entries
 from fairpremium.parties.store.schema import fits, keys, log, releases, studies
 from fairpremium.privacy import Channel
@@ -148,26 +148,26 @@ class LogView:
 # --- studies ---
 
 
-def read_studies(connection: Connection, house: House) -> list[StudyView]:
+def read_studies(connection: Connection, context: ServiceContext) -> list[StudyView]:
     """Read all studies, the newest first."""
     known = _parties(connection)
     rows = connection.execute(select(studies).order_by(studies.c.created.desc(), studies.c.id)).all()
-    return [_study(connection, house, row, known) for row in rows]
+    return [_study(connection, context, row, known) for row in rows]
 
 
-def read_study(connection: Connection, house: House, study: str) -> StudyView | None:
+def read_study(connection: Connection, context: ServiceContext, study: str) -> StudyView | None:
     """Read one study."""
     row = connection.execute(select(studies).where(studies.c.id == study)).one_or_none()
-    return None if row is None else _study(connection, house, row, _parties(connection))
+    return None if row is None else _study(connection, context, row, _parties(connection))
 
 
-def _study(connection: Connection, house: House, row: Any, known: dict[str, str]) -> StudyView:
+def _study(connection: Connection, context: ServiceContext, row: Any, known: dict[str, str]) -> StudyView:
     spec = spec_of(row)
     return StudyView(
         id=row.id,
         title=spec.title,
         state=row.state,
-        standing=_standing(row.state, spec, house.now()),
+        standing=_standing(row.state, spec, context.now()),
         groups=_groups(spec),
         channel=_channel(spec),
         collectors=tuple((name, known.get(name) == "collector") for name in spec.collectors),
@@ -230,20 +230,20 @@ def _insurer(connection: Connection, study: str, spec: StudySpec, name: str, kno
 # --- fits ---
 
 
-def read_fits(connection: Connection, house: House, study: StudyView) -> list[FitView]:
+def read_fits(connection: Connection, context: ServiceContext, study: StudyView) -> list[FitView]:
     """Read the fits of a study, the newest first."""
     query = select(fits).where(fits.c.study == study.id).order_by(fits.c.created.desc(), fits.c.party, fits.c.id)
     rows = connection.execute(query).all()
     made = _costs(connection, study, rows)
-    return [_fit(house, study, row, made) for row in rows]
+    return [_fit(context, study, row, made) for row in rows]
 
 
-def read_fit(connection: Connection, house: House, study: StudyView, party: str, fit: str) -> FitView | None:
+def read_fit(connection: Connection, context: ServiceContext, study: StudyView, party: str, fit: str) -> FitView | None:
     """Read one fit of a study."""
-    return next((f for f in read_fits(connection, house, study) if (f.party, f.id) == (party, fit)), None)
+    return next((f for f in read_fits(connection, context, study) if (f.party, f.id) == (party, fit)), None)
 
 
-def _fit(house: House, study: StudyView, row: Any, costs: dict[tuple[str, str], str]) -> FitView:
+def _fit(context: ServiceContext, study: StudyView, row: Any, costs: dict[tuple[str, str], str]) -> FitView:
     problem = _json(row.problem)
     return FitView(
         party=row.party,
@@ -254,9 +254,9 @@ def _fit(house: House, study: StudyView, row: Any, costs: dict[tuple[str, str], 
         phase=row.phase,
         progress=row.progress,
         attempt=row.attempt,
-        attempts=house.limits.attempts,
+        attempts=context.limits.attempts,
         cancelling=bool(row.cancel) and row.state == "running",
-        silent=row.state == "running" and row.lease_until is not None and row.lease_until < house.now(),
+        silent=row.state == "running" and row.lease_until is not None and row.lease_until < context.now(),
         refusal=_refusal(row.refusal),
         problem=None if problem is None else str(problem.get("title", "")),
         matched=row.matched,
@@ -311,9 +311,9 @@ def _json(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_queue(connection: Connection, house: House) -> QueueView:
+def read_queue(connection: Connection, context: ServiceContext) -> QueueView:
     """Count fits that wait and that run."""
-    now = house.now()
+    now = context.now()
     columns = (fits.c.state, fits.c.lease_until, fits.c.created)
     rows = connection.execute(select(*columns).where(fits.c.state.in_(("queued", "running")))).all()
     waiting = [row.created for row in rows if row.state == "queued"]

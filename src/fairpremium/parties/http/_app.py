@@ -51,11 +51,11 @@ from fairpremium.parties.protocol import (
     verify_request,
 )
 from fairpremium.parties.service import (
-    House,
-    Limiter,
     Party,
+    RateLimiter,
     ReportQueue,
-    Settings,
+    ServiceContext,
+    ServiceSettings,
     ThirdParty,
     _fits,
     _portfolios,
@@ -64,7 +64,7 @@ from fairpremium.parties.service import (
     all_keys,
     check_right,
     forget_old_nonces,
-    report_failure,
+    log_failure,
     use_nonce,
 )
 from fairpremium.parties.store import Writer
@@ -105,12 +105,12 @@ class Asked(NamedTuple):
     verified: Verified
 
 
-def create_app(settings: Settings, third_party: ThirdParty | None = None) -> FastAPI:
+def create_app(settings: ServiceSettings, third_party: ThirdParty | None = None) -> FastAPI:
     """Build the service.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ServiceSettings
     third_party : ThirdParty or None
         One that is open already; None opens the folder of the settings.
     """
@@ -147,13 +147,13 @@ def create_app(settings: Settings, third_party: ThirdParty | None = None) -> Fas
 class _Service:
     """What the routes share: the commands, the writer, the keys, the limits."""
 
-    def __init__(self, party: ThirdParty, settings: Settings):
+    def __init__(self, party: ThirdParty, settings: ServiceSettings):
         self.party = party
         self.settings = settings
-        self.house: House = party.house
-        self.writer = Writer(self.house.store)
-        self.reports = ReportQueue(self.house, self.writer)
-        self.limiter = Limiter(self.house.limits.requests_per_second)
+        self.context: ServiceContext = party.context
+        self.writer = Writer(self.context.store)
+        self.reports = ReportQueue(self.context, self.writer)
+        self.limiter = RateLimiter(self.context.limits.requests_per_second)
         self.counts: dict[int, int] = {}
         self._keys: dict[str, tuple[Party, VerifyKey]] = {}
         self._keys_at = float("-inf")
@@ -184,8 +184,8 @@ class _Service:
             request_url(request.scope, behind_proxy=self.settings.behind_proxy),
             request.headers.raw,
             lambda key_id: self._keys[key_id][1] if key_id in self._keys else None,
-            self.house.now(),
-            self.house.limits.signature_window,
+            self.context.now(),
+            self.context.limits.signature_window,
         )
         who = self._keys[verified.key_id][0]
         self.limiter.take(f"party {who.name}")
@@ -198,7 +198,7 @@ class _Service:
         if time.monotonic() - self._keys_at > _KEYS_FOR:
             async with self._refreshing:  # those who waited meanwhile find it done
                 if time.monotonic() - self._keys_at > _KEYS_FOR:
-                    self._keys = await _in_thread(lambda: self.house.store.read(all_keys))
+                    self._keys = await _in_thread(lambda: self.context.store.read(all_keys))
                     self._keys_at = time.monotonic()
 
     async def spend(self, asked: Asked) -> None:
@@ -207,10 +207,10 @@ class _Service:
 
     async def write(self, asked: Asked, command: Callable[[Connection], T]) -> T:
         """Remember the nonce and run a command, in one transaction; a command that fails leaves the nonce used."""
-        house, (key_id, nonce, created) = self.house, asked.verified[:3]
+        context, (key_id, nonce, created) = self.context, asked.verified[:3]
 
         def run(connection: Connection) -> T | Problem:
-            use_nonce(connection, house, key_id, nonce, created)
+            use_nonce(connection, context, key_id, nonce, created)
             try:
                 with connection.begin_nested():
                     return command(connection)
@@ -222,7 +222,7 @@ class _Service:
             raise result
         if time.monotonic() - self._cleaned_at > _HOUSEKEEPING:
             self._cleaned_at = time.monotonic()
-            self.writer.submit(lambda c: forget_old_nonces(c, house))
+            self.writer.submit(lambda c: forget_old_nonces(c, context))
         return result
 
     async def put_report(self, request: Request, study: str, key: str) -> Response:
@@ -248,7 +248,7 @@ class _Service:
 
     async def _body(self, request: Request, asked: Asked) -> bytes:
         """Read a short body and check its digest."""
-        limit = self.house.limits.json_bytes
+        limit = self.context.limits.json_bytes
         _check_length(request, limit)
         body = bytearray()
         async with asyncio.timeout(self.settings.body_seconds):
@@ -262,11 +262,11 @@ class _Service:
 
     async def part(self, request: Request, asked: Asked, kind: str, take: Callable[..., T]) -> T:
         """Receive a file of a media type, check its digest, and hand it to a command of the third party."""
-        limit = self.house.limits.part_bytes
+        limit = self.context.limits.part_bytes
         _check_length(request, limit)
         if request.headers.get("content-type", "").partition(";")[0] != kind:
             raise Problem("unsupported-media")
-        with self.house.blobs.receive(limit) as incoming:
+        with self.context.blobs.receive(limit) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for pieces in _gathered(request.stream()):  # hashed and written while others are served
                     await _in_thread(partial(incoming.write, *pieces))
@@ -279,7 +279,7 @@ class _Service:
 
     async def wait_for(self, who: Party, fit: str, seconds: float) -> None:
         """Return when a fit ended, moved on, or the time is over; at once if the party waits too often already."""
-        if self._waits[who.name] >= self.house.limits.waits:
+        if self._waits[who.name] >= self.context.limits.waits:
             return
         self._waits[who.name] += 1
         try:
@@ -302,7 +302,7 @@ class _Service:
                 def read(connection: Connection) -> dict[tuple[str, str], tuple[Any, ...]]:
                     return {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(select(*columns))}
 
-                self._fits = await _in_thread(lambda: self.house.store.read(read))
+                self._fits = await _in_thread(lambda: self.context.store.read(read))
                 self._fits_at = time.monotonic()
             return self._fits
 
@@ -339,7 +339,7 @@ class _Guard:
         except Problem as problem:
             await _answer(problem)(scope, receive, send_guarded)
         except Exception as error:
-            report_failure("a request")
+            log_failure("a request")
             if started:
                 raise
             code = "unavailable" if isinstance(error, (DBAPIError, TimeoutError)) else "internal"
@@ -371,7 +371,7 @@ def is_local(scope: Any) -> bool:
 
 
 def _add_routes(app: FastAPI, service: _Service) -> None:
-    house, party = service.house, service.party
+    context, party = service.context, service.party
 
     def route(method: str, path: str, codes: tuple[str, ...], **options: Any) -> Callable[..., Any]:
         statuses = sorted({PROBLEMS[code].status for code in codes})
@@ -382,17 +382,17 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def put_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "put_study")
         spec = await service.json(request, asked, StudySpec)
-        return await service.write(asked, lambda c: _studies.put_study(c, house, asked.who, study, spec))
+        return await service.write(asked, lambda c: _studies.put_study(c, context, asked.who, study, spec))
 
     @route("POST", "/v1/studies/{study}/open", _NAMED)
     async def open_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "open_study")
-        return await service.write(asked, lambda c: _studies.set_state(c, house, asked.who, study, "open"))
+        return await service.write(asked, lambda c: _studies.set_state(c, context, asked.who, study, "open"))
 
     @route("POST", "/v1/studies/{study}/close", _NAMED)
     async def close_study(request: Request, study: Id) -> OperatorStudy:
         asked = await service.ask(request, "close_study")
-        return await service.write(asked, lambda c: _studies.set_state(c, house, asked.who, study, "closed"))
+        return await service.write(asked, lambda c: _studies.set_state(c, context, asked.who, study, "closed"))
 
     @route("GET", "/v1/studies", _ASKED)
     async def list_studies(request: Request) -> list[OperatorStudy | CollectorStudy | InsurerStudy]:
@@ -421,7 +421,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def put_portfolio(request: Request, portfolio: Id) -> Portfolio:
         asked = await service.ask(request, "put_portfolio")
         spec = await service.json(request, asked, PortfolioSpec)
-        return await service.write(asked, lambda c: _portfolios.put_portfolio(c, house, asked.who, portfolio, spec))
+        return await service.write(asked, lambda c: _portfolios.put_portfolio(c, context, asked.who, portfolio, spec))
 
     @route("GET", "/v1/portfolios/{portfolio}", _NAMED)
     async def get_portfolio(request: Request, portfolio: Id) -> Portfolio:
@@ -453,7 +453,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def put_fit(request: Request, fit: Id) -> Fit:
         asked = await service.ask(request, "put_fit")
         spec = await service.json(request, asked, FitSpec)
-        return await service.write(asked, lambda c: _fits.put_fit(c, house, asked.who, fit, spec))
+        return await service.write(asked, lambda c: _fits.put_fit(c, context, asked.who, fit, spec))
 
     @route("GET", "/v1/fits", _ASKED)
     async def list_fits(request: Request) -> list[Fit]:
@@ -465,19 +465,19 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         asked = await service.ask(request, "get_fit")
         seen = await service.read(asked, lambda: party.get_fit(asked.who, fit))
         if wait and seen.state not in ENDED:
-            await service.wait_for(asked.who, fit, min(wait, house.limits.wait_seconds))
+            await service.wait_for(asked.who, fit, min(wait, context.limits.wait_seconds))
             seen = await _in_thread(lambda: party.get_fit(asked.who, fit))
         return seen
 
     @route("POST", "/v1/fits/{fit}/cancel", _NAMED)
     async def cancel_fit(request: Request, fit: Id) -> Fit:
         asked = await service.ask(request, "cancel_fit")
-        return await service.write(asked, lambda c: _fits.cancel_fit(c, house, asked.who, fit))
+        return await service.write(asked, lambda c: _fits.cancel_fit(c, context, asked.who, fit))
 
     @route("GET", "/v1/fits/{fit}/bundle", (*_NAMED, "not-finished"), response_class=_WholeFile)
     async def get_bundle(request: Request, fit: Id) -> Response:
         asked = await service.ask(request, "get_bundle")
-        path, digest = await service.write(asked, lambda c: _fits.bundle_of(c, house, asked.who, fit))
+        path, digest = await service.write(asked, lambda c: _fits.bundle_of(c, context, asked.who, fit))
         return _WholeFile(path, media_type="application/zip", headers={"ETag": f'"{digest}"'})
 
     @route("GET", "/v1/log", (*_ASKED, "bad-query"))
@@ -489,11 +489,11 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @route("GET", "/v1/keys", _ANY)
     async def get_keys() -> list[PublicKey]:
-        return [PublicKey(key_id=house.key.key_id, public_key=house.key.public_key)]
+        return [PublicKey(key_id=context.key.key_id, public_key=context.key.public_key)]
 
     @route("GET", "/v1/checkpoint", (*_ANY, "unavailable"))
     async def get_checkpoint() -> Checkpoint:
-        return await _in_thread(lambda: house.store.read(lambda c: _log.sign_checkpoint(c, house.key)))
+        return await _in_thread(lambda: context.store.read(lambda c: _log.sign_checkpoint(c, context.key)))
 
     @route("GET", "/healthz", _ANY)
     async def healthz() -> dict[str, str]:
@@ -502,7 +502,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     @route("GET", "/readyz", (*_ANY, "unavailable"))
     async def readyz() -> dict[str, str]:
         try:
-            await _in_thread(lambda: house.store.read(lambda c: c.execute(select(1)).scalar()))
+            await _in_thread(lambda: context.store.read(lambda c: c.execute(select(1)).scalar()))
         except Exception:
             raise Problem("unavailable") from None
         return {"status": "ready"}
@@ -511,7 +511,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def metrics(request: Request) -> Response:
         if not is_local(request.scope):  # how many requests there were tells when somebody reported
             raise Problem("not-found")
-        states = await _in_thread(lambda: house.store.read(_count_states))
+        states = await _in_thread(lambda: context.store.read(_count_states))
         lines = ["# TYPE fairpremium_requests_total counter"]
         lines += [f'fairpremium_requests_total{{status="{s}"}} {n}' for s, n in sorted(service.counts.items())]
         lines.append("# TYPE fairpremium_fits gauge")

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ._access import use_nonce as use_nonce
     from ._budget import plan_of as plan_of
     from ._budget import releases_to as releases_to
-    from ._context import House as House
-    from ._context import Limits as Limits
     from ._context import Party as Party
-    from ._log_monitor import LogWatch as LogWatch
+    from ._context import ServiceContext as ServiceContext
+    from ._context import ServiceLimits as ServiceLimits
+    from ._log_monitor import LogMonitor as LogMonitor
     from ._parent_process import stop_with_parent as stop_with_parent
-    from ._rate_limit import Limiter as Limiter
+    from ._rate_limit import RateLimiter as RateLimiter
     from ._report_queue import ReportQueue as ReportQueue
-    from ._settings import Settings as Settings
-    from ._settings import report_failure as report_failure
+    from ._settings import ServiceSettings as ServiceSettings
+    from ._settings import log_failure as log_failure
     from ._studies import count_fits as count_fits
     from ._studies import count_reports as count_reports
     from ._studies import spec_of as spec_of
@@ -36,12 +36,12 @@ __all__, __getattr__ = lazy_exports(
     {
         "_access": "all_keys check_right forget_old_nonces use_nonce",
         "_budget": "plan_of releases_to",
-        "_context": "House Limits Party",
-        "_log_monitor": "LogWatch",
+        "_context": "ServiceContext ServiceLimits Party",
+        "_log_monitor": "LogMonitor",
         "_parent_process": "stop_with_parent",
-        "_rate_limit": "Limiter",
+        "_rate_limit": "RateLimiter",
         "_report_queue": "ReportQueue",
-        "_settings": "Settings report_failure",
+        "_settings": "ServiceSettings log_failure",
         "_studies": "count_fits count_reports spec_of",
         "_third_party": "ThirdParty",
         "_worker": "work",

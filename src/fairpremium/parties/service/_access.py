@@ -11,7 +11,7 @@ from fairpremium.parties.protocol import Problem, Role, Verified, VerifyKey, che
 from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import keys, nonces
 
-from ._context import House, Party
+from ._context import Party, ServiceContext
 
 __all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
 
@@ -46,7 +46,7 @@ def check_right(who: Party, command: str) -> None:
         raise Problem("not-found")
 
 
-def add_key(connection: Connection, house: House, key: VerifyKey, party: str, role: Role) -> None:
+def add_key(connection: Connection, context: ServiceContext, key: VerifyKey, party: str, role: Role) -> None:
     """Register a public key of a party. All keys of a party have one role."""
     check_id(party)
     other = connection.execute(select(keys.c.role).where(keys.c.party == party, keys.c.role != role).limit(1)).scalar()
@@ -58,18 +58,18 @@ def add_key(connection: Connection, house: House, key: VerifyKey, party: str, ro
             raise ValueError("This key is registered for another party or was revoked. Make a new one: keys new.")
         return
     values = {"key_id": key.key_id, "public_key": key.public_key, "party": party, "role": role}
-    connection.execute(insert(keys).values(**values, added=house.now()))
-    append(connection, house.now(), party, "key.added", key_id=key.key_id, role=role)
+    connection.execute(insert(keys).values(**values, added=context.now()))
+    append(connection, context.now(), party, "key.added", key_id=key.key_id, role=role)
 
 
-def revoke_key(connection: Connection, house: House, key_id: str) -> None:
+def revoke_key(connection: Connection, context: ServiceContext, key_id: str) -> None:
     """Refuse a key from now on."""
     row = connection.execute(select(keys).where(keys.c.key_id == key_id)).one_or_none()
     if row is None:
         raise ValueError("No key with this id is registered.")
     if row.revoked is None:
-        connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=house.now()))
-        append(connection, house.now(), row.party, "key.revoked", key_id=key_id)
+        connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=context.now()))
+        append(connection, context.now(), row.party, "key.revoked", key_id=key_id)
 
 
 def all_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
@@ -94,18 +94,18 @@ def list_keys(connection: Connection) -> list[Registered]:
     return [Registered(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
 
 
-def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, created: float) -> None:
+def use_nonce(connection: Connection, context: ServiceContext, key_id: str, nonce: str, created: float) -> None:
     """Remember a nonce; one that was used before is a replay."""
-    expires = created + 2 * house.limits.signature_window
+    expires = created + 2 * context.limits.signature_window
     row = upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires)
     # Not every driver counts the rows of an insert; those that it returns are there.
     if connection.execute(row.returning(nonces.c.nonce)).first() is None:
         raise Problem("replayed")
 
 
-def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -> list[bool]:
+def use_nonces(connection: Connection, context: ServiceContext, used: Sequence[Verified]) -> list[bool]:
     """Remember many nonces; the answer to each is whether it is new."""
-    window = 2 * house.limits.signature_window
+    window = 2 * context.limits.signature_window
     rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
     fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
     new = {(row.key_id, row.nonce) for row in fresh}
@@ -116,6 +116,6 @@ def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -
     return answers
 
 
-def forget_old_nonces(connection: Connection, house: House) -> None:
+def forget_old_nonces(connection: Connection, context: ServiceContext) -> None:
     """Delete nonces whose requests would be too old to be accepted."""
-    connection.execute(delete(nonces).where(nonces.c.expires < house.now()))
+    connection.execute(delete(nonces).where(nonces.c.expires < context.now()))

@@ -15,7 +15,7 @@ __all__ = ["plan_of", "releases_to"]
 
 
 def releases_to(connection: Connection, study: str, party: str) -> list[Any]:
-    """Return what left the house about a study to one insurer."""
+    """Return what left the context about a study to one insurer."""
     mine = (releases.c.study == study, releases.c.party == party)
     return list(connection.execute(select(releases).where(*mine).order_by(releases.c.fit)))
 

@@ -16,23 +16,23 @@ from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Extent, Write, merge_runs, plan_merge, write_run
 from fairpremium.parties.store.schema import report_runs, reports
 
-from ._context import House
+from ._context import ServiceContext
 from ._reports import singles_of
-from ._settings import report_failure
+from ._settings import log_failure
 from ._studies import lock_study
 
-__all__ = ["SINGLES", "tidy"]
+__all__ = ["SINGLES", "compact"]
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
 _busy = threading.Lock()
 
 
-def tidy(house: House, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
+def compact(context: ServiceContext, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
     """Make files of single reports, and few files of many.
 
     Parameters
     ----------
-    house : House
+    context : ServiceContext
     study, collector : str
     write : callable
         Runs a command in a transaction.
@@ -42,24 +42,24 @@ def tidy(house: House, study: str, collector: str, write: Write, *, wait: bool =
     if not _busy.acquire(blocking=wait):
         return
     try:
-        with house.blobs.hold():
-            while _step(house, study, collector, write):
+        with context.blobs.hold():
+            while _step(context, study, collector, write):
                 pass
     except Exception as error:  # all reports are where they were, and who sent some must hear that they were taken
         if not isinstance(error, Problem) or error.code not in ("storage-full", "unavailable"):
-            report_failure("tidying")
+            log_failure("the compaction")
     finally:
         _busy.release()
 
 
-def _step(house: House, study: str, collector: str, write: Write) -> bool:
+def _step(context: ServiceContext, study: str, collector: str, write: Write) -> bool:
     """Do what is to be done, and return whether there was something."""
-    singles, sizes = house.store.read(lambda c: _look(c, study, collector))
-    chosen = plan_merge(_extents(house, sizes))
+    singles, sizes = context.store.read(lambda c: _look(c, study, collector))
+    chosen = plan_merge(_extents(context, sizes))
     if singles >= SINGLES:
-        write(lambda c: _settle(c, house, study, collector))
+        write(lambda c: _settle(c, context, study, collector))
     if chosen:
-        merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
+        merged = merge_runs(context.blobs, [context.run(sha256) for sha256 in chosen])
         write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
     return bool(singles >= SINGLES or chosen)
 
@@ -71,12 +71,12 @@ def _look(connection: Connection, study: str, collector: str) -> tuple[int, dict
     return int(singles), _sizes(connection, study, collector)
 
 
-def _settle(connection: Connection, house: House, study: str, collector: str) -> None:
+def _settle(connection: Connection, context: ServiceContext, study: str, collector: str) -> None:
     """Make a file of the single reports; meanwhile none comes."""
     lock_study(connection, study)
     run = singles_of(connection, study, collector)
     if len(run):
-        _add(connection, study, collector, write_run(house.blobs, run), len(run))
+        _add(connection, study, collector, write_run(context.blobs, run), len(run))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 
@@ -85,8 +85,8 @@ def _sizes(connection: Connection, study: str, collector: str) -> dict[str, int]
     return {row.sha256: row.rows for row in connection.execute(select(report_runs).where(*mine))}
 
 
-def _extents(house: House, digests: Iterable[str]) -> dict[str, Extent]:
-    runs = {sha256: house.run(sha256) for sha256 in digests}
+def _extents(context: ServiceContext, digests: Iterable[str]) -> dict[str, Extent]:
+    runs = {sha256: context.run(sha256) for sha256 in digests}
     return {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fairpremium.parties.protocol import Role, Run, SigningKey, keep_key, open_run
 from fairpremium.parties.store import BlobStore, Store, sqlite_url
 
-__all__ = ["House", "Limits", "Party", "open_house"]
+__all__ = ["Party", "ServiceContext", "ServiceLimits", "open_context"]
 
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
@@ -26,7 +26,7 @@ class Party(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServiceLimits:
     """What the service accepts."""
 
     json_bytes: int = 256 * 1024
@@ -42,13 +42,13 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class House:
+class ServiceContext:
     """The third party's belongings."""
 
     store: Store
     blobs: BlobStore
     key: SigningKey = field(repr=False)
-    limits: Limits = Limits()
+    limits: ServiceLimits = ServiceLimits()
 
     def now(self) -> float:
         """Return the time in seconds."""
@@ -64,13 +64,13 @@ def _open_run(path: str) -> Run:
     return open_run(Path(path))
 
 
-def open_house(
+def open_context(
     folder: str | os.PathLike[str],
     *,
     database: str | None = None,
     clock: Callable[[], float] = time.time,
-    limits: Limits | None = None,
-) -> House:
+    limits: ServiceLimits | None = None,
+) -> ServiceContext:
     """Open a folder of the third party; an empty one gets a key, a database and a place for files.
 
     Parameters
@@ -81,13 +81,13 @@ def open_house(
         Address of a PostgreSQL database; None keeps a SQLite file in the folder.
     clock : callable
         Returns the time in seconds.
-    limits : Limits or None
+    limits : ServiceLimits or None
     """
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = keep_key(home / _KEY_FILE)
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return House(store, BlobStore(home / _FILES), key, limits or Limits())
+    return ServiceContext(store, BlobStore(home / _FILES), key, limits or ServiceLimits())
 
 
 def database_url(address: str) -> str:

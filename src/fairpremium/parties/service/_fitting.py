@@ -68,8 +68,8 @@ from fairpremium.privacy import Channel
 from fairpremium.privacy._descriptor import canonical_json
 
 from ._budget import plan_of, releases_to
-from ._context import House
-from ._fits import Lease, LeaseLost, finish, show_progress, take_back
+from ._context import ServiceContext
+from ._fits import Lease, LeaseLost, finish_fit, record_progress, refund
 from ._portfolios import parts_of
 from ._reports import reports_of
 from ._studies import lock_study, spec_of, study_row
@@ -124,41 +124,43 @@ class _Joined:
         return int((self.codes >= 0).sum())
 
 
-def run_fit(house: House, lease: Lease) -> None:
+def run_fit(context: ServiceContext, lease: Lease) -> None:
     """Work on a claimed fit until it has ended, one way or another."""
 
     def tell(phase: str, progress: float) -> None:
         point(f"fit.{phase}")
-        house.store.write(lambda c: show_progress(c, lease, phase, progress))
+        context.store.write(lambda c: record_progress(c, lease, phase, progress))
 
-    job = house.store.read(lambda c: _read_job(c, house, lease))
+    job = context.store.read(lambda c: _read_job(c, context, lease))
     try:
-        outcome = _work(house, job, tell)
+        outcome = _work(context, job, tell)
     except LeaseLost:
         raise
     except RefusedError as refused:
         broken = next(v for v in refused.verdicts if not v.passed)
-        _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
+        _end(context, lease, "refused", refusal=_refusal(broken).model_dump_json())
     except Problem as problem:
         if problem.code == "storage-full":  # it passes
             raise
-        _end(house, lease, "failed", problem=json.dumps(problem.to_dict()))
+        _end(context, lease, "failed", problem=json.dumps(problem.to_dict()))
     except FairPremiumError as error:
-        _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", _in_words(error)).to_dict()))
+        _end(context, lease, "failed", problem=json.dumps(Problem("cannot-fit", _in_words(error)).to_dict()))
     except (ValueError, ArithmeticError):
-        _end(house, lease, "failed", problem=json.dumps(Problem("cannot-fit", "its numbers do not allow it").to_dict()))
+        _end(
+            context, lease, "failed", problem=json.dumps(Problem("cannot-fit", "its numbers do not allow it").to_dict())
+        )
     else:
         try:
             point("fit.before_publish")
-            house.store.write(lambda c: outcome(c))
+            context.store.write(lambda c: outcome(c))
             point("fit.after_publish")
         except RefusedError as refused:  # another fit used the budget up in the meantime
             broken = next(v for v in refused.verdicts if not v.passed)
-            _end(house, lease, "refused", refusal=_refusal(broken).model_dump_json())
+            _end(context, lease, "refused", refusal=_refusal(broken).model_dump_json())
 
 
-def _end(house: House, lease: Lease, state: str, **values: Any) -> None:
-    house.store.write(lambda c: finish(c, house, lease, state, **values))
+def _end(context: ServiceContext, lease: Lease, state: str, **values: Any) -> None:
+    context.store.write(lambda c: finish_fit(c, context, lease, state, **values))
 
 
 def _refusal(verdict: Verdict) -> Refusal:
@@ -177,7 +179,7 @@ def _in_words(error: FairPremiumError) -> str:
     }.get(type(error).__name__, "its numbers do not allow it")
 
 
-def _read_job(connection: Connection, house: House, lease: Lease) -> _Job:
+def _read_job(connection: Connection, context: ServiceContext, lease: Lease) -> _Job:
     row = connection.execute(select(fits).where(fits.c.party == lease.party, fits.c.id == lease.fit)).one()
     study = study_row(connection, row.study)
     mine = (portfolios.c.party == lease.party, portfolios.c.id == row.portfolio)
@@ -191,42 +193,42 @@ def _read_job(connection: Connection, house: House, lease: Lease) -> _Job:
         bytes(study.secret),
         PortfolioSpec.model_validate_json(portfolio.spec),
         portfolio.sha256,
-        tuple(house.blobs.path(part.sha256) for part in parts),
+        tuple(context.blobs.path(part.sha256) for part in parts),
         sum(part.rows for part in parts),
         row.log_seq,
         datetime.fromtimestamp(row.created, UTC),
     )
 
 
-def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callable[[Connection], None]:
+def _work(context: ServiceContext, job: _Job, tell: Callable[[str, float], None]) -> Callable[[Connection], None]:
     """Do the work of a fit; return the command that makes its result known."""
     tell("joining", 0.0)
-    joined = _join(house, job)
+    joined = _join(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_run = write_run(house.blobs, sort_run(joined.keys, joined.codes + 1))
+    keys_run = write_run(context.blobs, sort_run(joined.keys, joined.codes + 1))
     identity = _identity(job, keys_run)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
-    if privacy.mechanism == "gaussian" and job.rows <= house.limits.memory_rows:
+    if privacy.mechanism == "gaussian" and job.rows <= context.limits.memory_rows:
         _check_rows(job)
 
     def reserve(connection: Connection) -> None:
         """Pay before the reports are looked at: a refusal or a failure later on tells of them, too."""
-        show_progress(connection, job.lease, "checking", 0.2)  # the lease still holds
+        record_progress(connection, job.lease, "checking", 0.2)  # the lease still holds
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
-        _check_overlap(connection, house, job, joined)
+        _check_overlap(connection, context, job, joined)
         _check_budget(connection, job, privacy, identity)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
-        take_back(connection, job.lease.party, job.lease.fit)  # of a try that was killed
+        refund(connection, job.lease.party, job.lease.fit)  # of a try that was killed
         connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
 
-    house.store.write(reserve)
-    steps = FileCheckpoint(house.blobs.folder / f".fit-{identity}.json")
-    with _workspace(house, job.lease) as name:
+    context.store.write(reserve)
+    steps = FileCheckpoint(context.blobs.folder / f".fit-{identity}.json")
+    with _workspace(context, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
-        release = _fit(house, job, joined, privacy, folder, steps, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
+        release = _fit(context, job, joined, privacy, folder, steps, lambda _, f: tell("fitting", 0.2 + 0.5 * f))
         tell("pricing", 0.7)
         premiums = folder / "premiums.parquet"
         _price(job, release.pricer, premiums)
@@ -234,24 +236,24 @@ def _work(house: House, job: _Job, tell: Callable[[str, float], None]) -> Callab
         summary = _summarize(job, release, joined)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
-        checkpoint = house.store.write(lambda c: keep_checkpoint(c, house.key, job.log_seq))
+        checkpoint = context.store.write(lambda c: keep_checkpoint(c, context.key, job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,
             manifest=_manifest(job, joined, release, summary, checkpoint),
             premiums=premiums,
             report_html=render_report(summary),
-            sign=house.key,
+            sign=context.key,
             ranges=feature_ranges(job.parts, job.features),
             level=job.spec.level,
         )
-        digest = house.blobs.put(bundle)
+        digest = context.blobs.put(bundle)
     steps.remove()
     console = json.dumps(_for_console(job, summary, release))
 
     def publish(connection: Connection) -> None:
         matched = round_count(joined.matched, job.study.rules)
-        finish(connection, house, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
+        finish_fit(connection, context, job.lease, "succeeded", sha256=digest, matched=matched, summary=console)
 
     return publish
 
@@ -263,25 +265,25 @@ def _check_rows(job: _Job) -> None:
     check_rows(_settings(job), frame(table, job.features), y, weight, job.labels, job.study.rules)
 
 
-def _workspace(house: House, lease: Lease) -> tempfile.TemporaryDirectory[str]:
+def _workspace(context: ServiceContext, lease: Lease) -> tempfile.TemporaryDirectory[str]:
     """Make a folder for the rows of a fit, and remove what tries of it left behind that were killed."""
     prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
-    for left in house.blobs.folder.glob(f"{prefix}*"):
+    for left in context.blobs.folder.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=house.blobs.folder, prefix=prefix)
+    return tempfile.TemporaryDirectory(dir=context.blobs.folder, prefix=prefix)
 
 
 # --- the data --------------------------------------------------------------------------------------------------------
 
 
-def _join(house: House, job: _Job) -> _Joined:
+def _join(context: ServiceContext, job: _Job) -> _Joined:
     """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
 
     def look(connection: Connection) -> list[Callable[[npt.NDArray[Any]], npt.NDArray[np.int32]]]:
-        return [reports_of(connection, house, job.study_id, name) for name in job.study.collectors]
+        return [reports_of(connection, context, job.study_id, name) for name in job.study.collectors]
 
-    with house.blobs.hold():  # what is open stays, should it be swept away
-        look_ups = house.store.read(look)
+    with context.blobs.hold():  # what is open stays, should it be swept away
+        look_ups = context.store.read(look)
     keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
     codes = np.full(len(keys), -1, dtype=np.int32)
     for look_up in look_ups:
@@ -306,7 +308,7 @@ def _randomized(job: _Job, keys: npt.NDArray[Any], codes: Codes) -> tuple[npt.ND
 
 
 def _fit(
-    house: House,
+    context: ServiceContext,
     job: _Job,
     joined: _Joined,
     privacy: ReleaseSettings,
@@ -327,7 +329,7 @@ def _fit(
         "checkpoint": steps,
     }
     settings = _settings(job)
-    if job.rows > house.limits.memory_rows:
+    if job.rows > context.limits.memory_rows:
         if isinstance(channel, NoiseEstimator):
             raise Problem("cannot-fit", "an unknown channel needs a portfolio that fits into memory")
         source = folder / "joined"
@@ -473,14 +475,14 @@ def _earlier(connection: Connection, job: _Job) -> list[Any]:
     return [row for row in made if row.fit != job.lease.fit]
 
 
-def _check_overlap(connection: Connection, house: House, job: _Job, joined: _Joined) -> None:
+def _check_overlap(connection: Connection, context: ServiceContext, job: _Job, joined: _Joined) -> None:
     """Apply rule 5 to the keys of this insurer's fits."""
     digests = sorted({row.keys_sha256 for row in _earlier(connection, job)})
     if not digests:
         return
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
-    sets = [house.run(digest).keys for digest in digests] + [joined.keys]
+    sets = [context.run(digest).keys for digest in digests] + [joined.keys]
     verdict = check_overlap(sets, job.study.rules, rarest=rarest)
     if not verdict.passed:
         raise RefusedError([verdict])

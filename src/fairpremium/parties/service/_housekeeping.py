@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 from fairpremium.parties.store.schema import commits, fits, portfolio_parts, portfolios, releases, report_runs
 
 from ._access import forget_old_nonces
-from ._context import House
+from ._context import ServiceContext
 
 __all__ = ["clean"]
 
@@ -19,12 +19,12 @@ _KEEP = 24 * 3600.0  # seconds that a file without a reference may belong to som
 _MARKED = 3600.0  # seconds that the marks of transactions are kept
 
 
-def clean(house: House, older_than: float = _KEEP) -> int:
+def clean(context: ServiceContext, older_than: float = _KEEP) -> int:
     """Remove what is left over, and return how many files that were."""
-    house.store.write(lambda c: forget_old_nonces(c, house))
-    house.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < house.now() - _MARKED)))
-    removed = house.blobs.sweep(lambda: house.store.read(referenced), older_than)
-    for draft in house.blobs.folder.glob(".fit-*"):
+    context.store.write(lambda c: forget_old_nonces(c, context))
+    context.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARKED)))
+    removed = context.blobs.sweep(lambda: context.store.read(referenced), older_than)
+    for draft in context.blobs.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
             if draft.stat().st_mtime <= time.time() - older_than:
                 shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()

@@ -13,20 +13,22 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._context import House, Party, as_json
+from ._context import Party, ServiceContext, as_json
 from ._studies import find_study
 
 
-def put_portfolio(connection: Connection, house: House, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
+def put_portfolio(
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, spec: PortfolioSpec
+) -> Portfolio:
     """Declare a portfolio: its study, its columns and their roles."""
     find_study(connection, who, spec.study)
     row = connection.execute(_mine(who, portfolio)).one_or_none()
     text = as_json(spec)
     if row is None:
         values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
-        connection.execute(insert(portfolios).values(**values, created=house.now()))
+        connection.execute(insert(portfolios).values(**values, created=context.now()))
         columns = len(spec.features)
-        append(connection, house.now(), who.name, "portfolio.declared", portfolio=portfolio, study=spec.study,
+        append(connection, context.now(), who.name, "portfolio.declared", portfolio=portfolio, study=spec.study,
                features=columns)  # fmt: skip
     elif row.spec != text:
         raise Problem("conflict")
@@ -48,7 +50,14 @@ def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfol
 
 
 def put_part(
-    connection: Connection, house: House, who: Party, portfolio: str, n: int, sha256: str, rows: int, size: int
+    connection: Connection,
+    context: ServiceContext,
+    who: Party,
+    portfolio: str,
+    n: int,
+    sha256: str,
+    rows: int,
+    size: int,
 ) -> PartTaken:
     """Take a part whose file is in its place already."""
     row = find_portfolio(connection, who, portfolio, lock=True)
@@ -62,15 +71,15 @@ def put_part(
         return PartTaken(n=n, rows=before.rows, sha256=sha256)
     if row.state != "open":
         raise Problem("portfolio-sealed")
-    if n >= house.limits.parts:
+    if n >= context.limits.parts:
         raise Problem("quota", "parts of a portfolio")
     values = {"party": who.name, "portfolio": portfolio, "n": n, "sha256": sha256, "rows": rows, "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
-    append(connection, house.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
+    append(connection, context.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
     return PartTaken(n=n, rows=rows, sha256=sha256)
 
 
-def check_before_sealing(connection: Connection, house: House, who: Party, portfolio: str) -> str:
+def check_before_sealing(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> str:
     """Check the keys of all parts together, which takes a while, and return the digest of the parts."""
     row = find_portfolio(connection, who, portfolio)
     parts = parts_of(connection, who.name, portfolio)
@@ -78,13 +87,13 @@ def check_before_sealing(connection: Connection, house: House, who: Party, portf
         if not sum(part.rows for part in parts):
             raise Problem("portfolio-empty")
         key = PortfolioSpec.model_validate_json(row.spec).key
-        keys = np.concatenate([read_keys(house.blobs.path(part.sha256), key) for part in parts])
+        keys = np.concatenate([read_keys(context.blobs.path(part.sha256), key) for part in parts])
         if has_repeats(keys):
             raise Problem("bad-keys")
     return _digest(row, parts)
 
 
-def seal(connection: Connection, house: House, who: Party, portfolio: str, checked: str) -> Portfolio:
+def seal(connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str) -> Portfolio:
     """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":
@@ -96,11 +105,11 @@ def seal(connection: Connection, house: House, who: Party, portfolio: str, check
         change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
         connection.execute(change.values(state="sealed", sha256=checked))
         rows = sum(part.rows for part in parts)
-        append(connection, house.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
+        append(connection, context.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
     return get_portfolio(connection, who, portfolio)
 
 
-def delete_portfolio(connection: Connection, house: House, who: Party, portfolio: str) -> list[str]:
+def delete_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> list[str]:
     """Erase the rows; digests and log stay. Returns the files that nothing refers to any more."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":  # the first request may have been killed before the files were gone
@@ -112,7 +121,7 @@ def delete_portfolio(connection: Connection, house: House, who: Party, portfolio
         raise Problem("portfolio-busy")
     change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
     connection.execute(change.values(state="deleted"))
-    append(connection, house.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
+    append(connection, context.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
     return _unneeded(connection, who, portfolio)
 
 

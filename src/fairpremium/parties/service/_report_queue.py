@@ -12,8 +12,8 @@ from fairpremium.parties.protocol import Problem, Verified
 from fairpremium.parties.store import Writer
 
 from ._access import use_nonces
-from ._compaction import SINGLES, tidy
-from ._context import House
+from ._compaction import SINGLES, compact
+from ._context import ServiceContext
 from ._reports import Sent, put_reports
 
 __all__ = ["ReportQueue"]
@@ -26,16 +26,16 @@ class ReportQueue:
 
     Parameters
     ----------
-    house : House
+    context : ServiceContext
     writer : Writer
     """
 
-    def __init__(self, house: House, writer: Writer):
-        self.house = house
+    def __init__(self, context: ServiceContext, writer: Writer):
+        self.context = context
         self._writer = writer
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
-        self._taken: Counter[tuple[str, str]] = Counter()  # since the table was tidied, by study and collector
+        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and collector
 
     def put(self, verified: Verified, sent: Sent) -> Future[Problem | None]:
         """Queue a report; the future has the answer once it is on disk."""
@@ -59,10 +59,10 @@ class ReportQueue:
         self._taken.update((item.study, item.who.name) for item in sent)
         for place in [place for place, number in self._taken.items() if number >= SINGLES]:
             del self._taken[place]
-            threading.Thread(target=self._tidy, args=place, name="tidy", daemon=True).start()
+            threading.Thread(target=self._compact, args=place, name="compact", daemon=True).start()
 
-    def _tidy(self, study: str, collector: str) -> None:
-        tidy(self.house, study, collector, self._writer.write, wait=True)
+    def _compact(self, study: str, collector: str) -> None:
+        compact(self.context, study, collector, self._writer.write, wait=True)
 
 
 class _Batch:
@@ -77,10 +77,10 @@ class _Batch:
         """Take the reports; run again after a broken connection, it takes the same ones."""
         if self._items is None:
             self._items = self._queue.take_all()
-        house = self._queue.house
-        new = use_nonces(connection, house, [verified for verified, _, _ in self._items])
+        context = self._queue.context
+        new = use_nonces(connection, context, [verified for verified, _, _ in self._items])
         fresh = [sent for (_, sent, _), is_new in zip(self._items, new, strict=True) if is_new]
-        taken = iter(put_reports(connection, house, fresh))
+        taken = iter(put_reports(connection, context, fresh))
         self._answers = [next(taken) if is_new else Problem("replayed") for is_new in new]
 
     def answer(self, done: Future[None]) -> None:

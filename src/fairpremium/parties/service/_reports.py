@@ -36,7 +36,7 @@ from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import report_parts, report_runs, reports, studies
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._context import House, Party
+from ._context import Party, ServiceContext
 from ._studies import find_study, spec_of, study_row
 
 _SHORT = 4096  # bytes of a report that is remembered
@@ -54,14 +54,16 @@ class Sent(NamedTuple):
     report: Report
 
 
-def put_report(connection: Connection, house: House, who: Party, study: str, key: bytes, report: Report) -> None:
+def put_report(
+    connection: Connection, context: ServiceContext, who: Party, study: str, key: bytes, report: Report
+) -> None:
     """Take one report. The same again is welcome, another value is not."""
-    problem = put_reports(connection, house, [Sent(who, study, key, report)])[0]
+    problem = put_reports(connection, context, [Sent(who, study, key, report)])[0]
     if problem is not None:
         raise problem
 
 
-def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> list[Problem | None]:
+def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[Sent]) -> list[Problem | None]:
     """Take many reports that came one by one, each on its own: the answer to each is None or a problem."""
     answers: list[Problem | None] = [None] * len(sent)
     together: dict[tuple[Party, str], list[int]] = {}
@@ -69,7 +71,7 @@ def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> l
         together.setdefault((item.who, item.study), []).append(i)
     for (who, study), places in together.items():
         try:
-            spec = spec_of(_open_study(connection, house, who, study))
+            spec = spec_of(_open_study(connection, context, who, study))
         except Problem as problem:
             for i in places:
                 answers[i] = problem
@@ -84,7 +86,7 @@ def put_reports(connection: Connection, house: House, sent: Sequence[Sent]) -> l
             else:
                 answers[i] = Problem(*code)
         if fine:
-            _take(connection, house, who, study, sent, fine, answers)
+            _take(connection, context, who, study, sent, fine, answers)
     return answers
 
 
@@ -112,7 +114,7 @@ def _code(spec: StudySpec, report: Report) -> int | tuple[str, str]:
 
 def _take(
     connection: Connection,
-    house: House,
+    context: ServiceContext,
     who: Party,
     study: str,
     sent: Sequence[Sent],
@@ -121,7 +123,7 @@ def _take(
 ) -> None:
     """Take the reports of one collector to one study, given as places and codes."""
     wanted = list({sent[i].key for i, _ in fine})
-    known = _codes_of(connection, house, who, study, wanted)
+    known = _codes_of(connection, context, who, study, wanted)
     new: dict[bytes, int] = {}
     for i, code in fine:
         first = known.get(sent[i].key, new.get(sent[i].key))
@@ -132,19 +134,23 @@ def _take(
     if new:
         rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
         connection.execute(upsert(connection, reports), rows)
-        taken = _codes_of(connection, house, who, study, list(new)) if connection.dialect.name == "postgresql" else new
+        taken = (
+            _codes_of(connection, context, who, study, list(new)) if connection.dialect.name == "postgresql" else new
+        )
         for i, code in fine:  # another process may have been faster
             if answers[i] is None and taken.get(sent[i].key, code) != code:
                 answers[i] = Problem("report-conflict")
-        append(connection, house.now(), who.name, "report.taken", study=study)
+        append(connection, context.now(), who.name, "report.taken", study=study)
 
 
-def _codes_of(connection: Connection, house: House, who: Party, study: str, keys: list[bytes]) -> dict[bytes, int]:
+def _codes_of(
+    connection: Connection, context: ServiceContext, who: Party, study: str, keys: list[bytes]
+) -> dict[bytes, int]:
     """Look up reports of a collector that are there already."""
     mine = (reports.c.study == study, reports.c.collector == who.name)
     single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
-    runs = runs_of(connection, house, study, who.name)
+    runs = runs_of(connection, context, study, who.name)
     if runs:
         codes = match(as_keys(keys), runs)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
@@ -152,10 +158,10 @@ def _codes_of(connection: Connection, house: House, who: Party, study: str, keys
 
 
 def put_report_part(
-    connection: Connection, house: House, who: Party, study: str, n: int, incoming: Incoming, run: Run
+    connection: Connection, context: ServiceContext, who: Party, study: str, n: int, incoming: Incoming, run: Run
 ) -> ReportsTaken:
     """Take a batch of reports that was checked, all of them or none; its file is kept if there is news in it."""
-    _open_study(connection, house, who, study, lock=True)
+    _open_study(connection, context, who, study, lock=True)
     sha256 = incoming.sha256
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
     before = connection.execute(select(report_parts).where(*place)).one_or_none()
@@ -163,9 +169,9 @@ def put_report_part(
         if before.sha256 != sha256:
             raise Problem("conflict")
         return ReportsTaken(rows=before.rows, sha256=sha256)
-    if n >= house.limits.parts:
+    if n >= context.limits.parts:
         raise Problem("quota", "parts of a study")
-    files = runs_of(connection, house, study, who.name)
+    files = runs_of(connection, context, study, who.name)
     new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
     if new:
         incoming.keep()
@@ -173,7 +179,7 @@ def put_report_part(
         connection.execute(insert(report_runs).values(**values))
     values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(run)}
     connection.execute(insert(report_parts).values(**values))
-    append(connection, house.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
+    append(connection, context.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
     return ReportsTaken(rows=len(run), sha256=sha256)
 
 
@@ -195,25 +201,25 @@ def check_descriptor(spec: StudySpec, descriptor: Any) -> None:
         raise Problem("wrong-channel")
 
 
-def reports_of(connection: Connection, house: House, study: str, collector: str) -> Callable[[Keys], Codes]:
+def reports_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
-    runs, singles = runs_of(connection, house, study, collector), singles_of(connection, study, collector)
+    runs, singles = runs_of(connection, context, study, collector), singles_of(connection, study, collector)
     return lambda keys: match(keys, runs, singles)
 
 
-def runs_of(connection: Connection, house: House, study: str, collector: str) -> list[Run]:
+def runs_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[Run]:
     """Return the files of reports to a collector."""
     mine = (report_runs.c.study == study, report_runs.c.collector == collector)
     rows = connection.execute(select(report_runs.c.sha256).where(*mine).order_by(report_runs.c.sha256))
-    return [house.run(row.sha256) for row in rows]
+    return [context.run(row.sha256) for row in rows]
 
 
-def _open_study(connection: Connection, house: House, who: Party, study: str, *, lock: bool = False) -> Any:
+def _open_study(connection: Connection, context: ServiceContext, who: Party, study: str, *, lock: bool = False) -> Any:
     # Batches of a study come one after the other, and while one is checked no single report slips in.
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
     row = find_study(connection, who, study)
     spec = spec_of(row)
-    now = house.now()
+    now = context.now()
     opens, closes = spec.opens, spec.closes
     if row.state != "open" or (opens and now < opens.timestamp()) or (closes and now >= closes.timestamp()):
         raise Problem("study-not-open")

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from fairpremium.parties.protocol import Problem
 
-from ._context import Limits
+from ._context import ServiceLimits
 
-__all__ = ["Settings", "report_failure"]
+__all__ = ["ServiceSettings", "log_failure"]
 
 _SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a service.
+class ServiceSettings:
+    """ServiceSettings of a service.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Settings:
         Names under which clients reach the service, with port where it is not the usual one; none allows all.
     console_password : str or None
         For the console, 8 letters or more; without one the console answers on loopback only.
-    limits : Limits
+    limits : ServiceLimits
     body_seconds : float
         How long a body may take to arrive.
     clock : callable
@@ -57,7 +57,7 @@ class Settings:
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
     console_password: str | None = field(default=None, repr=False)
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
 
@@ -96,7 +96,7 @@ class Settings:
             raise Problem("not-found")
 
 
-def report_failure(what: str) -> None:
+def log_failure(what: str) -> None:
     """Log that something of ours failed: where, but no value of a request and no message of a library."""
     kind, _, trace = sys.exc_info()
     where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])

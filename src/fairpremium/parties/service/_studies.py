@@ -12,12 +12,14 @@ from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorS
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, participants, report_runs, reports, studies
 
-from ._context import House, Party, as_json
+from ._context import Party, ServiceContext, as_json
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
 
 
-def put_study(connection: Connection, house: House, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
+def put_study(
+    connection: Connection, context: ServiceContext, who: Party, study: str, spec: StudySpec
+) -> OperatorStudy:
     """Declare a study. It may be declared anew until it is opened."""
     row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
     text = as_json(spec)
@@ -27,7 +29,7 @@ def put_study(connection: Connection, house: House, who: Party, study: str, spec
         raise Problem("study-frozen")
     if row is None:
         values = {"id": study, "spec": text, "state": "draft", "secret": secrets.token_bytes(32)}
-        connection.execute(insert(studies).values(**values, created=house.now()))
+        connection.execute(insert(studies).values(**values, created=context.now()))
     else:
         connection.execute(update(studies).where(studies.c.id == study).values(spec=text))
         connection.execute(delete(participants).where(participants.c.study == study))
@@ -35,18 +37,18 @@ def put_study(connection: Connection, house: House, who: Party, study: str, spec
     rows += [{"study": study, "party": name, "role": "insurer"} for name in spec.insurers]
     if rows:
         connection.execute(insert(participants), rows)
-    append(connection, house.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
+    append(connection, context.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
     return _operator_view(connection, study_row(connection, study))
 
 
-def set_state(connection: Connection, house: House, who: Party, study: str, state: str) -> OperatorStudy:
+def set_state(connection: Connection, context: ServiceContext, who: Party, study: str, state: str) -> OperatorStudy:
     """Open a study for reports, or close it."""
     row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
     if row is None:
         raise Problem("not-found")
     if row.state != state:
         connection.execute(update(studies).where(studies.c.id == study).values(state=state))
-        append(connection, house.now(), who.name, f"study.{state}", study=study)
+        append(connection, context.now(), who.name, f"study.{state}", study=study)
     return _operator_view(connection, study_row(connection, study))
 
 

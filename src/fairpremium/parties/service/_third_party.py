@@ -37,8 +37,8 @@ from fairpremium.parties.store import log as _log
 
 from . import _fits, _portfolios, _reports, _studies
 from ._access import Registered, add_key, check_right, list_keys, revoke_key
-from ._compaction import tidy
-from ._context import House, Limits, Party, open_house
+from ._compaction import compact
+from ._context import Party, ServiceContext, ServiceLimits, open_context
 
 __all__ = ["ThirdParty"]
 
@@ -57,7 +57,7 @@ class ThirdParty:
         Address of a PostgreSQL database instead of the SQLite file in the folder.
     clock : callable
         Returns the time in seconds.
-    limits : Limits or None
+    limits : ServiceLimits or None
 
     Notes
     -----
@@ -71,34 +71,34 @@ class ThirdParty:
         *,
         database: str | None = None,
         clock: Callable[[], float] | None = None,
-        limits: Limits | None = None,
+        limits: ServiceLimits | None = None,
     ):
         extra = {} if clock is None else {"clock": clock}
-        self.house: House = open_house(folder, database=database, limits=limits, **extra)
+        self.context: ServiceContext = open_context(folder, database=database, limits=limits, **extra)
 
     def close(self) -> None:
         """Close the database."""
-        self.house.store.close()
+        self.context.store.close()
 
     @property
     def public_key(self) -> str:
         """The service's public key as text."""
-        return self.house.key.public_key
+        return self.context.key.public_key
 
     # --- keys ---
 
     def add_key(self, public_key: str, *, party: str, role: Role) -> None:
         """Register a public key of a party."""
         key = VerifyKey(public_key)
-        self.house.store.write(lambda c: add_key(c, self.house, key, party, role))
+        self.context.store.write(lambda c: add_key(c, self.context, key, party, role))
 
     def revoke_key(self, key_id: str) -> None:
         """Refuse a key from now on."""
-        self.house.store.write(lambda c: revoke_key(c, self.house, key_id))
+        self.context.store.write(lambda c: revoke_key(c, self.context, key_id))
 
     def list_keys(self) -> list[Registered]:
         """Return all keys that were registered."""
-        return self.house.store.read(list_keys)
+        return self.context.store.read(list_keys)
 
     # --- studies ---
 
@@ -117,12 +117,12 @@ class ThirdParty:
     def get_study(self, who: Party, study: str) -> _studies.StudyView:
         """Return a study as the party may see it."""
         check_right(who, "get_study")
-        return self.house.store.read(lambda c: _studies.get_study(c, who, _id(study)))
+        return self.context.store.read(lambda c: _studies.get_study(c, who, _id(study)))
 
     def list_studies(self, who: Party) -> list[_studies.StudyView]:
         """Return the studies that the party takes part in."""
         check_right(who, "list_studies")
-        return list(self.house.store.read(lambda c: _studies.list_studies(c, who)))
+        return list(self.context.store.read(lambda c: _studies.list_studies(c, who)))
 
     # --- reports ---
 
@@ -132,19 +132,21 @@ class ThirdParty:
 
     def put_report_part(self, who: Party, study: str, n: int, body: bytes) -> ReportsTaken:
         """Take a batch of reports (`write_report_part`)."""
-        with self.house.blobs.receive(self.house.limits.part_bytes) as incoming:
+        with self.context.blobs.receive(self.context.limits.part_bytes) as incoming:
             incoming.write(body)
-            return self.take_report_part(who, study, n, incoming, self.house.store.write)
+            return self.take_report_part(who, study, n, incoming, self.context.store.write)
 
     def take_report_part(self, who: Party, study: str, n: int, incoming: Incoming, write: Write) -> ReportsTaken:
         """Take a batch whose file has arrived; `write` runs the command."""
         check_right(who, "put_report_part")
-        attribute = _studies.spec_of(self.house.store.read(lambda c: _studies.find_study(c, who, _id(study)))).attribute
+        attribute = _studies.spec_of(
+            self.context.store.read(lambda c: _studies.find_study(c, who, _id(study)))
+        ).attribute
         with incoming.syncing():  # on its way to the disk while it is checked
             run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
-        with self.house.blobs.hold():
-            taken = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, incoming, run))
-        tidy(self.house, study, who.name, write)
+        with self.context.blobs.hold():
+            taken = write(lambda c: _reports.put_report_part(c, self.context, who, study, n, incoming, run))
+        compact(self.context, study, who.name, write)
         return taken
 
     # --- portfolios ---
@@ -156,13 +158,13 @@ class ThirdParty:
     def get_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Return a portfolio of this insurer."""
         check_right(who, "get_portfolio")
-        return self.house.store.read(lambda c: _portfolios.get_portfolio(c, who, _id(portfolio)))
+        return self.context.store.read(lambda c: _portfolios.get_portfolio(c, who, _id(portfolio)))
 
     def put_part(self, who: Party, portfolio: str, n: int, body: bytes) -> PartTaken:
         """Take a part of a portfolio as Parquet."""
-        with self.house.blobs.receive(self.house.limits.part_bytes) as incoming:
+        with self.context.blobs.receive(self.context.limits.part_bytes) as incoming:
             incoming.write(body)
-            return self.take_part(who, portfolio, n, incoming, self.house.store.write)
+            return self.take_part(who, portfolio, n, incoming, self.context.store.write)
 
     def take_part(self, who: Party, portfolio: str, n: int, incoming: Incoming, write: Write) -> PartTaken:
         """Take a part whose file has arrived; `write` runs the command."""
@@ -174,9 +176,9 @@ class ThirdParty:
             rows = check_portfolio_part(incoming.path, known.spec)
         digest, size = incoming.sha256, incoming.size
         try:
-            with self.house.blobs.hold():
+            with self.context.blobs.hold():
                 incoming.keep()
-                return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
+                return write(lambda c: _portfolios.put_part(c, self.context, who, portfolio, n, digest, rows, size))
         except Problem:
             self._drop_file(digest)
             raise
@@ -184,7 +186,9 @@ class ThirdParty:
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
         check_right(who, "seal_portfolio")
-        checked = self.house.store.read(lambda c: _portfolios.check_before_sealing(c, self.house, who, _id(portfolio)))
+        checked = self.context.store.read(
+            lambda c: _portfolios.check_before_sealing(c, self.context, who, _id(portfolio))
+        )
         return self._write(who, "seal_portfolio", _portfolios.seal, portfolio, checked)
 
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
@@ -196,7 +200,7 @@ class ThirdParty:
     def _drop_file(self, digest: str) -> None:
         """Remove rows that no portfolio has, or has any more."""
         needed = partial(_portfolios.is_needed, sha256=digest)
-        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
+        self.context.blobs.delete(digest, lambda: self.context.store.read(needed))
 
     # --- fits ---
 
@@ -207,12 +211,12 @@ class ThirdParty:
     def get_fit(self, who: Party, fit: str) -> Fit:
         """Return a fit of this insurer."""
         check_right(who, "get_fit")
-        return self.house.store.read(lambda c: _fits.get_fit(c, who, _id(fit)))
+        return self.context.store.read(lambda c: _fits.get_fit(c, who, _id(fit)))
 
     def list_fits(self, who: Party) -> list[Fit]:
         """Return all fits of this insurer."""
         check_right(who, "list_fits")
-        return self.house.store.read(lambda c: _fits.list_fits(c, who))
+        return self.context.store.read(lambda c: _fits.list_fits(c, who))
 
     def cancel_fit(self, who: Party, fit: str) -> Fit:
         """Ask a fit to stop."""
@@ -227,7 +231,7 @@ class ThirdParty:
         from ._worker import work_once
 
         done = 0
-        while work_once(self.house):
+        while work_once(self.context):
             done += 1
         return done
 
@@ -237,23 +241,23 @@ class ThirdParty:
         """Return events after a position: all for auditor and operator, otherwise the party's own."""
         check_right(who, "get_log")
         own = None if who.role in ("auditor", "operator") else who.name
-        return self.house.store.read(lambda c: _log.read_page(c, after, own, self.house.key))
+        return self.context.store.read(lambda c: _log.read_page(c, after, own, self.context.key))
 
     def verify_log(self, known: tuple[Checkpoint, ...] = ()) -> _log.Verification:
         """Check the chain of the log and all checkpoints."""
         key = VerifyKey(self.public_key)
-        return self.house.store.read(lambda c: _log.verify_log(c, key, known))
+        return self.context.store.read(lambda c: _log.verify_log(c, key, known))
 
     def _write(
         self,
         who: Party,
         right: str,
-        command: Callable[Concatenate[Connection, House, Party, P], T],
+        command: Callable[Concatenate[Connection, ServiceContext, Party, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         check_right(who, right)
-        return self.house.store.write(lambda c: command(c, self.house, who, *args, **kwargs))
+        return self.context.store.write(lambda c: command(c, self.context, who, *args, **kwargs))
 
 
 def check_key(key: bytes) -> bytes:
