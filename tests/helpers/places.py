@@ -177,7 +177,6 @@ def send(place, who, request):
     key = read_key(place.folder / f"{who}.key")
     with httpx.Client(base_url="http://third.party", auth=SignedAuth(key), transport=transport) as client:
         response = client.request(method, path, **content)
-    app.state.service.writer.close()
     party.close()
     return [response.status_code, response.text]
 

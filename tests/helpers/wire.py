@@ -129,7 +129,7 @@ class World(httpx.BaseTransport):
 
     def forget_keys(self) -> None:
         """Let the app read the table of keys anew, as it does every second."""
-        self.app.state.service._keys_at = float("-inf")
+        self.app.state.requests._keys_at = float("-inf")
 
     def second(self, **settings: Any) -> World:
         """Another process's view: a second app on the same folder."""
@@ -138,7 +138,6 @@ class World(httpx.BaseTransport):
 
     def close(self) -> None:
         self._runner.close()
-        self.app.state.service.writer.close()
         self.third_party.close()
 
     def __enter__(self) -> World:

@@ -84,14 +84,13 @@ class Parties:
 
     def add(self, name, role, key):
         self.third_party.add_key(key.public_key, party=name, role=role)
-        self.app.state.service._keys_at = float("-inf")
+        self.app.state.requests._keys_at = float("-inf")
         self.keys[name] = key
         kind = {"operator": Operator, "collector": Collector, "insurer": Insurer}.get(role, Client)
         return kind("http://third.party", key, transport=self.transport)
 
     def close(self):
         self.transport.close()
-        self.app.state.service.writer.close()
         self.third_party.close()
 
 

@@ -98,7 +98,7 @@ def test_another_partys_thing_is_no_thing(world, command):
         world.fit("acme", "waiting-of-acme", "sealed-of-acme", level=0.75)
         assert world.send(request(world, command, right_one(command), things)).status < 500
         before = world.dump()
-        world.app.state.service._keys_at = float("inf")  # no look at the keys in between
+        world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
         seen, statements = [], []
         listen = lambda *args, s=statements: s.append(args[2])  # noqa: E731
         event.listen(world.context.store._engine, "before_cursor_execute", listen)
@@ -302,9 +302,9 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
             assert restarted.send(one).code == "replayed", command
         assert restarted.dump() == before
         world.clock.now += 299  # at the end of the window, after the housekeeping
-        from fairpremium.parties.service._access import forget_old_nonces
+        from fairpremium.parties.service._access import delete_old_nonces
 
-        world.context.store.write(lambda c: forget_old_nonces(c, world.context))
+        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
         for command, one in sent.items():
             assert restarted.send(one).code == "replayed", command
         world.clock.now += 2
@@ -314,7 +314,7 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
 
 def test_nonces_live_as_long_as_their_requests(world):
     """A request from the future lives longest; no moment comes at which it is neither replayed nor stale."""
-    from fairpremium.parties.service._access import forget_old_nonces
+    from fairpremium.parties.service._access import delete_old_nonces
 
     window = int(world.context.limits.signature_window)
     sent = world.sign("acme", "GET", "/v1/fits", created=world.clock() + window)
@@ -322,7 +322,7 @@ def test_nonces_live_as_long_as_their_requests(world):
     start = world.clock.now
     for later in (1, window, 2 * window - 1, 2 * window, 2 * window + 1, 3 * window):
         world.clock.now = start + later
-        world.context.store.write(lambda c: forget_old_nonces(c, world.context))
+        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
         assert world.send(sent).code == ("replayed" if later <= 2 * window else "stale"), later
 
 
@@ -415,7 +415,7 @@ def test_other_names_of_the_service(tmp_path):
 
 def test_rates_are_those_of_a_party_and_of_an_address(tmp_path):
     with wire.World(tmp_path / "third-party", limits=ServiceLimits(requests_per_second=5)) as world:
-        world.app.state.service.limiter._clock = lambda: 0.0
+        world.app.state.requests.limiter._clock = lambda: 0.0
         statuses = [world.ask("acme", "GET", "/v1/studies").status for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
         assert world.ask("aud", "GET", "/v1/studies").status == 429  # the address they share
@@ -427,7 +427,7 @@ def test_a_party_cannot_occupy_the_service_by_waiting(tmp_path):
 
     with wire.World(tmp_path / "third-party", limits=ServiceLimits(waits=3, wait_seconds=60.0)) as world:
         wire.fill(world)
-        waits = world.app.state.service._waits
+        waits = world.app.state.fit_waiter.waiting
         waits["acme"] = 3  # so many wait
         begun = time.monotonic()
         assert world.ask("acme", "GET", "/v1/fits/waiting?wait=60").status == 200

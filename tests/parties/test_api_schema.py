@@ -216,7 +216,7 @@ def direct(recorder, monkeypatch):
 
 
 def set_limits(world, patch):
-    patch.setattr(world.app.state.service, "limiter", RateLimiter(0.01))  # less than one at a time
+    patch.setattr(world.app.state.requests, "limiter", RateLimiter(0.01))  # less than one at a time
     return lambda: None
 
 
@@ -241,7 +241,7 @@ def fill_disk(world, patch):
 
 
 def other_host(world, patch):
-    patch.setattr(world.app.state.service, "settings", replace(world.settings, hosts=("else.where",)))
+    patch.setattr(world.app.state.requests, "settings", replace(world.settings, hosts=("else.where",)))
     return lambda: None
 
 

@@ -58,7 +58,7 @@ def open_console(tmp_path):
         clock = settings.pop("clock", None)
         party = ThirdParty(tmp_path / folder, clock=clock)
         app = create_app(ServiceSettings(folder=tmp_path / folder, **settings), party)
-        closing.extend([app.state.service.writer.close, party.close])
+        closing.append(party.close)
 
         def visit(client="127.0.0.1", host="127.0.0.1:8350", **headers):
             transport = From(app, client)
@@ -138,7 +138,7 @@ def test_others_do_not_without_a_password(open_console, settings, visitor, path)
     answer = client.get(path)
     assert answer.status_code == 403
     assert "The console is closed from here" in answer.text
-    assert visit.app.state.service.context.key.key_id not in answer.text
+    assert visit.app.state.requests.party.context.key.key_id not in answer.text
     assert client.post("/console/log/verify", headers=OWN).status_code == 403
     assert visit.app.state.console.watch.state.found is None
 
@@ -153,7 +153,7 @@ def test_a_password_is_asked_for_everywhere(open_console):
     assert visit.app.state.console.watch.state.found is None
     page = client.get("/console/login")
     assert page.status_code == 200
-    assert visit.app.state.service.context.key.key_id not in page.text
+    assert visit.app.state.requests.party.context.key.key_id not in page.text
 
 
 def log_in(client, password=PASSWORD, path="/console/login"):

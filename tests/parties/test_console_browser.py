@@ -235,7 +235,6 @@ def test_the_first_steps_lead_to_a_study(tmp_path, browser):
         window.page.locator(".tag.open").first.wait_for(timeout=SOON)
         assert window.page.get_by_text("no key yet").count() == 0
         window.close()
-    app.state.service.writer.close()
     party.close()
 
 

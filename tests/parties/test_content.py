@@ -231,7 +231,7 @@ def test_processes_print_no_value(tmp_path, caplog, capfd, damage):
         frame = pq.read_table(path).to_pandas().assign(**damage)  # a file that was damaged at rest
         frame.to_parquet(path)
         work(world.folder, once=True, stop=_Enough(world))
-        world.app.state.service.context.store.close()
+        world.app.state.requests.party.context.store.close()
     out = "".join(capfd.readouterr()) + caplog.text
     assert "valuecanary" not in out
     assert "Traceback" not in out

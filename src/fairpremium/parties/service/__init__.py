@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 from fairpremium.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ._access import all_keys as all_keys
-    from ._access import check_right as check_right
-    from ._access import forget_old_nonces as forget_old_nonces
-    from ._access import use_nonce as use_nonce
     from ._budget import plan_of as plan_of
     from ._budget import releases_to as releases_to
     from ._context import Party as Party
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
     from ._log_monitor import LogMonitor as LogMonitor
     from ._parent_process import stop_with_parent as stop_with_parent
     from ._rate_limit import RateLimiter as RateLimiter
-    from ._report_queue import ReportQueue as ReportQueue
+    from ._reports import read_report as read_report
     from ._settings import ServiceSettings as ServiceSettings
     from ._settings import log_failure as log_failure
     from ._studies import count_fits as count_fits
@@ -34,13 +30,12 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_exports(
     __name__,
     {
-        "_access": "all_keys check_right forget_old_nonces use_nonce",
         "_budget": "plan_of releases_to",
-        "_context": "ServiceContext ServiceLimits Party",
+        "_context": "Party ServiceContext ServiceLimits",
         "_log_monitor": "LogMonitor",
         "_parent_process": "stop_with_parent",
         "_rate_limit": "RateLimiter",
-        "_report_queue": "ReportQueue",
+        "_reports": "read_report",
         "_settings": "ServiceSettings log_failure",
         "_studies": "count_fits count_reports spec_of",
         "_third_party": "ThirdParty",

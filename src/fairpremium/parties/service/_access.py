@@ -13,7 +13,7 @@ from fairpremium.parties.store.schema import keys, nonces
 
 from ._context import Party, ServiceContext
 
-__all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
+__all__ = ["RIGHTS", "active_keys", "add_key", "check_right", "delete_old_nonces", "list_keys", "revoke_key"]
 
 _EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
 
@@ -72,13 +72,13 @@ def revoke_key(connection: Connection, context: ServiceContext, key_id: str) -> 
         append(connection, context.now(), row.party, "key.revoked", key_id=key_id)
 
 
-def all_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
+def active_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
     """Return the keys that are in force."""
     rows = connection.execute(select(keys).where(keys.c.revoked.is_(None)))
     return {row.key_id: (Party(row.party, row.role), VerifyKey(row.public_key)) for row in rows}
 
 
-class Registered(NamedTuple):
+class RegisteredKey(NamedTuple):
     """A key as it was registered; the times are in seconds."""
 
     party: str
@@ -88,25 +88,17 @@ class Registered(NamedTuple):
     revoked: float | None
 
 
-def list_keys(connection: Connection) -> list[Registered]:
+def list_keys(connection: Connection) -> list[RegisteredKey]:
     """Return all keys, those that were revoked too."""
     columns = (keys.c.party, keys.c.role, keys.c.key_id, keys.c.added, keys.c.revoked)
-    return [Registered(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
-
-
-def use_nonce(connection: Connection, context: ServiceContext, key_id: str, nonce: str, created: float) -> None:
-    """Remember a nonce; one that was used before is a replay."""
-    expires = created + 2 * context.limits.signature_window
-    row = upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires)
-    # Not every driver counts the rows of an insert; those that it returns are there.
-    if connection.execute(row.returning(nonces.c.nonce)).first() is None:
-        raise Problem("replayed")
+    return [RegisteredKey(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
 
 
 def use_nonces(connection: Connection, context: ServiceContext, used: Sequence[Verified]) -> list[bool]:
-    """Remember many nonces; the answer to each is whether it is new."""
+    """Store the nonces of signatures; the answer to each is whether it is new. One that is not new is a replay."""
     window = 2 * context.limits.signature_window
     rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
+    # Not every driver counts the rows of an insert; those that it returns are there.
     fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
     new = {(row.key_id, row.nonce) for row in fresh}
     answers = []
@@ -116,6 +108,6 @@ def use_nonces(connection: Connection, context: ServiceContext, used: Sequence[V
     return answers
 
 
-def forget_old_nonces(connection: Connection, context: ServiceContext) -> None:
+def delete_old_nonces(connection: Connection, context: ServiceContext) -> None:
     """Delete nonces whose requests would be too old to be accepted."""
     connection.execute(delete(nonces).where(nonces.c.expires < context.now()))

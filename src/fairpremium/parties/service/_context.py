@@ -1,4 +1,4 @@
-"""What the commands of the third party work with: a database, a folder of files, a key, and who is asking."""
+"""What the commands of the third party work with: a database, a folder of files, a key, limits, and who is asking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairpremium.parties.protocol import Role, Run, SigningKey, keep_key, open_run
+from sqlalchemy import Connection, Select
+
+from fairpremium.parties.protocol import Problem, Role, Run, SigningKey, Verified, check_id, keep_key, open_run
 from fairpremium.parties.store import BlobStore, Store, sqlite_url
 
 __all__ = ["Party", "ServiceContext", "ServiceLimits", "open_context"]
@@ -19,15 +21,16 @@ _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
 
 class Party(NamedTuple):
-    """Who asks: a name and what it may do."""
+    """Who asks: a name, a role, and the signature of a request that came over HTTP."""
 
     name: str
     role: Role
+    signed: Verified | None = None
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What the service accepts."""
+    """How much the service accepts and how long it waits."""
 
     json_bytes: int = 256 * 1024
     part_bytes: int = 64 * 1024**2
@@ -43,7 +46,7 @@ class ServiceLimits:
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """The third party's belongings."""
+    """The database, the files, the key and the limits of a third party."""
 
     store: Store
     blobs: BlobStore
@@ -78,7 +81,7 @@ def open_context(
     folder : str or path
         Holds the service's private key and all files; nobody else may read it.
     database : str or None
-        Address of a PostgreSQL database; None keeps a SQLite file in the folder.
+        Address of a PostgreSQL database; None for a SQLite file in the folder.
     clock : callable
         Returns the time in seconds.
     limits : ServiceLimits or None
@@ -98,6 +101,22 @@ def database_url(address: str) -> str:
     if head in ("postgresql", "postgres"):
         return f"postgresql+psycopg://{rest}"
     return address
+
+
+def check_name(value: str) -> None:
+    """Insist on the form of an id."""
+    try:
+        check_id(value)
+    except ValueError:
+        raise Problem("bad-id") from None
+
+
+def find_row(connection: Connection, query: Select[Any], *, lock: bool = False) -> Any:
+    """Return the one row of a query; otherwise there is no such thing for who asks."""
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise Problem("not-found")
+    return row
 
 
 def as_json(value: Any) -> str:

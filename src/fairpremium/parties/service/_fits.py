@@ -1,7 +1,7 @@
 """Commands on fits, and the leases by which workers take them.
 
-A fit is claimed by a lease. Every later write of the worker carries the lease's token, so that one that lost its lease
-changes nothing; only an expired lease frees a fit.
+A worker acquires a lease of a fit. Every later write of the worker carries the lease's token, so that a worker that
+lost its lease changes nothing. Only an expired lease makes a running fit free again.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from fairpremium.parties.protocol import ENDED, Fit, FitSpec, Problem, Refusal
 from fairpremium.parties.store.log import append, iso
 from fairpremium.parties.store.schema import fits, releases
 
-from ._context import Party, ServiceContext, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 from ._portfolios import find_portfolio
 from ._studies import count_fits, find_study, lock_study, spec_of
+
+Progress = tuple[str, str, float]  # state, phase, progress
 
 
 def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: str, spec: FitSpec) -> Fit:
@@ -56,19 +58,24 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
 
 def get_fit(connection: Connection, who: Party, fit: str) -> Fit:
     """Return a fit of this insurer."""
-    return _view(_find(connection, who, fit))
+    return _view(find_row(connection, _mine(who, fit)))
 
 
 def list_fits(connection: Connection, who: Party) -> list[Fit]:
     """Return all fits of this insurer, the newest last."""
-    return [
-        _view(row) for row in connection.execute(select(fits).where(fits.c.party == who.name).order_by(fits.c.created))
-    ]
+    query = select(fits).where(fits.c.party == who.name).order_by(fits.c.created)
+    return [_view(row) for row in connection.execute(query)]
+
+
+def fit_states(connection: Connection) -> dict[tuple[str, str], Progress]:
+    """Return how far all fits are, by insurer and id; progress counts in steps of 5 %."""
+    columns = (fits.c.party, fits.c.id, fits.c.state, fits.c.phase, func.round(fits.c.progress * 20))
+    return {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(select(*columns))}
 
 
 def cancel_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:
     """Ask a fit to stop: at once when it waits, soon when it runs; one that ended stays as it is."""
-    row = _find(connection, who, fit, lock=True)
+    row = find_row(connection, _mine(who, fit), lock=True)
     if row.state == "queued":
         _end(connection, context, row, "cancelled")
     elif row.state == "running" and not row.cancel:
@@ -77,9 +84,9 @@ def cancel_fit(connection: Connection, context: ServiceContext, who: Party, fit:
     return get_fit(connection, who, fit)
 
 
-def bundle_of(connection: Connection, context: ServiceContext, who: Party, fit: str) -> tuple[Path, str]:
+def get_bundle(connection: Connection, context: ServiceContext, who: Party, fit: str) -> tuple[Path, str]:
     """Return the file and the digest of a finished fit's bundle; fetching it is an event."""
-    row = _find(connection, who, fit)
+    row = find_row(connection, _mine(who, fit))
     if row.state != "succeeded":
         raise Problem("not-finished")
     append(connection, context.now(), who.name, "bundle.fetched", fit=fit, sha256=row.sha256)
@@ -192,16 +199,8 @@ def _is(row: Any) -> Any:
     return (fits.c.party == row.party) & (fits.c.id == row.id)
 
 
-def _mine(who: Party, fit: str) -> Any:
+def _mine(who: Party, fit: str) -> Select[Any]:
     return select(fits).where(fits.c.party == who.name, fits.c.id == fit)
-
-
-def _find(connection: Connection, who: Party, fit: str, *, lock: bool = False) -> Any:
-    query = _mine(who, fit)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
 
 
 def _view(row: Any) -> Fit:

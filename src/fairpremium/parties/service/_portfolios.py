@@ -6,14 +6,14 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
 from fairpremium.privacy._descriptor import canonical_json
 
-from ._context import Party, ServiceContext, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 from ._studies import find_study
 
 
@@ -22,7 +22,7 @@ def put_portfolio(
 ) -> Portfolio:
     """Declare a portfolio: its study, its columns and their roles."""
     find_study(connection, who, spec.study)
-    row = connection.execute(_mine(who, portfolio)).one_or_none()
+    row = connection.execute(select(portfolios).where(*_mine(who, portfolio))).one_or_none()
     text = as_json(spec)
     if row is None:
         values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
@@ -102,7 +102,7 @@ def seal(connection: Connection, context: ServiceContext, who: Party, portfolio:
         parts = parts_of(connection, who.name, portfolio)
         if _digest(row, parts) != checked:
             raise Problem("conflict")  # a part came while the keys were checked
-        change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+        change = update(portfolios).where(*_mine(who, portfolio))
         connection.execute(change.values(state="sealed", sha256=checked))
         rows = sum(part.rows for part in parts)
         append(connection, context.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
@@ -119,8 +119,7 @@ def delete_portfolio(connection: Connection, context: ServiceContext, who: Party
     )  # fmt: skip
     if connection.execute(busy).scalar_one():
         raise Problem("portfolio-busy")
-    change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
-    connection.execute(change.values(state="deleted"))
+    connection.execute(update(portfolios).where(*_mine(who, portfolio)).values(state="deleted"))
     append(connection, context.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
     return _unneeded(connection, who, portfolio)
 
@@ -131,11 +130,7 @@ def _unneeded(connection: Connection, who: Party, portfolio: str) -> list[str]:
 
 def find_portfolio(connection: Connection, who: Party, portfolio: str, *, lock: bool = False) -> Any:
     """Return the row of one of the insurer's portfolios; otherwise there is no such portfolio."""
-    query = _mine(who, portfolio)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
+    return find_row(connection, select(portfolios).where(*_mine(who, portfolio)), lock=lock)
 
 
 def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
@@ -144,8 +139,8 @@ def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
     return list(connection.execute(select(portfolio_parts).where(*mine).order_by(portfolio_parts.c.n)))
 
 
-def _mine(who: Party, portfolio: str) -> Any:
-    return select(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+def _mine(who: Party, portfolio: str) -> tuple[Any, Any]:
+    return portfolios.c.party == who.name, portfolios.c.id == portfolio
 
 
 def _digest(row: Any, parts: list[Any]) -> str:
@@ -153,15 +148,14 @@ def _digest(row: Any, parts: list[Any]) -> str:
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
+def files_in_use() -> Select[tuple[str]]:
+    """Select the digests of all parts of portfolios that were not erased."""
+    same = (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio)
+    parts = select(portfolio_parts.c.sha256).select_from(portfolio_parts.join(portfolios, same))
+    return parts.where(portfolios.c.state != "deleted")
+
+
 def is_needed(connection: Connection, sha256: str) -> bool:
     """Does a portfolio that was not erased hold this file?"""
-    query = (
-        select(func.count())
-        .select_from(portfolio_parts)
-        .join(
-            portfolios,
-            (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio),
-        )
-        .where(portfolio_parts.c.sha256 == sha256, portfolios.c.state != "deleted")
-    )
-    return bool(connection.execute(query).scalar_one())
+    query = files_in_use().where(portfolio_parts.c.sha256 == sha256).limit(1)
+    return connection.execute(query).first() is not None

@@ -1,6 +1,7 @@
 """Commands on reports: one report per key and collector, the first one stays.
 
-Batches are files (`_runs`). Reports that come one by one wait in a table until there are some, and become a file then.
+A batch is a file. Reports that come one by one wait in a table until there are many, and become a file then
+(`_compaction`).
 
 What one collector sends is never compared with what another one sent: an answer that depended on it would tell the one
 what a policyholder reported to the other.
@@ -39,13 +40,13 @@ from fairpremium.privacy._descriptor import canonical_json
 from ._context import Party, ServiceContext
 from ._studies import find_study, spec_of, study_row
 
-_SHORT = 4096  # bytes of a report that is remembered
+_SHORT = 4096  # bytes of the JSON text of a report that is cached
 
 Keys = npt.NDArray[Any]
 Codes = npt.NDArray[np.int32]
 
 
-class Sent(NamedTuple):
+class SingleReport(NamedTuple):
     """A report on its own, and who sent it."""
 
     who: Party
@@ -58,40 +59,41 @@ def put_report(
     connection: Connection, context: ServiceContext, who: Party, study: str, key: bytes, report: Report
 ) -> None:
     """Take one report. The same again is welcome, another value is not."""
-    problem = put_reports(connection, context, [Sent(who, study, key, report)])[0]
+    problem = put_reports(connection, context, [SingleReport(who, study, key, report)])[0]
     if problem is not None:
         raise problem
 
 
-def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[Sent]) -> list[Problem | None]:
+def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[SingleReport]) -> list[Problem | None]:
     """Take many reports that came one by one, each on its own: the answer to each is None or a problem."""
     answers: list[Problem | None] = [None] * len(sent)
-    together: dict[tuple[Party, str], list[int]] = {}
+    positions: dict[tuple[str, str], list[int]] = {}  # by collector and study
     for i, item in enumerate(sent):
-        together.setdefault((item.who, item.study), []).append(i)
-    for (who, study), places in together.items():
+        positions.setdefault((item.who.name, item.study), []).append(i)
+    for (_, study), places in positions.items():
+        who = sent[places[0]].who
         try:
             spec = spec_of(_open_study(connection, context, who, study))
         except Problem as problem:
             for i in places:
                 answers[i] = problem
             continue
-        same = {id(sent[i].report): sent[i].report for i in places}  # few, for they are read once
+        same = {id(sent[i].report): sent[i].report for i in places}  # few: `read_report` caches them
         codes = {name: _code(spec, report) for name, report in same.items()}
-        fine: list[tuple[int, int]] = []
+        coded: list[tuple[int, int]] = []
         for i in places:
             code = codes[id(sent[i].report)]
-            if isinstance(code, int):
-                fine.append((i, code))
+            if isinstance(code, Problem):
+                answers[i] = code
             else:
-                answers[i] = Problem(*code)
-        if fine:
-            _take(connection, context, who, study, sent, fine, answers)
+                coded.append((i, code))
+        if coded:
+            _store_singles(connection, context, who, study, sent, coded, answers)
     return answers
 
 
 def read_report(body: bytes) -> Report:
-    """Read a report from JSON; those of a study have few different texts, and each is read once."""
+    """Read a report from JSON; those of a study have few different texts, and each short text is read once."""
     return _read_short(body) if len(body) <= _SHORT else Report.parse(body)
 
 
@@ -100,32 +102,29 @@ def _read_short(body: bytes) -> Report:
     return Report.parse(body)
 
 
-def _code(spec: StudySpec, report: Report) -> int | tuple[str, str]:
-    """Return the code of a report, or code and detail of the problem with it."""
-    try:
-        check_descriptor(spec, report.channel)
-    except Problem as problem:
-        return problem.code, problem.detail
+def _code(spec: StudySpec, report: Report) -> int | Problem:
+    """Return the code of a report, or the problem with it."""
+    if canonical_json(descriptor_of(spec.attribute)) != canonical_json(report.channel):
+        return Problem("wrong-channel")
     for code, label in enumerate(labels_of(spec.attribute)):
         if type(label) is type(report.report) and label == report.report:
             return code
-    return "bad-values", "report"
+    return Problem("bad-values", "report")
 
 
-def _take(
+def _store_singles(
     connection: Connection,
     context: ServiceContext,
     who: Party,
     study: str,
-    sent: Sequence[Sent],
-    fine: list[tuple[int, int]],
+    sent: Sequence[SingleReport],
+    coded: list[tuple[int, int]],
     answers: list[Problem | None],
 ) -> None:
-    """Take the reports of one collector to one study, given as places and codes."""
-    wanted = list({sent[i].key for i, _ in fine})
-    known = _codes_of(connection, context, who, study, wanted)
+    """Store the reports of one collector to one study, given as positions and codes."""
+    known = _codes_of(connection, context, who, study, list({sent[i].key for i, _ in coded}))
     new: dict[bytes, int] = {}
-    for i, code in fine:
+    for i, code in coded:
         first = known.get(sent[i].key, new.get(sent[i].key))
         if first is None:
             new[sent[i].key] = code
@@ -134,11 +133,10 @@ def _take(
     if new:
         rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
         connection.execute(upsert(connection, reports), rows)
-        taken = (
-            _codes_of(connection, context, who, study, list(new)) if connection.dialect.name == "postgresql" else new
-        )
-        for i, code in fine:  # another process may have been faster
-            if answers[i] is None and taken.get(sent[i].key, code) != code:
+        if connection.dialect.name == "postgresql":  # another process may have been faster
+            new = _codes_of(connection, context, who, study, list(new))
+        for i, code in coded:
+            if answers[i] is None and new.get(sent[i].key, code) != code:
                 answers[i] = Problem("report-conflict")
         append(connection, context.now(), who.name, "report.taken", study=study)
 
@@ -146,7 +144,7 @@ def _take(
 def _codes_of(
     connection: Connection, context: ServiceContext, who: Party, study: str, keys: list[bytes]
 ) -> dict[bytes, int]:
-    """Look up reports of a collector that are there already."""
+    """Look up the reports of a collector to some keys."""
     mine = (reports.c.study == study, reports.c.collector == who.name)
     single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
@@ -160,7 +158,7 @@ def _codes_of(
 def put_report_part(
     connection: Connection, context: ServiceContext, who: Party, study: str, n: int, incoming: Incoming, run: Run
 ) -> ReportsTaken:
-    """Take a batch of reports that was checked, all of them or none; its file is kept if there is news in it."""
+    """Take a batch of reports that was checked, all of them or none; its file is stored if it has a new report."""
     _open_study(connection, context, who, study, lock=True)
     sha256 = incoming.sha256
     place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
@@ -173,12 +171,11 @@ def put_report_part(
         raise Problem("quota", "parts of a study")
     files = runs_of(connection, context, study, who.name)
     new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
+    values = {"study": study, "collector": who.name, "sha256": sha256}
     if new:
         incoming.keep()
-        values = {"study": study, "collector": who.name, "sha256": sha256, "rows": new}
-        connection.execute(insert(report_runs).values(**values))
-    values = {"study": study, "collector": who.name, "n": n, "sha256": sha256, "rows": len(run)}
-    connection.execute(insert(report_parts).values(**values))
+        connection.execute(insert(report_runs).values(**values, rows=new))
+    connection.execute(insert(report_parts).values(**values, n=n, rows=len(run)))
     append(connection, context.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
     return ReportsTaken(rows=len(run), sha256=sha256)
 
@@ -195,12 +192,6 @@ def _count_known(run: Run, others: list[Run]) -> int:
     return int(np.count_nonzero(is_known))
 
 
-def check_descriptor(spec: StudySpec, descriptor: Any) -> None:
-    """Insist that reports come from the channel of the study, and from none where it knows none."""
-    if canonical_json(descriptor_of(spec.attribute)) != canonical_json(descriptor):
-        raise Problem("wrong-channel")
-
-
 def reports_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
     runs, singles = runs_of(connection, context, study, collector), singles_of(connection, study, collector)
@@ -214,18 +205,6 @@ def runs_of(connection: Connection, context: ServiceContext, study: str, collect
     return [context.run(row.sha256) for row in rows]
 
 
-def _open_study(connection: Connection, context: ServiceContext, who: Party, study: str, *, lock: bool = False) -> Any:
-    # Batches of a study come one after the other, and while one is checked no single report slips in.
-    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
-    row = find_study(connection, who, study)
-    spec = spec_of(row)
-    now = context.now()
-    opens, closes = spec.opens, spec.closes
-    if row.state != "open" or (opens and now < opens.timestamp()) or (closes and now >= closes.timestamp()):
-        raise Problem("study-not-open")
-    return row
-
-
 def singles_of(connection: Connection, study: str, collector: str) -> Run:
     """Return the reports to a collector that came one by one and are not in a file yet."""
     mine = (reports.c.study == study, reports.c.collector == collector)
@@ -234,3 +213,17 @@ def singles_of(connection: Connection, study: str, collector: str) -> Run:
     labels = labels_of(attribute)
     codes = np.array([row.code for row in rows], dtype=f"u{code_width(len(labels))}")
     return sort_run(as_keys([bytes(row.key) for row in rows]), codes, meaning(labels, descriptor_of(attribute)))
+
+
+def _open_study(connection: Connection, context: ServiceContext, who: Party, study: str, *, lock: bool = False) -> Any:
+    # Batches of a study come one after the other, and while one is checked no single report is stored.
+    connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
+    row = find_study(connection, who, study)
+    spec, now = spec_of(row), context.now()
+    if (
+        row.state != "open"
+        or (spec.opens and now < spec.opens.timestamp())
+        or (spec.closes and now >= spec.closes.timestamp())
+    ):
+        raise Problem("study-not-open")
+    return row

@@ -6,13 +6,13 @@ import secrets
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, Problem, StudySpec, round_count
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, participants, report_runs, reports, studies
 
-from ._context import Party, ServiceContext, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
 
@@ -43,9 +43,7 @@ def put_study(
 
 def set_state(connection: Connection, context: ServiceContext, who: Party, study: str, state: str) -> OperatorStudy:
     """Open a study for reports, or close it."""
-    row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
-    if row is None:
-        raise Problem("not-found")
+    row = find_row(connection, select(studies).where(studies.c.id == study), lock=True)
     if row.state != state:
         connection.execute(update(studies).where(studies.c.id == study).values(state=state))
         append(connection, context.now(), who.name, f"study.{state}", study=study)
@@ -54,11 +52,7 @@ def set_state(connection: Connection, context: ServiceContext, who: Party, study
 
 def list_studies(connection: Connection, who: Party) -> list[StudyView]:
     """Return the studies that a party takes part in; operator and auditor see all."""
-    query = select(studies).order_by(studies.c.created, studies.c.id)
-    if who.role in ("collector", "insurer"):
-        query = query.join(participants, participants.c.study == studies.c.id).where(
-            participants.c.party == who.name, participants.c.role == who.role
-        )
+    query = _visible_to(who).order_by(studies.c.created, studies.c.id)
     return [_view(connection, who, row) for row in connection.execute(query)]
 
 
@@ -69,15 +63,15 @@ def get_study(connection: Connection, who: Party, study: str) -> StudyView:
 
 def find_study(connection: Connection, who: Party, study: str) -> Any:
     """Return the row of a study that the party takes part in; otherwise there is no such study."""
-    query = select(studies).where(studies.c.id == study)
-    if who.role in ("collector", "insurer"):
-        query = query.join(participants, participants.c.study == studies.c.id).where(
-            participants.c.party == who.name, participants.c.role == who.role
-        )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
+    return find_row(connection, _visible_to(who).where(studies.c.id == study))
+
+
+def _visible_to(who: Party) -> Select[Any]:
+    query = select(studies)
+    if who.role in ("operator", "auditor"):
+        return query
+    mine = (participants.c.party == who.name, participants.c.role == who.role)
+    return query.join(participants, participants.c.study == studies.c.id).where(*mine)
 
 
 def lock_study(connection: Connection, study: str) -> None:
@@ -122,34 +116,23 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
 
 
 def _view(connection: Connection, who: Party, row: Any) -> StudyView:
+    spec = spec_of(row)
     if who.role == "collector":
-        spec = spec_of(row)
         accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
-        return CollectorStudy(id=row.id, title=spec.title, attribute=spec.attribute, state=row.state, accepted=accepted)
+        return CollectorStudy(**_common(row), accepted=accepted)
     if who.role == "insurer":
-        spec = spec_of(row)
-        return InsurerStudy(
-            id=row.id,
-            title=spec.title,
-            attribute=spec.attribute,
-            state=row.state,
-            families=spec.families,
-            models=spec.models,
-            fits_left=max(spec.rules.fits - count_fits(connection, row.id, who.name), 0),
-            rules=spec.rules,
-            release=spec.release,
-        )
+        left = max(spec.rules.fits - count_fits(connection, row.id, who.name), 0)
+        allowed: dict[str, Any] = {name: getattr(spec, name) for name in ("families", "models", "rules", "release")}
+        return InsurerStudy(**_common(row), **allowed, fits_left=left)
     return _operator_view(connection, row)
 
 
 def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
     spec = spec_of(row)
-    return OperatorStudy(
-        id=row.id,
-        title=spec.title,
-        attribute=spec.attribute,
-        state=row.state,
-        spec=spec,
-        reports=round_count(count_reports(connection, row.id), spec.rules),
-        fits=count_fits(connection, row.id),
-    )
+    counted = round_count(count_reports(connection, row.id), spec.rules)
+    return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
+
+
+def _common(row: Any) -> dict[str, Any]:
+    spec = spec_of(row)
+    return {"id": row.id, "title": spec.title, "attribute": spec.attribute, "state": row.state}
