@@ -11,7 +11,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.audit import compute_price_comparison, plot_price_comparison
-from fairpremium.audit._plots import to_svg
+from fairpremium.audit.drawing import to_svg
 from fairpremium.errors import MissingExtraError
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 

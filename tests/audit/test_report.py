@@ -17,9 +17,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from fairpremium import BoostedModel, Channel, DiscriminationFreePricer, RandomizedResponse, ValidationNoise
 from fairpremium import audit as fa
-from fairpremium.audit._charts import DRAWINGS, draw
-from fairpremium.audit._plots import to_svg
-from fairpremium.audit._words import percent
+from fairpremium.audit._plot_functions import _DRAWINGS, draw
+from fairpremium.audit.drawing import format_percent, to_svg
 from fairpremium.errors import MissingExtraError
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
@@ -286,7 +285,7 @@ def test_json_and_markdown_hold_the_same(pricer, portfolio, reports, tmp_path):
 def test_markdown_has_the_shares_of_the_groups(summary):
     text = fa.render_markdown(summary)
     for group in summary["model"]["groups"]:
-        assert f"{group['group']}: {percent(group['share'])} of the portfolio (estimated), weight" in text
+        assert f"{group['group']}: {format_percent(group['share'])} of the portfolio (estimated), weight" in text
 
 
 def test_labels_open_no_cell_tag_or_line_in_markdown():
@@ -318,7 +317,7 @@ def test_more_groups_than_a_report_can_show():
     rng = np.random.default_rng(0)
     h, y = rng.random(4000), rng.random(4000)
     many = np.arange(4000) % 21
-    with pytest.raises(ValueError, match="21 groups, but a report shows at most 20; merge them first"):
+    with pytest.raises(ValueError, match="21 groups, but an audit report shows at most 20; merge them first"):
         fa.summarize_prices(h, y, sensitive=many)
     assert len(fa.compute_group_means(h, y, sensitive=many)) == 21  # the tables have no limit
     most = fa.render_report(fa.summarize_prices(h, y, sensitive=np.arange(4000) % 20))
@@ -346,7 +345,7 @@ def test_every_table_has_its_drawing():
     tables = {n.removeprefix("compute_") for n in fa.__all__ if n.startswith("compute_")}
     drawings = {n.removeprefix("plot_") for n in fa.__all__ if n.startswith("plot_")} - {"sensitivity"}
     assert drawings == tables - {"propensities"}
-    assert set(DRAWINGS) == drawings - {"price_comparison"}
+    assert set(_DRAWINGS) == drawings - {"price_comparison"}
 
 
 def test_a_plot_is_the_drawing_of_its_table(portfolio, reports):
@@ -363,7 +362,7 @@ def test_a_plot_is_the_drawing_of_its_table(portfolio, reports):
     assert "http" not in svg.replace("http://www.w3.org/", "")
 
 
-@pytest.mark.parametrize("name", sorted(DRAWINGS))
+@pytest.mark.parametrize("name", sorted(_DRAWINGS))
 def test_every_drawing_can_be_made_with_scarce_groups(name, benchmark):
     population = benchmark.Population.with_groups(4)
     data = population.sample(1500, 0.6, np.random.default_rng(0))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fairpremium.audit import plot_sensitivity
-from fairpremium.audit._plots import COLOURS, to_svg
+from fairpremium.audit.drawing import PRICE_COLOURS, to_svg
 
 
 def band(rows=2, premium=lambda keep, row: 500 - 100 * keep + 10 * row):
@@ -25,7 +25,7 @@ def test_one_panel_per_risk(rows):
     spec = plot_sensitivity(band(rows), unit="EUR a year").to_dict()
     assert [panel["title"]["text"] for panel in spec["concat"]] == [f"row {row}" for row in range(rows)]
     text = json.dumps(spec)
-    for colour in COLOURS.values():
+    for colour in PRICE_COLOURS.values():
         assert colour in text
     assert "keep in use: 0.8" in text
 

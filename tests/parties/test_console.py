@@ -16,8 +16,8 @@ from fairpremium.parties import EstimatedChannel, FitSpec, KnownChannel, StudySp
 from fairpremium.parties.clients._client import AppTransport
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.console._access import SESSION_SECONDS
-from fairpremium.parties.console._charts import WIDTH, draw_group_means, draw_prices
-from fairpremium.parties.console._console import _Remembered
+from fairpremium.parties.console._pages import TimedCache
+from fairpremium.parties.console._templates import show_comparison
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
@@ -140,7 +140,7 @@ def test_others_do_not_without_a_password(open_console, settings, visitor, path)
     assert "The console is closed from here" in answer.text
     assert visit.app.state.requests.party.context.key.key_id not in answer.text
     assert client.post("/console/log/verify", headers=OWN).status_code == 403
-    assert visit.app.state.console.watch.state.found is None
+    assert visit.app.state.console.log_monitor.state.found is None
 
 
 def test_a_password_is_asked_for_everywhere(open_console):
@@ -150,7 +150,7 @@ def test_a_password_is_asked_for_everywhere(open_console):
         answer = client.get(path)
         assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/login")
     assert client.post("/console/log/verify", headers=OWN).status_code == 303
-    assert visit.app.state.console.watch.state.found is None
+    assert visit.app.state.console.log_monitor.state.found is None
     page = client.get("/console/login")
     assert page.status_code == 200
     assert visit.app.state.requests.party.context.key.key_id not in page.text
@@ -299,8 +299,8 @@ def test_forms_are_taken_from_our_own_pages_only(open_console, headers, is_own):
     visit = open_console()
     answer = visit().post("/console/log/verify", headers=headers)
     assert answer.status_code == (303 if is_own else 403)
-    visit.app.state.console.watch.wait()
-    assert (visit.app.state.console.watch.state.found is not None) is is_own
+    visit.app.state.console.log_monitor.wait()
+    assert (visit.app.state.console.log_monitor.state.found is not None) is is_own
     locked = open_console("other", console_password=PASSWORD)()
     answer = locked.post("/console/login", data={"password": PASSWORD}, headers=headers)
     assert answer.status_code == (303 if is_own else 403)
@@ -555,8 +555,8 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
         assert "cannot be shown now" in answer.text
         assert "CANARY" not in answer.text
     assert console.post("/console/log/verify", headers=OWN).status_code == 303  # the check itself says that it failed
-    parties.app.state.console.watch.wait()
-    assert parties.app.state.console.watch.state.has_failed
+    parties.app.state.console.log_monitor.wait()
+    assert parties.app.state.console.log_monitor.state.has_failed
     assert "RuntimeError" in caplog.text
     assert "CANARY" not in caplog.text
 
@@ -601,7 +601,7 @@ def test_the_log_in_pages_and_by_party_and_event(parties, console):
 
 def check(parties, console):
     assert console.post("/console/log/verify", headers=OWN).status_code == 303
-    parties.app.state.console.watch.wait()
+    parties.app.state.console.log_monitor.wait()
     return words(console.get("/console/log"))
 
 
@@ -646,61 +646,48 @@ def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
 def test_the_log_is_checked_when_somebody_looks(parties, console):
     declare(parties)
     console.get("/console/log")
-    parties.app.state.console.watch.wait()
-    assert parties.app.state.console.watch.state.found.intact
+    parties.app.state.console.log_monitor.wait()
+    assert parties.app.state.console.log_monitor.state.found.intact
 
 
 # --- drawings ---
 
 
-def test_drawings_stay_inside_and_in_order():
-    records = [
-        {"group": None, "premium": 5.0, "premium_low": 4.0, "premium_high": 6.0, "loss": 5.5, "loss_low": 5.0,
-         "loss_high": 6.5, "note": ""},
-        {"group": "a very long name of a group", "premium": 1.0, "premium_low": 0.5, "premium_high": 2.0, "loss": 9.0,
-         "loss_low": 8.0, "loss_high": 10.0, "note": ""},
-        {"group": "few", "premium": None, "loss": None, "note": "too few reports (3 effective)"},
-    ]  # fmt: skip
-    chart = draw_group_means(records)
-    assert [lane.full_name for lane in chart.lanes] == ["everyone", "a very long name of a group", "few"]
-    assert chart.lanes[2].note == "too few reports"
-    assert len(chart.marks) == 4
-    for mark in chart.marks:
-        assert chart.left <= mark.low <= mark.x <= mark.high <= chart.right <= WIDTH
-    places = {(m.y, m.kind) for m in chart.marks}
-    assert len(places) == 4
-    by_value = sorted(chart.marks, key=lambda m: float(re.search(r"mean \w+ (\S+)", m.words)[1]))
-    assert [m.x for m in by_value] == sorted(m.x for m in by_value)
-    assert len(chart.ticks) >= 3
+CHARTS = {
+    "sections": [
+        {"id": "group_means", "measure": "group_means", "records": [
+            {"group": None, "premium": 5.0, "premium_low": 4.0, "premium_high": 6.0, "loss": 5.5, "loss_low": 5.0,
+             "loss_high": 6.5, "note": ""},
+            {"group": "<b>a</b>", "premium": 1.0, "premium_low": 0.5, "premium_high": 2.0, "loss": 9.0,
+             "loss_low": 8.0, "loss_high": 10.0, "note": ""},
+        ]},
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("values", [(5.0, 5.0), (0.0, 0.0), (1e-9, 2e-9), (-3.0, 4.0), (1e9, 1.1e9)])
-def test_any_two_prices_can_be_drawn(values):
-    low, high = values
-    prices = {
-        "best_estimate": [{"group": "F", "mean": low}, {"group": "M", "mean": high}],
-        "unaware": {"mean": low},
-        "discrimination_free": {"mean": high, "low": low, "high": high},
-    }
-    chart = draw_prices(prices)
-    assert len(chart.marks) == 4
-    assert len(chart.ticks) >= 2
-    ys = sorted({m.y for m in chart.marks})
-    best = [m for m in chart.marks if m.y == ys[0]]
-    if abs(best[0].x - best[1].x) < 40:  # labels that would run into each other point away
-        assert {m.anchor for m in best} == {"start", "end"}
+def test_charts_are_those_of_the_audit_and_need_no_style():
+    shown = show_comparison(CHARTS, 0.9)
+    svg = shown["charts"]["group_means"]
+    assert svg.startswith("<svg")
+    assert "style=" not in svg
+    assert "<script" not in svg
+    assert "<b>" not in svg  # names of groups are text
+    assert shown["means"] == CHARTS["sections"][0]["records"]
+    assert show_comparison(CHARTS, 0.9)["charts"]["group_means"] is svg  # drawn once
 
 
-def test_nothing_to_draw_is_no_drawing():
-    assert draw_group_means([{"group": "F", "premium": None, "loss": float("nan"), "note": ""}]) is None
-    assert draw_prices({}) is None
+@pytest.mark.parametrize("summary", [None, {}, {"sections": [None]}])
+def test_nothing_to_draw_is_no_drawing(summary):
+    shown = show_comparison(summary, 0.95)
+    assert not any(shown["charts"].values())
+    assert (shown["means"], shown["prices"], shown["findings"]) == ([], None, [])
 
 
 # --- looking is cheap ---
 
 
 def test_what_is_slow_to_read_is_remembered_for_a_while():
-    remembered, reads = _Remembered(), []
+    remembered, reads = TimedCache(), []
 
     def read():
         time.sleep(0.05)

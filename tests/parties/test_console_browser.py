@@ -267,7 +267,7 @@ def test_by_keyboard_alone(parties, browser):
         page.wait_for_url("**/console/studies/motor")
         for _ in range(40):
             page.keyboard.press("Tab")
-            if focus(page) == "Limits that every fit has to keep":
+            if focus(page) == "Limits of every fit":
                 break
         page.keyboard.press("Enter")
         assert page.get_by_text("Rule 1, size").is_visible()
@@ -275,7 +275,7 @@ def test_by_keyboard_alone(parties, browser):
         parties.operator.set_state("motor", "open")
         window.page.locator("#facts .tag.open").wait_for(timeout=SOON)
         assert page.get_by_text("Rule 1, size").is_visible()
-        assert focus(page) == "Limits that every fit has to keep"
+        assert focus(page) == "Limits of every fit"
         window.open("/console/log")
         page.locator("select[name=event]").focus()
         page.keyboard.type("study.d")

@@ -59,7 +59,7 @@ def take(context):
 
 
 def see(context, name):
-    return context.store.read(lambda c: get_fit(c, INSURER, name))
+    return context.store.read(lambda c: get_fit(c, context, INSURER, name))
 
 
 def test_the_oldest_waits_least_and_each_is_taken_once(context, clock):

@@ -1,31 +1,18 @@
 """Tables, drawings and pages that show what prices do to whom.
 
-``compute_*`` returns a table, ``plot_*`` takes the same arguments and draws it; a report is made in three
-steps: numbers to a dict, the dict to an HTML string, the string to a file.
+``compute_*`` returns a table, ``plot_*`` takes the same arguments and draws it. An audit report is made in three steps:
+numbers to a dict, the dict to an HTML string, the string to a file. `drawing` holds what all drawings share.
 """
 
-from fairpremium.audit._calibration import compute_calibration
-from fairpremium.audit._change import (
-    compute_adverse_selection,
-    compute_balance,
-    compute_premium_change,
-    compute_prices_by_group,
-)
-from fairpremium.audit._comparison import compute_price_comparison
-from fairpremium.audit._groups import (
-    compute_demographic_disparity,
-    compute_group_deviance,
-    compute_group_means,
-    compute_loss_ratio_gap,
-)
-from fairpremium.audit._keep import compute_keep_sensitivity
-from fairpremium.audit._plots import plot_price_comparison
-from fairpremium.audit._power import compute_gini, compute_lorenz
-from fairpremium.audit._proxy import compute_discrimination, compute_propensities
-from fairpremium.audit._report import render_json, render_markdown, render_report, save_report, write_report
-from fairpremium.audit._sensitivity_plot import plot_sensitivity
-from fairpremium.audit._summary import summarize_pricer, summarize_prices
-from fairpremium.audit._twins import (
+from ._audit_report import render_chart, render_json, render_markdown, render_report, save_report, write_report
+from ._calibration import compute_calibration
+from ._channel_sensitivity import compute_keep_sensitivity
+from ._comparison import compute_price_comparison
+from ._comparison_chart import plot_price_comparison
+from ._concentration import compute_gini, compute_lorenz
+from ._discrimination import compute_discrimination, compute_propensities
+from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
+from ._plot_functions import (
     plot_adverse_selection,
     plot_balance,
     plot_calibration,
@@ -40,8 +27,12 @@ from fairpremium.audit._twins import (
     plot_premium_change,
     plot_prices_by_group,
 )
+from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
+from ._sensitivity_chart import plot_sensitivity
+from ._summary import MAX_GROUPS, describe_classes, summarize_pricer, summarize_prices
 
 __all__ = [
+    "MAX_GROUPS",
     "compute_adverse_selection",
     "compute_balance",
     "compute_calibration",
@@ -57,6 +48,7 @@ __all__ = [
     "compute_price_comparison",
     "compute_prices_by_group",
     "compute_propensities",
+    "describe_classes",
     "plot_adverse_selection",
     "plot_balance",
     "plot_calibration",
@@ -72,6 +64,7 @@ __all__ = [
     "plot_price_comparison",
     "plot_prices_by_group",
     "plot_sensitivity",
+    "render_chart",
     "render_json",
     "render_markdown",
     "render_report",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from fairpremium.audit._book import Book, Rows, estimate_rows, mean_columns, premium_bins, volume_share, with_limits
-from fairpremium.audit._sample import EVERYONE, REPORTED, effective_reports
+from ._audit_data import AuditData, Records, estimate_records, group_labels, mean_columns, volume_share, with_limits
+from ._weighted_reports import EVERYONE, REPORTED, effective_reports
 
 
 def compute_calibration(
@@ -49,34 +47,20 @@ def compute_calibration(
     is that of v_i = y_i - h_i. A price is calibrated within groups (auto-calibrated, sufficient) if all differences
     vanish: the premium then costs what it promises, whoever pays it.
     """
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    number = premium_bins(book["premiums"], book.sample.weight, bins).astype(float)
-    book = book.with_columns(excess=book["y"] - book["premiums"], bin=number)
-
-    def rows(part: Book) -> Rows:
-        found: Rows = []
-        for number in np.unique(part["bin"]):
-            found += _bin(part.take(np.flatnonzero(part["bin"] == number)), int(number) + 1)
-        return found
-
-    return book.table(rows)
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    data = data.with_columns(excess=data["y"] - data["premiums"])
+    return data.in_bins("premiums", bins).table(_calibration)
 
 
-def _bin(book: Book, number: int) -> Rows:
-    K = len(book.groups)
-    totals = book.totals(["premiums", "y", "excess"], [EVERYONE, *range(K), REPORTED])
-    volume = totals["volume"][: K + 1]
-    difference = totals["excess"][: K + 1] / volume
-    share = volume_share(volume, totals["volume"][[K + 1] * (K + 1)])
-    share[0] = 1.0
+def _calibration(data: AuditData) -> Records:
+    K = len(data.groups)
+    totals = data.totals(["premiums", "y", "excess"], [EVERYONE, *range(K), REPORTED])
+    volume = totals["volume"][:-1]
+    difference = totals["excess"][:-1] / volume
     numbers = {
-        "share": share,
-        **mean_columns("premium", totals["premiums"][: K + 1], volume, book.level),
-        **mean_columns("loss", totals["y"][: K + 1], volume, book.level),
-        **with_limits("difference", difference, difference.interval(book.level)),
+        "share": volume_share(totals["volume"], first_is_everybody=True),
+        **mean_columns("premium", totals["premiums"][:-1], volume, data.level),
+        **mean_columns("loss", totals["y"][:-1], volume, data.level),
+        **with_limits("difference", difference, difference.interval(data.level)),
     }
-    labels = [{"bin": number, "group": group} for group in (None, *book.groups)]
-    return estimate_rows(labels, effective_reports(volume), numbers)
+    return estimate_records(group_labels((None, *data.groups)), effective_reports(volume), numbers)

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.audit._book import class_codes
 from fairpremium.pricing import DiscriminationFreePricer
+
+from ._audit_data import class_codes
 
 BEST_ESTIMATE = "best_estimate"
 UNAWARE = "unaware"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ from fairpremium.arrays import Array
 class Estimate:
     """Some numbers, and how they move with the totals that they were computed from.
 
-    Sums, differences, products, quotients and logarithms carry the gradient along, so that every measure built from
-    the same totals has the right standard error, and so has every gap between two of them.
+    Sums, differences and quotients carry the gradient along, so that every measure built from the same totals has the
+    right standard error, and so has every gap between two of them.
 
     Parameters
     ----------
@@ -59,15 +58,8 @@ class Estimate:
         index = np.atleast_1d(np.arange(len(self))[index])
         return Estimate(self.value[index], self.gradient[index], self.covariance)
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(self.value + other.value, self.gradient + other.gradient, self.covariance)
-
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.value - other.value, self.gradient - other.gradient, self.covariance)
-
-    def __mul__(self, other: Estimate) -> Estimate:
-        gradient = self.gradient * other.value[:, None] + other.gradient * self.value[:, None]
-        return Estimate(self.value * other.value, gradient, self.covariance)
 
     def __truediv__(self, other: Estimate) -> Estimate:
         denominator = np.where(other.value == 0, np.nan, other.value)  # there is no ratio to nothing
@@ -78,10 +70,6 @@ class Estimate:
     def sum(self) -> Estimate:
         """Return the sum of the numbers."""
         return Estimate(self.value.sum(keepdims=True), self.gradient.sum(axis=0, keepdims=True), self.covariance)
-
-    def map(self, function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Estimate:
-        """Apply a function with a known derivative to every number."""
-        return Estimate(function(self.value), self.gradient * slope(self.value)[:, None], self.covariance)
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Return the limits value -+ z SE."""

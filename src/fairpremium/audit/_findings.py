@@ -1,13 +1,13 @@
-"""The first screen of a report: what the tables say, in words that a compliance officer understands."""
+"""The findings at the top of an audit report: what the tables show, in words that a compliance officer understands."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
-from fairpremium.audit._plots import format_price
-from fairpremium.audit._words import percent
+from .drawing import format_percent, format_price
 
 Tables = Mapping[str, list[dict[str, Any]]]
 
@@ -31,15 +31,6 @@ def _finding(heading: str, text: str, tone: str = "plain") -> dict[str, str]:
     return {"heading": heading, "text": text, "tone": tone}
 
 
-def _money(value: float | None, head: Mapping[str, Any]) -> str:
-    text = format_price(value)
-    return f"{text} {head['unit']}" if head["unit"] else text
-
-
-def _interval(low: float, high: float, head: Mapping[str, Any]) -> str:
-    return f"between {format_price(low)} and {format_price(high)} with {_level(head)} confidence"
-
-
 def _level(head: Mapping[str, Any]) -> str:
     return f"{100 * head['level']:g}\N{NO-BREAK SPACE}%"
 
@@ -50,21 +41,20 @@ def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
         return {}
     means = _listed([f"{r['group']} pays {format_price(r['premium'])}" for r in rows])
     unit = f" ({head['unit']})" if head["unit"] else ""
-    top, bottom = max(rows, key=_premium), min(rows, key=_premium)
+    top, bottom = max(rows, key=itemgetter("premium")), min(rows, key=itemgetter("premium"))
     gap = _pair(tables["demographic_disparity"], top["group"], bottom["group"])
     if gap is None:
         return {}
-    relative = f", or {percent(gap[0] / bottom['premium'])}" if bottom["premium"] > 0 else ""
+    chance = "that is more than chance alone would explain"
+    if gap[1] <= 0 <= gap[2]:
+        chance = "chance alone could explain it"
+    relative = f", or {format_percent(gap[0] / bottom['premium'])}" if bottom["premium"] > 0 else ""
     return _finding(
         "Who pays what",
         f"On average {means}{unit}. The largest difference, {top['group']} over {bottom['group']}, is "
-        f"{format_price(gap[0])} ({_interval(gap[1], gap[2], head)}){relative}; "
-        f"{_chance(gap[1], gap[2])}. A difference alone is not unfair: the groups may bring different risks.",
+        f"{format_price(gap[0])} (between {format_price(gap[1])} and {format_price(gap[2])} with {_level(head)} "
+        f"confidence){relative}; {chance}. A difference alone is not unfair: the groups may bring different risks.",
     )
-
-
-def _premium(row: Mapping[str, Any]) -> float:
-    return float(row["premium"])
 
 
 def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, float, float] | None:
@@ -78,12 +68,6 @@ def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, f
     return None
 
 
-def _chance(low: float, high: float) -> str:
-    if low <= 0 <= high:
-        return "chance alone could explain it"
-    return "that is more than chance alone would explain"
-
-
 def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
     rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and r["gap_low"] is not None]
     if len(rows) < 2:
@@ -95,37 +79,34 @@ def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[
     if not dear and not cheap:
         text += "The differences are no larger than chance alone would explain: no group is seen to pay for another."
         return _finding("Who costs what", text, "good")
-    parts = []
-    if cheap:
-        parts.append(f"{_listed(cheap)} {_verb(cheap, 'pays more', 'pay more')}")
-    if dear:
-        parts.append(f"{_listed(dear)} {_verb(dear, 'pays less', 'pay less')}")
-    text += (
-        f"For what they cost, compared with everybody, {' and '.join(parts)}, by more than chance alone would explain."
-    )
+    compared = [
+        f"{_listed(names)} {'pays' if len(names) == 1 else 'pay'} {how}"
+        for names, how in ((cheap, "more"), (dear, "less"))
+        if names
+    ]
+    text += f"For what they cost, compared with everybody, {' and '.join(compared)}, by more than chance alone would "
     if is_model:
         text += (
-            " A discrimination-free premium intends this: it charges nobody for the group, so that groups which cost "
-            "more are carried by all."
+            "explain. A discrimination-free premium intends this: it charges nobody for the group, so that all share "
+            "the cost of groups which cost more."
         )
     else:
-        text += " A tariff that may not use the attribute cannot always avoid this; what to make of it is a decision."
+        text += (
+            "explain. A tariff that may not use the attribute cannot always avoid this. Whether it is acceptable is "
+            "a decision for people."
+        )
     return _finding("Who costs what", text, _tone(True, is_model))
-
-
-def _verb(names: list[str], one: str, many: str) -> str:
-    return one if len(names) == 1 else many
 
 
 def _calibrated(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
     rows = [r for r in tables["calibration"] if r["difference"] is not None and r["group"] is not None]
     if not rows:
         return {}
-    off = [r for r in rows if r["difference_low"] > 0 or r["difference_high"] < 0]
+    off = sum(r["difference_low"] > 0 or r["difference_high"] < 0 for r in rows)
     by_chance = (1 - head["level"]) * len(rows)
-    many = len(off) > by_chance + 2 * math.sqrt(by_chance)
+    many = off > by_chance + 2 * math.sqrt(by_chance)
     text = (
-        f"Of {len(rows)} combinations of group and premium level, losses differ from premiums in {len(off)}. Chance "
+        f"Of {len(rows)} combinations of group and premium level, losses differ from premiums in {off}. Chance "
         f"alone would give about {by_chance:.0f}: this is {'more' if many else 'no more'} than that."
     )
     if many and is_model:
@@ -138,15 +119,14 @@ def _tone(is_found: bool, is_model: bool) -> str:
 
 
 def _balance(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
-    rows = tables["balance"]
-    row = rows[-1]
+    row = tables["balance"][-1]
     if row["ratio"] is None or row["ratio_low"] is None:
         return {}
     inside = row["ratio_low"] <= 1 <= row["ratio_high"]
     return _finding(
         "Do premiums add up to losses?",
-        f"Over all policies, premiums are {percent(row['ratio'])} of losses ({percent(row['ratio_low'])} to "
-        f"{percent(row['ratio_high'])} with {_level(head)} confidence), "
+        f"Over all policies, premiums are {format_percent(row['ratio'])} of losses "
+        f"({format_percent(row['ratio_low'])} to {format_percent(row['ratio_high'])} with {_level(head)} confidence), "
         + ("which is compatible with balance." if inside else "which is not balance.")
         + " Expenses and margins are not in these numbers unless the premium holds them.",
         "plain" if inside else "attention",
@@ -158,10 +138,11 @@ def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     shift, explained = measures.get("proxy_shift"), measures.get("proxy_explained")
     if not shift or shift["value"] is None or not explained:
         return {}
+    money = f"{format_price(shift['value'])} {head['unit']}".strip()
     return _finding(
         "What leaving the attribute out would have done",
-        "A price that merely leaves the attribute out lets other features stand in for it. It would have moved "
-        f"premiums by {_money(shift['value'], head)} (root mean square), and {percent(explained['value'])} of its "
+        "A price that only leaves the attribute out lets other features stand in for it. It would have moved "
+        f"premiums by {money} (root mean square), and {format_percent(explained['value'])} of its "
         "variation would have come from guessing the group. The discrimination-free premium averages the groups' "
         "costs with the same weights for everybody, so that this part is gone.",
     )
@@ -173,7 +154,7 @@ def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
         return {}
     parts = [
         f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
-        f"({percent(r['pays_more'], 0)} of them pay more)"
+        f"({format_percent(r['pays_more'], 0)} of them pay more)"
         for r in rows
     ]
     return _finding(
@@ -199,7 +180,7 @@ def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
     kept = (
         ""
         if privacy["keep"] is None
-        else f", which is the truth with probability {percent(privacy['keep'])} and else a random other answer"
+        else f", which is the truth with probability {format_percent(privacy['keep'])} and else a random other answer"
     )
     return _finding(
         "Privacy",

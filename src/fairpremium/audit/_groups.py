@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from fairpremium.audit._book import (
-    Book,
-    Rows,
-    estimate_rows,
-    group_labels,
-    mean_columns,
-    volume_share,
-    with_limits,
-)
-from fairpremium.audit._estimate import Estimate
-from fairpremium.audit._sample import REPORTED, effective_reports
 from fairpremium.families import Family, get_family
+
+from ._audit_data import AuditData, Records, estimate_records, group_labels, mean_columns, volume_share, with_limits
+from ._weighted_reports import REPORTED, effective_reports
 
 
 def compute_group_means(
@@ -86,23 +79,20 @@ def compute_group_means(
     0     F      1.0   0.0
     1     M      2.0   4.0
     """
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    return book.table(_group_means)
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    return data.table(_group_means)
 
 
-def _group_means(book: Book) -> Rows:
-    K = len(book.groups)
-    totals = book.totals(["premiums", "y"], [*range(K), REPORTED])
+def _group_means(data: AuditData) -> Records:
+    K = len(data.groups)
+    totals = data.totals(["premiums", "y"], [*range(K), REPORTED])
     volume = totals["volume"][:K]
     numbers = {
-        "share": volume_share(volume, totals["volume"][[K] * K]),
-        **mean_columns("premium", totals["premiums"][:K], volume, book.level),
-        **mean_columns("loss", totals["y"][:K], volume, book.level),
+        "share": volume_share(totals["volume"]),
+        **mean_columns("premium", totals["premiums"][:K], volume, data.level),
+        **mean_columns("loss", totals["y"][:K], volume, data.level),
     }
-    return estimate_rows(group_labels(book.groups), effective_reports(volume), numbers)
+    return estimate_records(group_labels(data.groups), effective_reports(volume), numbers)
 
 
 def compute_demographic_disparity(
@@ -139,16 +129,8 @@ def compute_demographic_disparity(
     parity of the mean premium. With `by` the comparison is between people of one class, which is conditional
     demographic disparity; with classes as fine as the tariff's cells a difference is direct discrimination.
     """
-    book = Book.read(
-        {"premiums": premiums}, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster,
-        by=by, level=level,
-    )  # fmt: skip
-
-    def rows(part: Book) -> Rows:
-        totals = part.totals(["premiums"], [*range(len(part.groups)), REPORTED])
-        return _contrasts(part, totals["premiums"] / totals["volume"], totals["volume"])
-
-    return book.table(rows)
+    data = AuditData.read({"premiums": premiums}, sensitive, channel, sample_weight, cluster, by, level)
+    return data.table(_disparity)
 
 
 def compute_loss_ratio_gap(
@@ -184,23 +166,8 @@ def compute_loss_ratio_gap(
     where r is that of all rows with a report. Limits of a ratio are Fieller's, those of a gap come from the joint
     covariance. A group with a gap above zero pays too little for what it costs, one below zero subsidises.
     """
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    return book.table(_loss_ratios)
-
-
-def _loss_ratios(book: Book) -> Rows:
-    K = len(book.groups)
-    totals = book.totals(["premiums", "y"], [*range(K), REPORTED])
-    ratio = totals["y"] / totals["premiums"]
-    gap = ratio[:K] - ratio[[K] * K]
-    numbers = {
-        **mean_columns("loss_ratio", totals["y"][:K], totals["premiums"][:K], book.level),
-        **with_limits("gap", gap, gap.interval(book.level)),
-    }
-    return estimate_rows(group_labels(book.groups), effective_reports(totals["volume"][:K]), numbers)
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    return data.table(lambda piece: _ratios_and_gaps(piece, "loss_ratio", "y", "premiums"))
 
 
 def compute_group_deviance(
@@ -236,45 +203,43 @@ def compute_group_deviance(
     by itself: a group whose losses vary more is harder to predict.
     """
     law = get_family(family)
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    law.check_outcome(book["y"])
-    bad = int(np.count_nonzero(~law.mean.contains(book["premiums"])))
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    law.check_outcome(data["y"])
+    bad = int(np.count_nonzero(~law.mean.contains(data["premiums"])))
     if bad:
         raise ValueError(
             f"Got premiums with {bad} rows outside the means of the {law.name} family: expected every premium to be "
             f"{law.mean}."
         )
-    book = book.with_columns(deviance=law.unit_deviance(book["y"], book["premiums"]))
-
-    def rows(part: Book) -> Rows:
-        K = len(part.groups)
-        totals = part.totals(["deviance"], [*range(K), REPORTED])
-        mean = totals["deviance"] / totals["volume"]
-        gap = mean[:K] - mean[[K] * K]
-        numbers = {
-            **mean_columns("deviance", totals["deviance"][:K], totals["volume"][:K], part.level),
-            **with_limits("gap", gap, gap.interval(part.level)),
-        }
-        return estimate_rows(group_labels(part.groups), effective_reports(totals["volume"][:K]), numbers)
-
-    return book.table(rows)
+    data = data.with_columns(deviance=law.unit_deviance(data["y"], data["premiums"]))
+    return data.table(lambda piece: _ratios_and_gaps(piece, "deviance", "deviance", "volume"))
 
 
-def _contrasts(book: Book, mean: Estimate, volume: Estimate) -> Rows:
-    """Compare every group with all who reported (the last mean), then every pair."""
-    K = len(book.groups)
-    first = [*range(K), *(k for k in range(K) for _ in range(k + 1, K))]
-    second = [*[K] * K, *(m for k in range(K) for m in range(k + 1, K))]
-    against = [*book.groups, None]
-    labels = [{"group": book.groups[k], "against": against[m]} for k, m in zip(first, second, strict=True)]
-    difference = mean[first] - mean[second]
-    quotient = mean[first] / mean[second]
+def _ratios_and_gaps(data: AuditData, name: str, numerator: str, denominator: str) -> Records:
+    """Divide two totals of every group, and compare the ratio with that of all who reported."""
+    K = len(data.groups)
+    totals = data.totals([c for c in (denominator, numerator) if c != "volume"], [*range(K), REPORTED])
+    ratio = totals[numerator] / totals[denominator]
+    gap = ratio[:K] - ratio[K]
     numbers = {
-        **with_limits("difference", difference, difference.interval(book.level)),
-        **with_limits("ratio", quotient, quotient.ratio_interval(book.level)),
+        **mean_columns(name, totals[numerator][:K], totals[denominator][:K], data.level),
+        **with_limits("gap", gap, gap.interval(data.level)),
     }
-    effective = effective_reports(volume)
-    return estimate_rows(labels, np.minimum(effective[first], effective[second]), numbers)
+    return estimate_records(group_labels(data.groups), effective_reports(totals["volume"][:K]), numbers)
+
+
+def _disparity(data: AuditData) -> Records:
+    """Compare every group with all who reported (the last mean), then every pair."""
+    K = len(data.groups)
+    totals = data.totals(["premiums"], [*range(K), REPORTED])
+    mean, effective = totals["premiums"] / totals["volume"], effective_reports(totals["volume"])
+    pairs = [*((k, K) for k in range(K)), *itertools.combinations(range(K), 2)]
+    names = (*data.groups, None)
+    labels = [{"group": names[k], "against": names[m]} for k, m in pairs]
+    first, second = map(list, zip(*pairs, strict=True))
+    difference, quotient = mean[first] - mean[second], mean[first] / mean[second]
+    numbers = {
+        **with_limits("difference", difference, difference.interval(data.level)),
+        **with_limits("ratio", quotient, quotient.ratio_interval(data.level)),
+    }
+    return estimate_records(labels, np.minimum(effective[first], effective[second]), numbers)

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: every table with the words around it, for a price list or for a pricer."""
+"""What an audit report says, as plain data: every table with its words, for a price list or for a pricer."""
 
 from __future__ import annotations
 
@@ -14,39 +14,22 @@ import numpy as np
 import pandas as pd
 
 from fairpremium import __version__
-from fairpremium.audit import _words as words
-from fairpremium.audit._book import as_pandas, check_numbers, n_rows
-from fairpremium.audit._calibration import compute_calibration
-from fairpremium.audit._change import (
-    compute_adverse_selection,
-    compute_balance,
-    compute_premium_change,
-    compute_prices_by_group,
-)
-from fairpremium.audit._comparison import (
-    BEST_ESTIMATE,
-    DISCRIMINATION_FREE,
-    UNAWARE,
-    Truth,
-    compute_price_comparison,
-    named_classes,
-)
-from fairpremium.audit._findings import findings
-from fairpremium.audit._groups import (
-    compute_demographic_disparity,
-    compute_group_deviance,
-    compute_group_means,
-    compute_loss_ratio_gap,
-)
-from fairpremium.audit._keep import compute_keep_sensitivity
-from fairpremium.audit._power import compute_gini, compute_lorenz
-from fairpremium.audit._proxy import compute_discrimination, compute_propensities
-from fairpremium.audit._sample import Sample
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.labels import infer_labels
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel, RandomizedResponse
+
+from . import _audit_report_text as text
+from ._audit_data import AuditData, as_pandas, check_numbers, n_rows, to_scalar
+from ._calibration import compute_calibration
+from ._channel_sensitivity import compute_keep_sensitivity
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, Truth, compute_price_comparison, named_classes
+from ._concentration import compute_gini, compute_lorenz
+from ._discrimination import compute_discrimination, compute_propensities
+from ._findings import findings
+from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
+from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
@@ -72,7 +55,7 @@ def summarize_prices(
     channel_source: str = "",
     channel_estimated: bool = False,
 ) -> dict[str, Any]:
-    """Audit a price list of any origin: collect all that its report says.
+    """Audit a price list of any origin: collect all that its audit report says.
 
     Parameters
     ----------
@@ -90,7 +73,7 @@ def summarize_prices(
     channel_source : str
         Who says which channel the reports went through.
     channel_estimated : bool
-        Whether the channel is an estimate; the report then says that intervals take it as given.
+        Whether the channel is an estimate; the audit report then says that intervals take it as given.
 
     Returns
     -------
@@ -98,11 +81,13 @@ def summarize_prices(
         JSON types only; `render_report`, `render_markdown` and `save_report` make documents of it.
     """
     _check_groups(sensitive, channel)
-    roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
-    prices = {"premiums": premiums}
-    sections = _sections_of_prices(prices, premiums, y, roles, by, level, family)
-    head = _head(premiums, y, roles, level, title, unit, notes, hashes, channel_source, channel_estimated)
-    return _complete(head, sections, None, level, unit)
+    roles = {
+        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
+    }  # fmt: skip
+    sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family)
+    privacy = _describe_channel(channel, channel_source, channel_estimated)
+    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy)
+    return _complete(head, sections, None)
 
 
 def summarize_pricer(
@@ -142,7 +127,7 @@ def summarize_pricer(
     level, title, unit, notes, hashes, channel_source
         As in `summarize_prices`.
     created : datetime, optional
-        When the report was made; now by default.
+        When the audit report was made; now by default.
 
     Returns
     -------
@@ -152,43 +137,37 @@ def summarize_pricer(
     channel = pricer.channel_
     _check_groups(sensitive, channel)
     classes = label_classes(X, by)
-    roles = {"sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster}
-    best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)
+    roles = {
+        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
+    }  # fmt: skip
     prices = {
-        BEST_ESTIMATE: best,
+        BEST_ESTIMATE: np.asarray(pricer.predict_best_estimate(X), dtype=np.float64),
         UNAWARE: np.asarray(pricer.predict_unaware(X)),
         DISCRIMINATION_FREE: np.asarray(pricer.predict(X)),
     }
     premiums = prices[DISCRIMINATION_FREE]
+    two_prices = {name: prices[name] for name in (UNAWARE, DISCRIMINATION_FREE)}
     comparison = compute_price_comparison(pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight)
-    sections = [_section("price_comparison", comparison, classes=describe_classes(comparison))]
-    sections += _sections_of_model(prices, X, y, roles, classes, level)
-    sections += _sections_of_prices(
-        {name: prices[name] for name in (UNAWARE, DISCRIMINATION_FREE)},
-        premiums,
-        y,
-        roles,
-        classes,
-        level,
-        pricer.family,
-    )
-    source = channel_source or _source(pricer)
-    head = _head(premiums, y, roles, level, title, unit, notes, hashes, source, pricer.noise_ is not None, count_in)
-    head["hashes"] = {**head["hashes"], **_model_hash(pricer)}
-    if created is not None:
-        head["created"] = _minute(created)
-    return _complete(head, sections, _describe_model(pricer), level, unit)
+    sections = [
+        _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
+        *_sections_of_model(prices, X, y, roles, classes),
+        *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
+    ]
+    privacy = _describe_channel(channel, channel_source or _source(pricer), pricer.noise_ is not None)
+    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, count_in, created)
+    head["hashes"] |= _model_hash(pricer)
+    return _complete(head, sections, _describe_model(pricer))
 
 
 def _check_groups(sensitive: Any, channel: Any) -> None:
-    """Raise if there are more groups than a report can show."""
+    """Raise if there are more groups than an audit report can show."""
     if sensitive is None or not (channel is None or isinstance(channel, Channel)):
         return  # the tables say what is wrong
     number = len(infer_labels(sensitive, "sensitive") if channel is None else channel.groups)
     if number > MAX_GROUPS:
         raise ValueError(
-            f"Got sensitive with {number} groups, but a report shows at most {MAX_GROUPS}; merge them first, such as "
-            "ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
+            f"Got sensitive with {number} groups, but an audit report shows at most {MAX_GROUPS}; merge them first, "
+            "such as ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
         )
 
 
@@ -196,60 +175,52 @@ def _check_groups(sensitive: Any, channel: Any) -> None:
 
 
 def _sections_of_prices(
-    prices: Mapping[str, Any], premiums: Any, y: Any, roles: dict[str, Any], by: Any, level: float, family: Any
+    prices: Mapping[str, Any], premiums: Any, y: Any, roles: dict[str, Any], by: Any, family: str | Family
 ) -> list[Section]:
     pair = (premiums, y)
-    every = {**roles, "level": level}
-    named = {words.PRICE_NAMES.get(name, name): values for name, values in prices.items()}
-    balance = compute_balance(named, y, sample_weight=roles["sample_weight"], cluster=roles["cluster"], level=level)
+    named = {text.PRICE_NAMES.get(name, name): values for name, values in prices.items()}
+    without_reports = {name: roles[name] for name in ("sample_weight", "cluster", "level")}
     sections = [
-        _section("group_means", compute_group_means(*pair, **every)),
-        _section("demographic_disparity", compute_demographic_disparity(premiums, **every)),
-        _section("loss_ratio_gap", compute_loss_ratio_gap(*pair, **every)),
-        _section("calibration", compute_calibration(*pair, **every)),
-        _section("balance", balance),
-        _section("lorenz", compute_lorenz(*pair, **every)),
-        _section("gini", compute_gini(*pair, **every)),
+        _section("group_means", compute_group_means(*pair, **roles)),
+        _section("demographic_disparity", compute_demographic_disparity(premiums, **roles)),
+        _section("loss_ratio_gap", compute_loss_ratio_gap(*pair, **roles)),
+        _section("calibration", compute_calibration(*pair, **roles)),
+        _section("balance", compute_balance(named, y, **without_reports)),
+        _section("lorenz", compute_lorenz(*pair, **roles)),
+        _section("gini", compute_gini(*pair, **roles)),
     ]
     law = get_family(family)
-    columns = [check_numbers(v, "", n_rows(premiums, "premiums"), "") for v in pair]
-    if law.mean.contains(columns[0]).all() and law.outcome.contains(columns[1]).all():
-        sections.append(_section("group_deviance", compute_group_deviance(*pair, family=law, **every)))
+    h, losses = (check_numbers(column, "", n_rows(premiums, "premiums"), "") for column in pair)
+    if law.mean.contains(h).all() and law.outcome.contains(losses).all():
+        sections.append(_section("group_deviance", compute_group_deviance(*pair, family=law, **roles)))
     if by is not None:
-        for name, compute, data in (
-            ("group_means", compute_group_means, pair),
-            ("loss_ratio_gap", compute_loss_ratio_gap, pair),
-        ):
-            sections.append(_section(name, compute(*data, by=by, **every), conditional=True))
+        sections += [
+            _section("group_means", compute_group_means(*pair, by=by, **roles), "_by_class"),
+            _section("loss_ratio_gap", compute_loss_ratio_gap(*pair, by=by, **roles), "_by_class"),
+        ]
     if isinstance(roles["channel"], RandomizedResponse):
-        sections.append(_section("keep_sensitivity", compute_keep_sensitivity(*pair, **every)))
+        sections.append(_section("keep_sensitivity", compute_keep_sensitivity(*pair, **roles)))
     return sections
 
 
-def _sections_of_model(
-    prices: dict[str, Any], X: Any, y: Any, roles: dict[str, Any], classes: Any, level: float
-) -> list[Section]:
-    every = {**roles, "level": level}
+def _sections_of_model(prices: dict[str, Any], X: Any, y: Any, roles: dict[str, Any], classes: Any) -> list[Section]:
     old, new, best = prices[UNAWARE], prices[DISCRIMINATION_FREE], prices[BEST_ESTIMATE]
     propensity = compute_propensities(X, sensitive=roles["sensitive"], channel=roles["channel"])
-    measures = compute_discrimination(old, best_estimate=best, discrimination_free=new, propensity=propensity, **every)
+    measures = compute_discrimination(old, best_estimate=best, discrimination_free=new, propensity=propensity, **roles)
     sections = [
-        _section("prices_by_group", compute_prices_by_group(prices, **every)),
+        _section("prices_by_group", compute_prices_by_group(prices, **roles)),
         _section("discrimination", measures),
-        _section("premium_change", compute_premium_change(old, new, **every)),
-        _section("premium_change", compute_premium_change(old, new, bins=10, **every), by_decile=True),
+        _section("premium_change", compute_premium_change(old, new, **roles)),
+        _section("premium_change", compute_premium_change(old, new, bins=10, **roles), "_by_decile"),
     ]
     if classes is not None:
-        sections.append(
-            _section("premium_change", compute_premium_change(old, new, by=classes, **every), conditional=True)
-        )
-    sections.append(_section("adverse_selection", compute_adverse_selection(new, y, best, **every)))
-    return sections
+        by_class = compute_premium_change(old, new, by=classes, **roles)
+        sections.append(_section("premium_change", by_class, "_by_class"))
+    return [*sections, _section("adverse_selection", compute_adverse_selection(new, y, best, **roles))]
 
 
-def _section(name: str, table: Any, *, conditional: bool = False, by_decile: bool = False, **more: Any) -> Section:
-    kind = "_by_class" if conditional else "_by_decile" if by_decile else ""
-    return {"id": name + kind, "measure": name, "records": _records(as_pandas(table)), **more}
+def _section(name: str, table: Any, division: str = "") -> Section:
+    return {"id": name + division, "measure": name, "records": _records(as_pandas(table))}
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -257,26 +228,21 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = to_scalar(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _complete(
-    head: dict[str, Any], sections: list[Section], model: dict[str, Any] | None, level: float, unit: str
-) -> dict[str, Any]:
+def _complete(head: dict[str, Any], sections: list[Section], model: dict[str, Any] | None) -> dict[str, Any]:
     tables = {section["id"]: section["records"] for section in sections}
     return {
         **head,
         "findings": findings(tables, head, model),
         "model": model,
-        "sections": [{**section, **words.describe_section(section["id"])} for section in sections],
-        "limits": words.limits(model is not None, head["privacy"]),
-        "definitions": words.definitions(model is not None),
+        "sections": [{**section, **text.describe_section(section["id"])} for section in sections],
+        "limits": text.limits(model is not None, head["privacy"]),
+        "definitions": text.definitions(model is not None),
     }
 
 
@@ -287,45 +253,40 @@ def _head(
     premiums: Any,
     y: Any,
     roles: dict[str, Any],
-    level: float,
     title: str,
     unit: str,
     notes: Sequence[str],
     hashes: Mapping[str, str] | None,
-    source: str,
-    estimated: bool,
+    privacy: dict[str, Any] | None,
     count_in: int = 1,
+    created: datetime | None = None,
 ) -> dict[str, Any]:
-    n = n_rows(premiums, "premiums")
-    sample = Sample.read(n, roles["sensitive"], roles["channel"], roles["sample_weight"], roles["cluster"], "premiums")
-    columns = [check_numbers(v, name, n, "premiums") for name, v in (("premiums", premiums), ("y", y))]
+    data = AuditData.read({"premiums": premiums, "y": y}, by=None, **roles)
+    reports, n = data.reports, len(data.reports)
+    counted = count_in * math.floor((n - reports.n_missing) / count_in + 0.5)
     digest = hashlib.sha256()
-    codes = [sample.code.astype(np.int32)] if count_in == 1 else []
-    for column in (*columns, sample.weight, *codes):
+    codes = [reports.code.astype(np.int32)] if count_in == 1 else []
+    for column in (data["premiums"], data["y"], reports.weight, *codes):
         digest.update(np.ascontiguousarray(column).tobytes())
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "title": title,
         "version": __version__,
-        "created": _minute(datetime.now(UTC)),
+        "created": (created or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "notes": list(notes),
         "unit": unit,
-        "level": level,
+        "level": roles["level"],
         "rows": n,
-        "reports": (reports := count_in * math.floor((n - sample.n_missing) / count_in + 0.5)),
-        "missing_reports": max(n - reports, 0),
+        "reports": counted,
+        "missing_reports": max(n - counted, 0),
         "rounded_to": count_in,
-        "persons": None if sample.cluster is None else int(sample.cluster.max()) + 1,
+        "persons": None if reports.cluster is None else int(reports.cluster.max()) + 1,
         "weighted": roles["sample_weight"] is not None,
-        "groups": [_plain(group) for group in sample.groups],
-        "privacy": _describe_channel(roles["channel"], source, estimated),
+        "groups": [_plain(group) for group in reports.groups],
+        "privacy": privacy,
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},
     }
-
-
-def _minute(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> dict[str, Any] | None:
@@ -338,7 +299,7 @@ def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> 
         "odds": math.exp(channel.epsilon) if finite else None,
         "sha256": channel.descriptor()["sha256"],
         "estimated": estimated,
-        "source": source or "declared by whoever made this report",
+        "source": source or "declared by the author of this audit report",
     }
 
 
@@ -392,25 +353,20 @@ def label_classes(X: Any, by: Any) -> Any:
 def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:
     """Turn the table of `compute_price_comparison` into one dict per class: {..., unaware: {...}, ...}."""
     found = []
-    for risk_class, part in comparison.groupby("risk_class", sort=False):
-        prices = [_price(row) for row in part.to_dict("records")]
+    for risk_class, rows in comparison.groupby("risk_class", sort=False):
+        prices: dict[str, list[dict[str, Any]]] = {}
+        for row in rows.to_dict("records"):
+            group = str(row["group"]) if row["price"] == BEST_ESTIMATE else None
+            numbers = {name: _plain(row.get(name)) for name in ("mean", "low", "high", "truth")}
+            prices.setdefault(row["price"], []).append({"price": row["price"], "group": group, **numbers})
         found.append(
             {
                 "risk_class": str(risk_class),
-                "rows": int(part["rows"].iloc[0]),
-                "share": float(part["share"].iloc[0]),
-                BEST_ESTIMATE: [p for p in prices if p["price"] == BEST_ESTIMATE],
-                UNAWARE: next(p for p in prices if p["price"] == UNAWARE),
-                DISCRIMINATION_FREE: next(p for p in prices if p["price"] == DISCRIMINATION_FREE),
+                "rows": int(rows["rows"].iloc[0]),
+                "share": float(rows["share"].iloc[0]),
+                BEST_ESTIMATE: prices[BEST_ESTIMATE],
+                UNAWARE: prices[UNAWARE][0],
+                DISCRIMINATION_FREE: prices[DISCRIMINATION_FREE][0],
             }
         )
     return found
-
-
-def _price(row: Mapping[Any, Any]) -> dict[str, Any]:
-    price: dict[str, Any] = {"price": row["price"], "group": None}
-    if row["price"] == BEST_ESTIMATE:
-        price["group"] = str(row["group"])
-    for name in ("mean", "low", "high", "truth"):
-        price[name] = _plain(row.get(name))
-    return price

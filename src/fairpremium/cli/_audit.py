@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from fairpremium.audit import save_report, summarize_prices
-from fairpremium.audit._summary import MAX_GROUPS
+from fairpremium.audit import MAX_GROUPS, save_report, summarize_prices
 from fairpremium.cli._arguments import (
     COLUMNS,
     ChannelOption,

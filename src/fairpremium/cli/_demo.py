@@ -14,8 +14,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fairpremium.audit import compute_price_comparison
-from fairpremium.audit._summary import describe_classes
+from fairpremium.audit import compute_price_comparison, describe_classes
 from fairpremium.cli._channels import channel_text, describe_channel
 from fairpremium.cli._output import JsonOption, print_table, progress, show, stdout_console
 from fairpremium.cli._processes import Story

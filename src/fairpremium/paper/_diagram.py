@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 import pandas as pd
 
-from fairpremium.audit._plots import FONT, INK
+from fairpremium.audit.drawing import FONT, INK
 
 _MESSAGES = [
     ("policyholder", "third party", "report S of the attribute D", "Definition 4.1: randomized response"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.audit._plots import GREY, INK, LIGHT, import_altair, import_vl_convert, in_house_style, to_svg
+from fairpremium.audit.drawing import GREY, INK, LIGHT, apply_style, import_altair, import_vl_convert, to_svg
 from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
 
 __all__ = [
@@ -33,13 +33,13 @@ FONT_SIZE = 15
 
 
 def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
-    """Give a drawing its title and the house style, with letters that stay readable at half size."""
+    """Give a drawing its title and the common style, with letters that stay readable at half size."""
     alt = import_altair()
     heading = alt.Title(
         title, subtitle=list(subtitle), anchor="start", fontSize=19, subtitleFontSize=FONT_SIZE, subtitleColor=INK,
         color=INK, offset=14, subtitlePadding=6, subtitleLineHeight=20,
     )  # fmt: skip
-    return in_house_style(chart.properties(title=heading)).configure_axis(
+    return apply_style(chart.properties(title=heading)).configure_axis(
         labelFontSize=FONT_SIZE, titleFontSize=FONT_SIZE, titleFontWeight="normal", labelColor=INK, titleColor=INK,
         gridColor="#eeeeee", domain=False, ticks=False, labelPadding=6,
     )  # fmt: skip

@@ -53,15 +53,15 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
     seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, spec=spec.model_dump(mode="json"))
     values = {"party": who.name, "id": fit, "study": spec.study, "portfolio": spec.portfolio, "spec": text}
     connection.execute(insert(fits).values(**values, state="queued", log_seq=seq, created=context.now()))
-    return get_fit(connection, who, fit)
+    return get_fit(connection, context, who, fit)
 
 
-def get_fit(connection: Connection, who: Party, fit: str) -> Fit:
+def get_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:
     """Return a fit of this insurer."""
     return _view(find_row(connection, _mine(who, fit)))
 
 
-def list_fits(connection: Connection, who: Party) -> list[Fit]:
+def list_fits(connection: Connection, context: ServiceContext, who: Party) -> list[Fit]:
     """Return all fits of this insurer, the newest last."""
     query = select(fits).where(fits.c.party == who.name).order_by(fits.c.created)
     return [_view(row) for row in connection.execute(query)]
@@ -81,7 +81,7 @@ def cancel_fit(connection: Connection, context: ServiceContext, who: Party, fit:
     elif row.state == "running" and not row.cancel:
         connection.execute(update(fits).where(_is(row)).values(cancel=1))
         append(connection, context.now(), who.name, "fit.cancel", fit=fit)
-    return get_fit(connection, who, fit)
+    return get_fit(connection, context, who, fit)
 
 
 def get_bundle(connection: Connection, context: ServiceContext, who: Party, fit: str) -> tuple[Path, str]:

@@ -32,10 +32,10 @@ def put_portfolio(
                features=columns)  # fmt: skip
     elif row.spec != text:
         raise Problem("conflict")
-    return get_portfolio(connection, who, portfolio)
+    return get_portfolio(connection, context, who, portfolio)
 
 
-def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfolio:
+def get_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> Portfolio:
     """Return a portfolio of this insurer."""
     row = find_portfolio(connection, who, portfolio)
     parts = parts_of(connection, who.name, portfolio)
@@ -106,7 +106,7 @@ def seal(connection: Connection, context: ServiceContext, who: Party, portfolio:
         connection.execute(change.values(state="sealed", sha256=checked))
         rows = sum(part.rows for part in parts)
         append(connection, context.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
-    return get_portfolio(connection, who, portfolio)
+    return get_portfolio(connection, context, who, portfolio)
 
 
 def delete_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> list[str]:

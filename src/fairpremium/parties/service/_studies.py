@@ -41,8 +41,17 @@ def put_study(
     return _operator_view(connection, study_row(connection, study))
 
 
-def set_state(connection: Connection, context: ServiceContext, who: Party, study: str, state: str) -> OperatorStudy:
-    """Open a study for reports, or close it."""
+def open_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> OperatorStudy:
+    """Take reports from now on."""
+    return _set_state(connection, context, who, study, "open")
+
+
+def close_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> OperatorStudy:
+    """Take no more reports."""
+    return _set_state(connection, context, who, study, "closed")
+
+
+def _set_state(connection: Connection, context: ServiceContext, who: Party, study: str, state: str) -> OperatorStudy:
     row = find_row(connection, select(studies).where(studies.c.id == study), lock=True)
     if row.state != state:
         connection.execute(update(studies).where(studies.c.id == study).values(state=state))
@@ -50,13 +59,13 @@ def set_state(connection: Connection, context: ServiceContext, who: Party, study
     return _operator_view(connection, study_row(connection, study))
 
 
-def list_studies(connection: Connection, who: Party) -> list[StudyView]:
+def list_studies(connection: Connection, context: ServiceContext, who: Party) -> list[StudyView]:
     """Return the studies that a party takes part in; operator and auditor see all."""
     query = _visible_to(who).order_by(studies.c.created, studies.c.id)
     return [_view(connection, who, row) for row in connection.execute(query)]
 
 
-def get_study(connection: Connection, who: Party, study: str) -> StudyView:
+def get_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> StudyView:
     """Return a study as the party may see it."""
     return _view(connection, who, find_study(connection, who, study))
 

@@ -8,27 +8,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial, wraps
-from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import (
     Checkpoint,
-    Fit,
-    FitSpec,
     LogPage,
-    OperatorStudy,
     PartTaken,
     Portfolio,
-    PortfolioSpec,
     Problem,
     PublicKey,
     Report,
     ReportsTaken,
     Role,
-    StudySpec,
     VerifyKey,
     check_portfolio_part,
     check_report_part,
@@ -40,7 +34,7 @@ from fairpremium.parties.store import log as _log
 
 from . import _access, _fits, _portfolios, _reports, _studies
 from ._compaction import compact
-from ._context import Party, ServiceLimits, check_name, open_context
+from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
 from ._report_queue import ReportQueue
 
 __all__ = ["ThirdParty"]
@@ -49,7 +43,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _command(method: Callable[Concatenate[ThirdParty, Party, P], T]) -> Callable[Concatenate[ThirdParty, Party, P], T]:
+Command = Callable[Concatenate[Connection, ServiceContext, Party, P], T]
+Method = Callable[Concatenate["ThirdParty", Party, P], T]
+
+
+def _checked(method: Method[P, T]) -> Method[P, T]:
     """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method."""
 
     @wraps(method)
@@ -62,6 +60,28 @@ def _command(method: Callable[Concatenate[ThirdParty, Party, P], T]) -> Callable
         if signed is not None and self._write(lambda c: _access.use_nonces(c, self.context, [signed])) != [True]:
             raise Problem("replayed")
         return method(self, who, *args, **kwargs)
+
+    return run
+
+
+def _writes(command: Command[P, T]) -> Method[P, T]:
+    """Make a method of a command: it runs in a transaction that may write."""
+
+    @_checked
+    @wraps(command)
+    def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._write(lambda c: command(c, self.context, who, *args, **kwargs))
+
+    return run
+
+
+def _reads(command: Command[P, T]) -> Method[P, T]:
+    """Make a method of a command: it runs in a transaction that only reads."""
+
+    @_checked
+    @wraps(command)
+    def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._read(lambda c: command(c, self.context, who, *args, **kwargs))
 
     return run
 
@@ -81,9 +101,9 @@ class ThirdParty:
 
     Notes
     -----
-    Each method with an argument `who` is one command of one party; over HTTP the signature tells who asks. This is the
-    one place that checks rights. All coordination goes through the database, so that any number of processes may open
-    the same folder.
+    Each method that takes `who` first is one command of one party, for instance
+    ``third_party.put_study(who, "motor", spec)``; over HTTP the signature tells who asks. This is the one place that
+    checks rights. All coordination goes through the database, so that any number of processes may open the same folder.
     """
 
     def __init__(
@@ -147,46 +167,22 @@ class ThirdParty:
 
     # --- studies ---
 
-    @_command
-    def put_study(self, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
-        """Declare a study."""
-        return self._write(lambda c: _studies.put_study(c, self.context, who, study, spec))
-
-    @_command
-    def open_study(self, who: Party, study: str) -> OperatorStudy:
-        """Take reports from now on."""
-        return self._write(lambda c: _studies.set_state(c, self.context, who, study, "open"))
-
-    @_command
-    def close_study(self, who: Party, study: str) -> OperatorStudy:
-        """Take no more reports."""
-        return self._write(lambda c: _studies.set_state(c, self.context, who, study, "closed"))
-
-    @_command
-    def get_study(self, who: Party, study: str) -> _studies.StudyView:
-        """Return a study as the party may see it."""
-        return self._read(lambda c: _studies.get_study(c, who, study))
-
-    @_command
-    def list_studies(self, who: Party) -> list[_studies.StudyView]:
-        """Return the studies that the party takes part in."""
-        return self._read(lambda c: _studies.list_studies(c, who))
+    put_study = _writes(_studies.put_study)
+    open_study = _writes(_studies.open_study)
+    close_study = _writes(_studies.close_study)
+    get_study = _reads(_studies.get_study)
+    list_studies = _reads(_studies.list_studies)
 
     # --- reports ---
 
-    @_command
-    def put_report(self, who: Party, study: str, key: bytes, report: Report) -> None:
-        """Take one report."""
-        if not isinstance(key, bytes) or len(key) != 16:
-            raise Problem("bad-key")
-        self._write(lambda c: _reports.put_report(c, self.context, who, study, key, report))
+    put_report = _writes(_reports.put_report)
 
     def queue_report(self, who: Party, study: str, key: bytes, report: Report) -> Future[Problem | None]:
         """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
         _access.check_right(who, "put_report")
         return self._queue.put(_reports.SingleReport(who, study, key, report))
 
-    @_command
+    @_checked
     def put_report_part(self, who: Party, study: str, n: int, body: bytes | Incoming) -> ReportsTaken:
         """Take a batch of reports: its bytes, or a file that has arrived."""
         row = self._read(lambda c: _studies.find_study(c, who, study))
@@ -210,20 +206,13 @@ class ThirdParty:
 
     # --- portfolios ---
 
-    @_command
-    def put_portfolio(self, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
-        """Declare a portfolio."""
-        return self._write(lambda c: _portfolios.put_portfolio(c, self.context, who, portfolio, spec))
+    put_portfolio = _writes(_portfolios.put_portfolio)
+    get_portfolio = _reads(_portfolios.get_portfolio)
 
-    @_command
-    def get_portfolio(self, who: Party, portfolio: str) -> Portfolio:
-        """Return a portfolio of this insurer."""
-        return self._read(lambda c: _portfolios.get_portfolio(c, who, portfolio))
-
-    @_command
+    @_checked
     def put_part(self, who: Party, portfolio: str, n: int, body: bytes | Incoming) -> PartTaken:
         """Take a part of a portfolio as Parquet: its bytes, or a file that has arrived."""
-        known = self._read(lambda c: _portfolios.get_portfolio(c, who, portfolio))
+        known = self._read(lambda c: _portfolios.get_portfolio(c, self.context, who, portfolio))
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
         with self._received(body) as incoming:
@@ -239,13 +228,13 @@ class ThirdParty:
                 self._delete_unneeded(digest)
                 raise
 
-    @_command
+    @_checked
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
         digest = self._read(lambda c: _portfolios.check_before_sealing(c, self.context, who, portfolio))
         return self._write(lambda c: _portfolios.seal(c, self.context, who, portfolio, digest))
 
-    @_command
+    @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
         unneeded = self._write(lambda c: _portfolios.delete_portfolio(c, self.context, who, portfolio))
@@ -259,30 +248,11 @@ class ThirdParty:
 
     # --- fits ---
 
-    @_command
-    def put_fit(self, who: Party, fit: str, spec: FitSpec) -> Fit:
-        """Ask for a fit."""
-        return self._write(lambda c: _fits.put_fit(c, self.context, who, fit, spec))
-
-    @_command
-    def get_fit(self, who: Party, fit: str) -> Fit:
-        """Return a fit of this insurer."""
-        return self._read(lambda c: _fits.get_fit(c, who, fit))
-
-    @_command
-    def list_fits(self, who: Party) -> list[Fit]:
-        """Return all fits of this insurer."""
-        return self._read(lambda c: _fits.list_fits(c, who))
-
-    @_command
-    def cancel_fit(self, who: Party, fit: str) -> Fit:
-        """Ask a fit to stop."""
-        return self._write(lambda c: _fits.cancel_fit(c, self.context, who, fit))
-
-    @_command
-    def get_bundle(self, who: Party, fit: str) -> tuple[Path, str]:
-        """Return file and digest of the bundle of a finished fit."""
-        return self._write(lambda c: _fits.get_bundle(c, self.context, who, fit))
+    put_fit = _writes(_fits.put_fit)
+    get_fit = _reads(_fits.get_fit)
+    list_fits = _reads(_fits.list_fits)
+    cancel_fit = _writes(_fits.cancel_fit)
+    get_bundle = _writes(_fits.get_bundle)
 
     def work(self) -> int:
         """Do the fits that wait, in this process, and return how many: instead of a worker, in notebooks and tests."""
@@ -295,7 +265,7 @@ class ThirdParty:
 
     # --- log ---
 
-    @_command
+    @_checked
     def get_log(self, who: Party, after: int = 0) -> LogPage:
         """Return events after a position: all for auditor and operator, otherwise the party's own."""
         own = None if who.role in ("auditor", "operator") else who.name

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from fairpremium.arrays import Array
-from fairpremium.audit._book import Book, Rows, estimate_rows, with_limits
-from fairpremium.audit._sample import EVERYONE, effective_reports
+
+from ._audit_data import AuditData, Records, estimate_records, group_labels, with_limits
+from ._weighted_reports import EVERYONE, effective_reports
 
 _REACH = 0.05  # the slope of a curve is taken over twice that fraction of the volume
 
@@ -57,20 +58,16 @@ def compute_gini(
     ----------
     [Frees2014], [Denuit2019] in the documentation.
     """
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    return book.table(_gini)
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    return data.table(_gini)
 
 
-def _gini(book: Book) -> Rows:
-    labels, place = _places(book)
-    y, sample = book["y"], book.sample
-    value, influence = np.empty(len(labels)), np.empty((len(y), len(labels)))
+def _gini(data: AuditData) -> Records:
+    y, place, groups = data["y"], _rank(data["premiums"]), (EVERYONE, *range(len(data.groups)))
+    value, influence = np.empty(len(groups)), np.empty((len(y), len(groups)))
     n_places = int(place.max()) + 1
-    for j, k in enumerate((EVERYONE, *range(len(book.groups)))):
-        a = sample.signed_weight(k)
+    for j, k in enumerate(groups):
+        a = data.reports.signed_weight(k)
         total = a.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
             volume = np.bincount(place, weights=a, minlength=n_places) / total
@@ -81,9 +78,15 @@ def _gini(book: Book) -> Rows:
             t = float((a * y) @ F / total)
             value[j] = 2 * t / m - 1
             influence[:, j] = 2 * a / total * ((y * F + M - 2 * t) / m - t * (y - m) / m**2)
-    gini = sample.from_influence(value, influence)
-    volume = book.totals([], [EVERYONE, *range(len(book.groups))])["volume"]
-    return estimate_rows(labels, effective_reports(volume), with_limits("gini", gini, gini.interval(book.level)))
+    gini = data.reports.from_influence(value, influence)
+    effective = effective_reports(data.totals([], groups)["volume"])
+    numbers = with_limits("gini", gini, gini.interval(data.level))
+    return estimate_records(group_labels((None, *data.groups)), effective, numbers)
+
+
+def _rank(premiums: Array) -> Any:
+    """Return the rank of each row's premium among the distinct ones."""
+    return np.unique(premiums, return_inverse=True)[1]
 
 
 def compute_lorenz(
@@ -128,30 +131,26 @@ def compute_lorenz(
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
-    book = Book.read(
-        {"premiums": premiums, "y": y}, sensitive=sensitive, channel=channel, sample_weight=sample_weight,
-        cluster=cluster, by=by, level=level,
-    )  # fmt: skip
-    return book.table(lambda part: _lorenz(part, np.linspace(0, 1, points + 1)))
+    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    return data.table(lambda piece: _lorenz(piece, np.linspace(0, 1, points + 1)))
 
 
-def _lorenz(book: Book, u: Array) -> Rows:
-    labels, place = _places(book)
-    volumes = book.totals([], [EVERYONE, *range(len(book.groups))])["volume"]
-    effective = effective_reports(volumes)
-    rows: Rows = []
-    for j, k in enumerate((EVERYONE, *range(len(book.groups)))):
-        curve, error = _curve(book, place, k, u)
-        width = ndtri(0.5 + book.level / 2) * error
+def _lorenz(data: AuditData, u: Array) -> Records:
+    place, groups = _rank(data["premiums"]), (EVERYONE, *range(len(data.groups)))
+    effective = effective_reports(data.totals([], groups)["volume"])
+    records: Records = []
+    for name, k, reports in zip((None, *data.groups), groups, effective, strict=True):
+        curve, error = _curve(data, place, k, u)
+        width = ndtri(0.5 + data.level / 2) * error
         columns = {"losses": curve, "losses_low": curve - width, "losses_high": curve + width}
-        points = [{**labels[j], "volume": float(point)} for point in u]
-        rows += estimate_rows(points, np.full(len(u), effective[j]), columns)
-    return rows
+        points = [{"group": name, "volume": float(point)} for point in u]
+        records += estimate_records(points, np.full(len(u), reports), columns)
+    return records
 
 
-def _curve(book: Book, place: Any, group: int, u: Array) -> tuple[Array, Array]:
+def _curve(data: AuditData, place: Any, group: int, u: Array) -> tuple[Array, Array]:
     """Return the points of one curve and their standard errors."""
-    a, y = book.sample.signed_weight(group), book["y"]
+    a, y = data.reports.signed_weight(group), data["y"]
     total, losses = (np.nan if x == 0 else x for x in (float(a.sum()), float(a @ y)))  # no curve of nothing
 
     def running(weights: Array) -> Array:
@@ -171,7 +170,7 @@ def _curve(book: Book, place: Any, group: int, u: Array) -> tuple[Array, Array]:
         slope = (np.interp(after, x, L) - np.interp(before, x, L)) / (after - before)
     inner = np.stack([1 / losses + 0 * u, -slope / total])  # of (a y, a) where h <= p_u
     outer = np.stack([-curve / losses, slope * u / total])  # of (a y, a) everywhere
-    if book.sample.cluster is None:
+    if data.reports.cluster is None:
         squares = np.stack([running(a**2 * y**2), running(a**2 * y), running(a**2)])
         variance = _form(squares[:, last], inner, inner + 2 * outer) + _form(squares[:, [-1]], outer, outer)
         variance += _form(squares[:, last + 1] - squares[:, last], part * inner, part * inner + 2 * outer)
@@ -180,7 +179,7 @@ def _curve(book: Book, place: Any, group: int, u: Array) -> tuple[Array, Array]:
     for i in range(len(u)):
         below = (place < last[i]) + part[i] * (place == last[i])
         psi = a * y * (inner[0, i] * below + outer[0, i]) + a * (inner[1, i] * below + outer[1, i])
-        error[i] = book.sample.from_influence(curve[[i]], psi[:, None]).standard_error[0]
+        error[i] = data.reports.from_influence(curve[[i]], psi[:, None]).standard_error[0]
     return curve, error
 
 
@@ -188,9 +187,3 @@ def _form(squares: Array, left: Array, right: Array) -> Array:
     """Compute sum (l_0 a y + l_1 a) (r_0 a y + r_1 a) from the sums of a^2 y^2, a^2 y and a^2."""
     cross = left[0] * right[1] + left[1] * right[0]
     return np.asarray(squares[0] * left[0] * right[0] + squares[1] * cross + squares[2] * left[1] * right[1])
-
-
-def _places(book: Book) -> tuple[Rows, Any]:
-    """Return labels (everybody first) and the rank of each row's premium among the distinct ones."""
-    place = np.unique(book["premiums"], return_inverse=True)[1]
-    return [{"group": group} for group in (None, *book.groups)], place

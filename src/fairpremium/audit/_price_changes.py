@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from fairpremium.arrays import Array
-from fairpremium.audit._book import (
-    Book,
-    Rows,
-    check_table,
-    estimate_rows,
+
+from ._audit_data import (
+    AuditData,
+    Records,
+    estimate_records,
     group_labels,
     mean_columns,
-    premium_bins,
+    n_rows,
     volume_share,
     with_limits,
 )
-from fairpremium.audit._estimate import Estimate
-from fairpremium.audit._sample import EVERYONE, REPORTED, effective_reports
+from ._weighted_reports import EVERYONE, REPORTED, effective_reports
 
 
 def compute_prices_by_group(
@@ -52,18 +51,18 @@ def compute_prices_by_group(
     -----
     The ratio estimator of `compute_group_means` with v_i the price of row i, or v_ik its price in group k.
     """
-    book = _read_prices(prices, sensitive, channel, sample_weight, cluster, by, level)
+    data = _read_prices(prices, sensitive, channel, sample_weight, cluster, by, level)
 
-    def rows(part: Book) -> Rows:
-        K, found = len(part.groups), []
-        totals = part.totals(list(prices), range(K))
+    def means(piece: AuditData) -> Records:
+        totals = piece.totals(list(prices), range(len(piece.groups)))
+        records: Records = []
         for name in prices:
-            labels = [{"price": name, "group": group} for group in part.groups]
-            numbers = mean_columns("mean", totals[name], totals["volume"], part.level)
-            found += estimate_rows(labels, effective_reports(totals["volume"]), numbers)
-        return found
+            labels = [{"price": name, "group": group} for group in piece.groups]
+            numbers = mean_columns("mean", totals[name], totals["volume"], piece.level)
+            records += estimate_records(labels, effective_reports(totals["volume"]), numbers)
+        return records
 
-    return book.table(rows)
+    return data.table(means)
 
 
 def compute_premium_change(
@@ -106,43 +105,25 @@ def compute_premium_change(
     Ratio estimators of `compute_group_means` with v_i = new_i - old_i and v_i = 1{new_i > old_i}; the relative change
     is sum_i a_ik (new_i - old_i) / sum_i a_ik old_i, with Fieller's limits.
     """
-    book = Book.read(
-        {"old": old, "new": new}, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster,
-        by=by, level=level,
-    )  # fmt: skip
-    change = book["new"] - book["old"]
-    book = book.with_columns(change=change, up=(change > 0).astype(float))
-    if bins is None:
-        return book.table(_change)
-    book = book.with_columns(bin=premium_bins(book["old"], book.sample.weight, bins).astype(float))
-
-    def rows(part: Book) -> Rows:
-        found: Rows = []
-        for number in np.unique(part["bin"]):
-            in_bin = part.take(np.flatnonzero(part["bin"] == number))
-            found += [{"bin": int(number) + 1, **row} for row in _change(in_bin)]
-        return found
-
-    return book.table(rows)
+    data = AuditData.read({"old": old, "new": new}, sensitive, channel, sample_weight, cluster, by, level)
+    change = data["new"] - data["old"]
+    data = data.with_columns(change=change, up=(change > 0).astype(float))
+    return (data if bins is None else data.in_bins("old", bins)).table(_change)
 
 
-def _change(book: Book) -> Rows:
-    K = len(book.groups)
-    totals = book.totals(["old", "new", "change", "up"], [EVERYONE, *range(K), REPORTED])
-    volume = totals["volume"][: K + 1]
-    old, new, change, up = (totals[name][: K + 1] for name in ("old", "new", "change", "up"))
-    share = volume_share(volume, totals["volume"][[K + 1] * (K + 1)])
-    share[0] = 1.0
+def _change(data: AuditData) -> Records:
+    names = ["old", "new", "change", "up"]
+    totals = data.totals(names, [EVERYONE, *range(len(data.groups)), REPORTED])
+    old, new, change, up, volume = (totals[name][:-1] for name in (*names, "volume"))
     numbers = {
-        "share": share,
+        "share": volume_share(totals["volume"], first_is_everybody=True),
         "old": (old / volume).value,
         "new": (new / volume).value,
-        **mean_columns("change", change, volume, book.level),
-        **mean_columns("relative", change, old, book.level),
-        **mean_columns("pays_more", up, volume, book.level),
+        **mean_columns("change", change, volume, data.level),
+        **mean_columns("relative", change, old, data.level),
+        **mean_columns("pays_more", up, volume, data.level),
     }
-    labels = group_labels((None, *book.groups))
-    return estimate_rows(labels, effective_reports(volume), numbers)
+    return estimate_records(group_labels((None, *data.groups)), effective_reports(volume), numbers)
 
 
 def compute_balance(
@@ -174,26 +155,25 @@ def compute_balance(
     sum_i w_i (h_i - y_i) / sum_i w_i and sum_i w_i h_i / sum_i w_i y_i; the error is that of the losses (and of the mix
     of risks) as a sample of what they could have been.
     """
-    n = len(y) if not hasattr(y, "shape") else y.shape[0]
-    book = _read_prices({**prices, "y": y}, np.zeros(n, dtype=int), None, sample_weight, cluster, by, level)
+    everyone = np.zeros(n_rows(y, "y"), dtype=int)
+    data = _read_prices({**prices, "y": y}, everyone, None, sample_weight, cluster, by, level)
 
-    def rows(part: Book) -> Rows:
-        found = []
-        totals = part.totals([*prices, "y"], [EVERYONE])
+    def balances(piece: AuditData) -> Records:
+        totals = piece.totals([*prices, "y"], [EVERYONE])
         volume, loss = totals["volume"], totals["y"]
+        records: Records = []
         for name in prices:
-            gap = (totals[name] - loss) / volume
-            ratio = totals[name] / loss
+            gap, ratio = (totals[name] - loss) / volume, totals[name] / loss
             numbers = {
                 "premium": (totals[name] / volume).value,
                 "loss": (loss / volume).value,
-                **with_limits("difference", gap, gap.interval(part.level)),
-                **with_limits("ratio", ratio, ratio.ratio_interval(part.level)),
+                **with_limits("difference", gap, gap.interval(piece.level)),
+                **with_limits("ratio", ratio, ratio.ratio_interval(piece.level)),
             }
-            found.append({"price": name, **{key: float(column[0]) for key, column in numbers.items()}})
-        return found
+            records.append({"price": name, **{key: float(column[0]) for key, column in numbers.items()}})
+        return records
 
-    return book.table(rows)
+    return data.table(balances)
 
 
 def compute_adverse_selection(
@@ -242,54 +222,33 @@ def compute_adverse_selection(
     The numbers are about those who stay, so that their effective reports must suffice, (sum_i a_ik u_ik)^2 /
     sum_i (a_ik u_ik)^2. Where u_ik is zero for all rows nobody stays for certain, and those of the group count.
     """
-    book = Book.read(
-        {"premiums": premiums, "y": y, "best_estimate": best_estimate}, sensitive=sensitive, channel=channel,
-        sample_weight=sample_weight, cluster=cluster, by=by, level=level, tables=["best_estimate"],
-    )  # fmt: skip
-    K = len(book.groups)
-    check_table(book, "best_estimate")
-    stays = (book["premiums"][:, None] <= book["best_estimate"]).astype(float)
-    profit = (book["premiums"] - book["y"])[:, None]
-    book = book.with_columns(stays=stays, profit=stays * profit, profit_now=profit[:, 0])
+    columns = {"premiums": premiums, "y": y, "best_estimate": best_estimate}
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, tables=["best_estimate"])
+    stays = (data["premiums"][:, None] <= data["best_estimate"]).astype(float)
+    profit = (data["premiums"] - data["y"])[:, None]
+    return data.with_columns(stays=stays, profit=stays * profit, profit_now=profit[:, 0]).table(_selection)
 
-    def rows(part: Book) -> Rows:
-        names = ["stays", "profit_now", "profit"]
-        totals = part.totals(names, range(K))
-        volume = totals["volume"]
-        found = []
-        for group in ([k] for k in range(K)):
-            numbers: dict[str, Array] = {}
-            for name in names:
-                numbers |= mean_columns(name, totals[name][group], volume[group], part.level)
-            label = [{"group": part.groups[group[0]]}]
-            effective = _effective(volume[group], totals["stays"][group], part["stays"][:, group])
-            found += estimate_rows(label, effective, numbers)
-        total = volume.sum()
-        numbers = {}
+
+def _selection(data: AuditData) -> Records:
+    names, K = ["stays", "profit_now", "profit"], len(data.groups)
+    totals = data.totals(names, range(K))
+    records: Records = []
+    for label, members in (*zip(data.groups, ([k] for k in range(K)), strict=True), (None, list(range(K)))):
+        sums = {name: total[members].sum() for name, total in totals.items()}
+        numbers: dict[str, Array] = {}
         for name in names:
-            numbers |= mean_columns(name, totals[name].sum(), total, part.level)
-        effective = _effective(total, totals["stays"].sum(), part["stays"])
-        return found + estimate_rows([{"group": None}], effective, numbers)
-
-    return book.table(rows)
-
-
-def _effective(volume: Estimate, stays: Estimate, may_stay: Array) -> Array:
-    """Return the effective reports of those who stay, or of the group if no premium lets anybody: that is certain."""
-    effective = effective_reports(volume)
-    return np.minimum(effective, effective_reports(stays)) if may_stay.any() else effective
+            numbers |= mean_columns(name, sums[name], sums["volume"], data.level)
+        effective = effective_reports(sums["volume"])
+        if data["stays"][:, members].any():  # where no premium lets anybody stay, that is certain
+            effective = np.minimum(effective, effective_reports(sums["stays"]))
+        records += estimate_records(group_labels([label]), effective, numbers)
+    return records
 
 
 def _read_prices(
     prices: Mapping[str, Any], sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, by: Any, level: float
-) -> Book:
+) -> AuditData:
     if not isinstance(prices, Mapping) or not prices:
         raise TypeError("Got prices that are not a mapping, but expected prices by name, such as {'unaware': ...}.")
-    book = Book.read(
-        dict(prices), sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by,
-        level=level, tables=list(prices),
-    )  # fmt: skip
-    for name, values in book.columns.items():
-        if values.ndim == 2:
-            check_table(book, name)
-    return book
+    tables = [name for name, values in prices.items() if len(getattr(values, "shape", ())) == 2]
+    return AuditData.read(dict(prices), sensitive, channel, sample_weight, cluster, by, level, tables=tables)

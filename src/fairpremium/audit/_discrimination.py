@@ -6,11 +6,9 @@ import itertools
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from fairpremium.arrays import Array
-from fairpremium.audit._book import Book, Rows, check_table
-from fairpremium.audit._estimate import Estimate
-from fairpremium.audit._sample import EVERYONE, REPORTED, Sample, describe_lack, effective_reports
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._propensity import fit_propensity, x_features
@@ -18,6 +16,9 @@ from fairpremium.models import Design
 from fairpremium.models._moments import compute_moments
 from fairpremium.pricing._frames import frame_like
 from fairpremium.privacy import project_to_simplex
+
+from ._audit_data import AuditData, Records
+from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, describe_lack, effective_reports
 
 _NONE = (float("nan"), float("nan"), float("nan"))
 _CLOSE = 1e-6  # probabilities in single precision sum to one this closely
@@ -47,17 +48,17 @@ def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: 
     nothing more, and are left out.
     """
     _, matrix = Design.learn_transform(X)
-    sample = Sample.read(len(matrix), sensitive, channel, None, None, "X")
-    K, n_reports = len(sample.groups), sample.table.shape[1] - 1
+    reports = WeightedReports.read(len(matrix), sensitive, channel, None, None, "X")
+    K, n_reports = len(reports.groups), reports.table.shape[1] - 1
     T = np.eye(K) if channel is None else channel.matrix
-    rows = PortfolioRows(matrix, np.zeros(len(matrix)), None, sample.code.astype(np.uint16))
+    rows = PortfolioRows(matrix, np.zeros(len(matrix)), None, reports.code.astype(np.uint16))
     features, q = x_features(compute_moments(rows, n_reports + 1))
-    reported = rows.take(sample.code < n_reports)
+    reported = rows.take(reports.code < n_reports)
     latent = Latent(reported, T, features, q, ridge=ridge)
-    shares = np.array([sample.signed_weight(k).sum() for k in range(K)]) / len(reported)
+    shares = np.array([reports.signed_weight(k).sum() for k in range(K)]) / len(reported)
     fitted = fit_propensity(latent, project_to_simplex(shares))
     block = rows.block(0, len(rows))
-    return frame_like(X, np.exp(latent.log_propensity(block, features(block), fitted)), sample.groups)
+    return frame_like(X, np.exp(latent.log_propensity(block, features(block), fitted)), reports.groups)
 
 
 def compute_discrimination(
@@ -121,79 +122,63 @@ def compute_discrimination(
     [Lindholm2026], [Lindholm2024], [Cote2025] in the documentation.
     """
     columns = {"premiums": premiums, "best_estimate": best_estimate}
-    if discrimination_free is not None:
-        columns["discrimination_free"] = discrimination_free
+    given = {"discrimination_free": discrimination_free, "propensity": propensity}
+    columns |= {name: values for name, values in given.items() if values is not None}
+    tables = [name for name in ("best_estimate", "propensity") if name in columns]
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, tables=tables)
     if propensity is not None:
-        columns["propensity"] = propensity
-    book = Book.read(
-        columns, sensitive=sensitive, channel=channel, sample_weight=sample_weight, cluster=cluster, by=by, level=level,
-        tables=["best_estimate", "propensity"],
-    )  # fmt: skip
-    for name in ("best_estimate", "propensity"):
-        if name in book.columns:
-            check_table(book, name)
-    if propensity is not None:
-        _check_probabilities(book["propensity"])
-    return book.table(_measures)
+        q = data["propensity"]
+        bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))
+        if bad:
+            raise ValueError(
+                f"Got propensity with {bad} of {len(q)} rows that are not probabilities; expected numbers from 0 to 1 "
+                "that sum to one in each row, such as from compute_propensities."
+            )
+    return data.table(_measures)
 
 
-def _check_probabilities(q: Array) -> None:
-    bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))
-    if bad:
-        raise ValueError(
-            f"Got propensity with {bad} of {len(q)} rows that are not probabilities; expected numbers from 0 to 1 that "
-            "sum to one in each row, such as from compute_propensities."
-        )
-
-
-def _measures(book: Book) -> Rows:
-    pi, mu = book["premiums"], book["best_estimate"]
-    rows = [_unfairness(book)]
-    residual = pi - _nearest_admissible(pi, mu, book.sample.weight)
-    rows.append(_row("proxy_discrimination", *_variance_ratio(book, residual, pi)))
-    h = book.columns.get("discrimination_free")
-    if h is not None and "propensity" in book.columns:
-        rows.append(_row("proxy_explained", *_explained(book, pi, h, book["propensity"])))
-    rows.append(_row("direct_spread", *_mean(book, np.ptp(mu, axis=1))))
+def _measures(data: AuditData) -> Records:
+    pi, mu = data["premiums"], data["best_estimate"]
+    residual = pi - _nearest_admissible(pi, mu, data.reports.weight)
+    records = [_unfairness(data), _row("proxy_discrimination", *_share_of_variance(data, residual**2))]
+    h, q = data.columns.get("discrimination_free"), data.columns.get("propensity")
+    if h is not None and q is not None:
+        w = data.reports.weight / data.reports.weight.sum()
+        shift = pi - h - w @ (pi - h)
+        rest = _least_squares(shift, np.column_stack([np.ones(len(pi)), q[:, 1:]]), w)
+        records.append(_row("proxy_explained", *_share_of_variance(data, shift**2 - rest**2)))
+    records.append(_row("direct_spread", *_mean(data, np.ptp(mu, axis=1))))
     if h is not None:
-        rows.append(_row("proxy_shift", *_root_mean_square(book, pi - h)))
-    return rows
+        records.append(_row("proxy_shift", *_root_mean_square(data, pi - h)))
+    return records
 
 
 def _row(measure: str, value: float, low: float, high: float, note: str = "") -> dict[str, Any]:
     return {"measure": measure, "value": value, "value_low": low, "value_high": high, "note": note}
 
 
-def _unfairness(book: Book) -> dict[str, Any]:
-    K = len(book.groups)
-    centered = book["premiums"] - book["premiums"].mean()
-    totals = book.with_columns(pi=centered, square=centered**2).totals(["pi", "square"], [*range(K), REPORTED])
+def _unfairness(data: AuditData) -> dict[str, Any]:
+    K = len(data.groups)
+    centered = data["premiums"] - data["premiums"].mean()
+    totals = data.with_columns(pi=centered, square=centered**2).totals(["pi", "square"], [*range(K), REPORTED])
     volume = totals["volume"]
     note = describe_lack(float(effective_reports(volume[:K]).min()))
     if note:
         return _row("demographic_unfairness", *_NONE, note)
-    mean = totals["pi"] / volume
-    p = (volume[:K] / volume[[K] * K]).value
-    gap = mean[:K] - mean[[K] * K]
-    variance = (totals["square"] / volume).value[K] - mean.value[K] ** 2
+    mean, square, shares = totals["pi"] / volume, totals["square"] / volume, volume[:K] / volume[K]
+    p, gap = shares.value, mean[:K] - mean[K]
+    variance = square.value[K] - mean.value[K] ** 2
     if not variance > 0:
         return _row("demographic_unfairness", *_NONE, "the price is the same for all")
     S, d = gap.joint_covariance(), p * gap.value
-    value = (d @ gap.value - p @ np.diag(S)) / variance
+    value = float((d @ gap.value - p @ np.diag(S)) / variance)
     # The variance of the price moves the ratio too: to first order through its own gradient.
-    square = totals["square"] / volume
-    slope = (2 * d) @ gap.gradient + _share_gradient(volume, gap.value**2, K)
+    slope = (2 * d) @ gap.gradient + gap.value**2 @ shares.gradient
     slope = (slope - value * (square.gradient[K] - 2 * mean.value[K] * mean.gradient[K])) / variance
     PS = p[:, None] * S
     error = float(np.sqrt(slope @ totals["pi"].covariance @ slope + 2 * np.trace(PS @ PS) / variance**2))
-    low, high = _normal_limits(float(value), error, book.level)
-    return _row("demographic_unfairness", float(value), low, high)
-
-
-def _share_gradient(volume: Estimate, weights: Array, K: int) -> Array:
-    """Return the gradient of sum_k p_k weights_k in the totals."""
-    shares = volume[:K] / volume[[K] * K]
-    return np.asarray(weights @ shares.gradient)
+    width = ndtri(0.5 + data.level / 2) * error
+    return _row("demographic_unfairness", value, value - width, value + width)
 
 
 def _nearest_admissible(pi: Array, mu: Array, weight: Array) -> Array:
@@ -230,41 +215,28 @@ def _simplex_minimum(A: Array, b: Array) -> Array:
     return best
 
 
-def _variance_ratio(book: Book, residual: Array, pi: Array) -> tuple[float, float, float]:
-    """Return E[r^2] / Var(pi) with limits; the minimiser drops out of the influence (envelope theorem)."""
-    w = book.sample.weight / book.sample.weight.sum()
+def _share_of_variance(data: AuditData, squares: Array) -> tuple[float, float, float]:
+    """Return E[squares] / Var(pi) with limits; a fitted minimiser drops out of the influence (envelope theorem)."""
+    w, pi = data.reports.weight / data.reports.weight.sum(), data["premiums"]
     centered = pi - w @ pi
     variance = float(w @ centered**2)
     if not variance > 0:
         return _NONE
-    value = float(w @ residual**2) / variance
-    return _log_limits(book, value, w * (residual**2 - value * centered**2) / variance)
+    value = float(w @ squares) / variance
+    return _log_limits(data, value, w * (squares - value * centered**2) / variance)
 
 
-def _mean(book: Book, values: Array) -> tuple[float, float, float]:
-    totals = book.with_columns(v=values).totals(["v"], [EVERYONE])
+def _mean(data: AuditData, values: Array) -> tuple[float, float, float]:
+    totals = data.with_columns(v=values).totals(["v"], [EVERYONE])
     mean = totals["v"] / totals["volume"]
-    low, high = mean.interval(book.level)
+    low, high = mean.interval(data.level)
     return float(mean.value[0]), float(low[0]), float(high[0])
 
 
-def _root_mean_square(book: Book, values: Array) -> tuple[float, float, float]:
-    w = book.sample.weight / book.sample.weight.sum()
+def _root_mean_square(data: AuditData, values: Array) -> tuple[float, float, float]:
+    w = data.reports.weight / data.reports.weight.sum()
     value = float(np.sqrt(w @ values**2))
-    return _log_limits(book, value, w * (values**2 - value**2) / (2 * value) if value else 0 * w)
-
-
-def _explained(book: Book, pi: Array, h: Array, q: Array) -> tuple[float, float, float]:
-    """Return [Var(pi - h) - Var(residual of pi - h on 1, q)] / Var(pi) with limits."""
-    w = book.sample.weight / book.sample.weight.sum()
-    centered = pi - w @ pi
-    variance = float(w @ centered**2)
-    if not variance > 0:
-        return _NONE
-    shift = pi - h - w @ (pi - h)
-    rest = _least_squares(shift, np.column_stack([np.ones(len(pi)), q[:, 1:]]), w)
-    value = float(w @ (shift**2 - rest**2)) / variance
-    return _log_limits(book, value, w * (shift**2 - rest**2 - value * centered**2) / variance)
+    return _log_limits(data, value, w * (values**2 - value**2) / (2 * value) if value else 0 * w)
 
 
 def _least_squares(y: Array, Z: Array, w: Array) -> Array:
@@ -273,13 +245,7 @@ def _least_squares(y: Array, Z: Array, w: Array) -> Array:
     return np.asarray(y - Z @ np.linalg.lstsq(Z * scale, y * scale[:, 0], rcond=None)[0])
 
 
-def _log_limits(book: Book, value: float, influence: Array) -> tuple[float, float, float]:
-    estimate = book.sample.from_influence(np.array([value]), influence[:, None])
-    low, high = estimate.ratio_interval(book.level) if value > 0 else estimate.interval(book.level)
+def _log_limits(data: AuditData, value: float, influence: Array) -> tuple[float, float, float]:
+    estimate = data.reports.from_influence(np.array([value]), influence[:, None])
+    low, high = estimate.ratio_interval(data.level) if value > 0 else estimate.interval(data.level)
     return value, float(low[0]), float(high[0])
-
-
-def _normal_limits(value: float, error: float, level: float) -> tuple[float, float]:
-    estimate = Estimate(np.array([value]), np.eye(1), np.array([[error**2]]))
-    low, high = estimate.interval(level)
-    return float(low[0]), float(high[0])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.audit._comparison import DISCRIMINATION_FREE, UNAWARE
-from fairpremium.audit._plots import COLOURS, GREY, INK, format_price, import_altair, in_house_style
+from ._comparison import DISCRIMINATION_FREE, UNAWARE
+from .drawing import GREY, INK, PRICE_COLOURS, apply_style, format_price, import_altair
 
 _WIDTH, _HEIGHT, _COLUMNS = 230, 170, 3
 _MAX_PANELS = 24
@@ -55,7 +55,7 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
         offset=12,
     )
     chart = alt.concat(*panels, columns=2 if len(panels) == 4 else _COLUMNS, spacing=28, title=title)
-    return in_house_style(chart)
+    return apply_style(chart)
 
 
 def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
@@ -72,14 +72,16 @@ def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
     base = alt.Chart(values.dropna(subset=["premium"]))
     layers = [
         alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
-        base.mark_line(color=COLOURS[UNAWARE], strokeDash=[6, 4], strokeWidth=2).encode(x=x, y=y_unaware),
-        base.mark_line(color=COLOURS[DISCRIMINATION_FREE], strokeWidth=3).encode(x=x, y=y),
+        base.mark_line(color=PRICE_COLOURS[UNAWARE], strokeDash=[6, 4], strokeWidth=2).encode(x=x, y=y_unaware),
+        base.mark_line(color=PRICE_COLOURS[DISCRIMINATION_FREE], strokeWidth=3).encode(x=x, y=y),
         alt.Chart(used)
-        .mark_point(filled=True, size=90, opacity=1, color=COLOURS[DISCRIMINATION_FREE])
+        .mark_point(filled=True, size=90, opacity=1, color=PRICE_COLOURS[DISCRIMINATION_FREE])
         .encode(x=x, y=y),
         _label(alt, used, "label:N", INK, above).encode(x=x, y=y),
-        _name(alt, last, "discrimination-free", COLOURS[DISCRIMINATION_FREE], -27 if above else 29).encode(x=x, y=y),
-        _name(alt, last, "unaware", COLOURS[UNAWARE], 15 if above else -13).encode(x=x, y=y_unaware),
+        _name(alt, last, "discrimination-free", PRICE_COLOURS[DISCRIMINATION_FREE], -27 if above else 29).encode(
+            x=x, y=y
+        ),
+        _name(alt, last, "unaware", PRICE_COLOURS[UNAWARE], 15 if above else -13).encode(x=x, y=y_unaware),
     ]
     title = alt.Title(name, anchor="start", fontSize=14, fontWeight="bold", color=INK)
     return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=title)

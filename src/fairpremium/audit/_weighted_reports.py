@@ -1,4 +1,4 @@
-"""Rows whose group is known through their report alone, and the totals that all measures are made of."""
+"""Reports with their channel and volumes, and the group totals that every measure is computed from."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.audit._estimate import Estimate
 from fairpremium.corrections import pad_missing
 from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.pricing._inputs import check_cluster, check_weight
 from fairpremium.privacy import Channel
+
+from ._estimate import Estimate
 
 MIN_EFFECTIVE_REPORTS = 50.0  # below that a number would be noise: its denominator has a relative error above 14 %
 REPORTED, EVERYONE = -2, -1  # "groups" beside the groups: all rows with a report, all rows
@@ -24,8 +25,8 @@ Codes = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Reports, the channel that they went through, and volumes.
+class WeightedReports:
+    """Reports, the channel that they went through, and the volumes of their rows.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class Sample:
     cluster: Codes | None
 
     @classmethod
-    def read(cls, n: int, sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, of: str) -> Sample:
+    def read(cls, n: int, sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, of: str) -> WeightedReports:
         """Check the caller's columns, which must have n rows like the argument `of`."""
         if channel is not None and not isinstance(channel, Channel):
             raise TypeError(
@@ -85,7 +86,7 @@ class Sample:
         """Number of rows without a report."""
         return int(np.count_nonzero(self.code == self.table.shape[1] - 1))
 
-    def take(self, rows: Any) -> Sample:
+    def take(self, rows: Any) -> WeightedReports:
         """Return some of the rows."""
         cluster = None if self.cluster is None else np.unique(self.cluster[rows], return_inverse=True)[1]
         return replace(self, code=self.code[rows], weight=self.weight[rows], cluster=cluster)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairpremium.audit._book import as_pandas, give_back
-from fairpremium.audit._groups import compute_group_means
 from fairpremium.pricing._sensitivity import check_keeps, default_keeps
 from fairpremium.privacy import Channel, RandomizedResponse
+
+from ._audit_data import as_pandas, frame_like_source
+from ._groups import compute_group_means
 
 
 def compute_keep_sensitivity(
@@ -50,7 +51,7 @@ def compute_keep_sensitivity(
     if not isinstance(channel, RandomizedResponse):
         raise ValueError("Got a channel that is not a RandomizedResponse; a sensitivity band needs a keep to change.")
     grid = default_keeps(channel.keep, len(channel.groups)) if keeps is None else check_keeps(keeps, channel)
-    parts = []
+    tables = []
     for keep in grid:
         used = keep == channel.keep
         truth = Channel(np.eye(len(channel.groups)), groups=channel.groups)  # at keep = 1 the reports are it
@@ -61,5 +62,5 @@ def compute_keep_sensitivity(
         table = as_pandas(means)
         table.insert(0, "used", used)
         table.insert(0, "keep", keep)
-        parts.append(table)
-    return give_back(premiums, pd.concat(parts, ignore_index=True))
+        tables.append(table)
+    return frame_like_source(premiums, pd.concat(tables, ignore_index=True))

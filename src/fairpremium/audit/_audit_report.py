@@ -1,4 +1,4 @@
-"""The report: numbers to a dict (`_summary`), the dict to HTML, Markdown or JSON, the text to a file."""
+"""The audit report: numbers to a dict (`_summary`), the dict to HTML, Markdown or JSON, the text to a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.audit._charts import MAX_CLASSES, draw
-from fairpremium.audit._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
-from fairpremium.audit._plots import draw_price_comparison, format_price, import_vl_convert, to_svg
-from fairpremium.audit._summary import summarize_pricer
-from fairpremium.audit._words import MEASURES, PRICE_NAMES, percent
 from fairpremium.errors import MissingExtraError
 from fairpremium.pricing import DiscriminationFreePricer
+
+from ._audit_report_text import MEASURES, PRICE_NAMES
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
+from ._comparison_chart import draw_price_comparison
+from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
+from ._summary import summarize_pricer
+from .drawing import format_percent, format_price, import_vl_convert, to_svg
 
 _WITHOUT_CHART = {"gini", "group_deviance"}
 _LONG = 12  # a table with more rows is folded
@@ -34,7 +36,7 @@ def write_report(
     interactive: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Audit a pricer and write its report to a file.
+    """Audit a pricer and write its audit report to a file.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ def write_report(
     Returns
     -------
     dict
-        What the report says, as plain data.
+        What the audit report says, as plain data.
 
     Examples
     --------
@@ -62,7 +64,7 @@ def write_report(
     >>> summary["findings"][0]["heading"]
     'Who pays what'
     """
-    _renderer(path, interactive)  # says what is wrong with the name before any work is done
+    _check_suffix(path)  # before any work is done
     summary = summarize_pricer(pricer, X, y, sensitive=sensitive, **settings)
     save_report(summary, path, interactive=interactive)
     return summary
@@ -70,22 +72,25 @@ def write_report(
 
 def save_report(summary: Mapping[str, Any], path: str | PathLike[str], *, interactive: bool = False) -> None:
     """Write a summary as HTML, Markdown or JSON, by the ending of the file's name."""
-    Path(path).write_text(_renderer(path, interactive)(summary), encoding="utf-8")
-
-
-def _renderer(path: str | PathLike[str], interactive: bool) -> Callable[[Mapping[str, Any]], str]:
-    suffix = Path(path).suffix.lower()
-    if suffix in (".html", ".htm"):
-        return lambda summary: render_report(summary, interactive=interactive)
+    suffix = _check_suffix(path)
     if suffix == ".md":
-        return render_markdown
-    if suffix == ".json":
-        return render_json
-    raise ValueError(f"Got path={str(path)!r}, but expected a name that ends in .html, .md or .json.")
+        page = render_markdown(summary)
+    elif suffix == ".json":
+        page = render_json(summary)
+    else:
+        page = render_report(summary, interactive=interactive)
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def _check_suffix(path: str | PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".html", ".htm", ".md", ".json"):
+        raise ValueError(f"Got path={str(path)!r}, but expected a name that ends in .html, .md or .json.")
+    return suffix
 
 
 def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> str:
-    """Return the page of a summary as one HTML string that needs nothing from elsewhere.
+    """Return the audit report of a summary as one HTML string that needs nothing from elsewhere.
 
     Parameters
     ----------
@@ -104,29 +109,20 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
     MissingExtraError
         If Jinja2, Altair or vl-convert is not installed.
     """
-    charts = {s["id"]: chart for s in summary["sections"] if (chart := _chart(s, summary)) is not None}
+    drawn = {s["id"]: _chart(s, summary["level"], summary["unit"]) for s in summary["sections"]}
+    charts = {name: chart for name, chart in drawn.items() if chart is not None}
     script = ""
     if interactive:
         specs = json.dumps({name: chart.to_dict() for name, chart in charts.items()}).replace("<", "\\u003c")
         bundle = re.sub("</(?=script)", r"<\\/", import_vl_convert().javascript_bundle(), flags=re.IGNORECASE)
         script = f"{bundle}\nconst specs = {specs};"
-    template = _environment().get_template("report.html")
-    return str(
-        template.render(
-            summary,
-            shown=[_shown(section, summary) for section in summary["sections"]],
-            charts={name: _fluid(to_svg(chart)) for name, chart in charts.items()},
-            candidates=_candidates(summary),
-            script=script,
-        )
-    )
+    pictures = {name: _fluid(to_svg(chart)) for name, chart in charts.items()}
+    return _fill("report.html", summary, charts=pictures, script=script)
 
 
 def render_markdown(summary: Mapping[str, Any]) -> str:
     """Return the same words and numbers as Markdown, without the charts."""
-    template = _environment(finalize=_markdown).get_template("report.md")
-    shown = [_shown(section, summary) for section in summary["sections"]]
-    return str(template.render(summary, shown=shown, candidates=_candidates(summary)))
+    return _fill("report.md", summary, finalize=_markdown)
 
 
 def render_json(summary: Mapping[str, Any]) -> str:
@@ -134,55 +130,95 @@ def render_json(summary: Mapping[str, Any]) -> str:
     return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _environment(finalize: Callable[[Any], Any] | None = None) -> Any:
+def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str = "") -> str | None:
+    """Return the chart of one section of a summary as SVG text.
+
+    Parameters
+    ----------
+    section : dict
+        One of ``summary["sections"]``.
+    level : float
+        Confidence level of the intervals, which the chart names.
+    unit : str
+        What an amount is measured in, for the axis.
+
+    Returns
+    -------
+    str or None
+        SVG with presentation attributes only: no style, no script. None for a section without a chart.
+    """
+    chart = _chart(section, level, unit)
+    return None if chart is None else to_svg(chart)
+
+
+def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] | None = None, **more: Any) -> str:
+    """Fill a template with a summary, its tables and candidates as text."""
     try:
         import jinja2
     except ImportError as error:
-        raise MissingExtraError('Reports need jinja2. Install it with: pip install "fairpremium[report]"') from error
+        raise MissingExtraError(
+            'Audit reports need jinja2. Install it with: pip install "fairpremium[report]"'
+        ) from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fairpremium.audit"),
-        autoescape=lambda name: name is None or name.endswith(".html"),
+        autoescape=name.endswith(".html"),
         undefined=jinja2.StrictUndefined,
         finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["price"] = format_price
-    environment.filters["percent"] = percent
-    environment.filters["cell"] = _markdown_cell
-    return environment
+    environment.filters |= {"price": format_price, "percent": format_percent, "cell": _markdown_cell}
+    shown = [_shown(section) for section in summary["sections"]]
+    candidates = _candidates(summary["model"] or {})
+    return environment.get_template(name).render(summary, shown=shown, candidates=candidates, **more)
 
 
 # --- tables as text ---
 
 
-def _shown(section: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section with its table as text: headers, and rows of cells with their limits apart."""
     columns, rows, text = section["columns"], section["records"], section["text"]
+    words = [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns]
     if section["measure"] == "price_comparison":
-        columns, rows = _comparison_columns(section), _comparison_rows(section)
-        if any(column.get("truth") for column in columns):
+        table = [_comparison_cells(risk_class) for risk_class in section["classes"]]
+        words = [cell["label"] == "Risk class" for cell in table[0]]
+        if section["classes"][0][UNAWARE]["truth"] is not None:
             text += " In brackets the truth, which is known of a simulated portfolio."
-    table = [[_cell(row, column, column is columns[0]) for column in columns] for row in rows]
-    _say_lack(table, rows, columns)
+    else:
+        table = [[_cell(row, column) for column in columns] for row in rows]
+        _say_lack(table, rows, columns)
     return {
         "id": section["id"],
         "title": section["title"],
         "text": text,
-        "headers": [column["label"] for column in columns],
-        "words": [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns],
+        "headers": [cell["label"] for cell in next(iter(table), [])],
+        "words": words,
         "rows": table,
         "folded": len(table) > _LONG,
     }
 
 
-def _cell(row: Mapping[str, Any], column: Mapping[str, Any], first: bool) -> dict[str, str]:
-    key, form = column["key"], column["form"]
+def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the class, its policies, its prices with the truth beside them, and the interval of the last."""
+    best, free = risk_class[BEST_ESTIMATE], risk_class[DISCRIMINATION_FREE]
+    prices = {f"Best estimate {price['group']}": price for price in best}
+    prices |= {"Unaware": risk_class[UNAWARE], "Discrimination-free": free}
+    cells = [("Risk class", risk_class["risk_class"], ""), ("Policies", format_price(risk_class["rows"]), "")]
+    for label, price in prices.items():
+        truth = "" if price["truth"] is None else f"({format_price(price['truth'])})"
+        cells.append((label, format_price(price["mean"]), truth))
+    if free["low"] is not None:
+        interval = f"{format_price(free['low'])} to {format_price(free['high'])}"
+        cells.append(("Its interval", interval.replace(" ", "\N{NO-BREAK SPACE}"), ""))
+    return [{"label": label, "text": text, "small": small} for label, text, small in cells]
+
+
+def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
+    key, form, label = column["key"], column["form"], column["label"]
     if form == "measure":
-        return {"text": MEASURES[row["measure"]][0], "small": "", "label": column["label"]}
-    if form == "measure_value":
-        form = MEASURES[row["measure"]][1]
-    write = _FORMS[form]
+        return {"text": MEASURES[row["measure"]][0], "small": "", "label": label}
+    write = _FORMS[MEASURES[row["measure"]][1] if form == "measure_value" else form]
     text, small = write(row.get(key)), ""
     if column["limits"] and text:
         low, high = row[f"{key}_low"], row[f"{key}_high"]
@@ -190,9 +226,7 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any], first: bool) -> dic
             if abs(row[key]) < 1e-3 * (high - low):
                 text = write(0.0)  # a difference of rounding errors
             small = f"{write(low)} to {write(high)}"
-    elif column.get("truth") is not None:
-        small = f"({write(column['truth'](row))})"
-    return {"text": text, "small": small, "label": column["label"]}
+    return {"text": text, "small": small, "label": label}
 
 
 def _say_lack(table: list[list[dict[str, str]]], rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> None:
@@ -205,74 +239,32 @@ def _say_lack(table: list[list[dict[str, str]]], rows: list[dict[str, Any]], col
                     break
 
 
-def _group(value: Any) -> str:
-    return "everyone" if value is None else str(value)
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
 _FORMS: dict[str, Callable[[Any], str]] = {
     "price": format_price,
-    "percent": percent,
-    "ratio": _ratio,
-    "group": _group,
+    "percent": format_percent,
+    "ratio": lambda value: "" if value is None else f"{value:.3f}",
+    "group": lambda value: EVERYBODY if value is None else str(value),
     "text": lambda value: "" if value is None else str(value),
     "price_name": lambda value: PRICE_NAMES.get(value, str(value)),
 }
-
-
 _WORDS = {"group", "price_name", "measure"}  # forms of columns that are read, not compared
 
 
-def _comparison_columns(section: Mapping[str, Any]) -> list[dict[str, Any]]:
-    first = section["classes"][0]
-    has_truth = first[UNAWARE]["truth"] is not None
-    names = [*(f"Best estimate {p['group']}" for p in first[BEST_ESTIMATE]), "Unaware", "Discrimination-free"]
-    columns: list[dict[str, Any]] = [
-        {"label": "Risk class", "key": "risk_class", "form": "text", "limits": False},
-        {"label": "Policies", "key": "rows", "form": "price", "limits": False},
-    ]
-    for j, label in enumerate(names):
-        truth = (lambda row, j=j: row[f"t{j}"]) if has_truth else None
-        columns.append({"label": label, "key": f"p{j}", "form": "price", "limits": False, "truth": truth})
-    if first[DISCRIMINATION_FREE]["low"] is not None:
-        columns.append({"label": "Its interval", "key": "interval", "form": "text", "limits": False})
-    return columns
-
-
-def _comparison_rows(section: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for c in section["classes"]:
-        row = {"risk_class": c["risk_class"], "rows": c["rows"]}
-        for j, price in enumerate([*c[BEST_ESTIMATE], c[UNAWARE], c[DISCRIMINATION_FREE]]):
-            row |= {f"p{j}": price["mean"], f"t{j}": price["truth"]}
-        h = c[DISCRIMINATION_FREE]
-        row["interval"] = f"{format_price(h['low'])} to {format_price(h['high'])}".replace(" ", "\N{NO-BREAK SPACE}")
-        rows.append(row)
-    return rows
-
-
-def _candidates(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+def _candidates(model: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the candidates of a model as text."""
     found = []
-    for row in (summary["model"] or {}).get("candidates", []):
+    for row in model.get("candidates", []):
         name = f"{row['correction']} ({row['detail']})" if row.get("detail") else str(row["correction"])
         found.append(
             {
                 "name": f"{row['model']}, {name}",
-                "pooling": _number(row["pooling"]),
+                "pooling": "" if row["pooling"] is None else f"{row['pooling']:.4g}",
                 "risk": _with_error(row["corrected_risk"], row["corrected_risk_se"]),
                 "loss": _with_error(row["report_log_loss"], row["report_log_loss_se"]),
-                "verdict": ("chosen: " if row["chosen"] else "") + str(row["reason"] or ""),
+                "result": ("chosen: " if row["chosen"] else "") + str(row["reason"] or ""),
             }
         )
     return found
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def _with_error(value: float | None, error: float | None) -> str:
@@ -312,33 +304,21 @@ def _markdown(value: Any) -> Any:
 # --- charts ---
 
 
-def _chart(section: Mapping[str, Any], summary: Mapping[str, Any]) -> Any:
+def _chart(section: Mapping[str, Any], level: float, unit: str) -> Any:
+    """Draw a section; None if it has no chart or too many classes for one."""
     if section["measure"] in _WITHOUT_CHART:
         return None
-    if section["measure"] == "price_comparison":
-        if len(section["classes"]) > MAX_CLASSES:
-            return None
-        return draw_price_comparison(_comparison(section), level=summary["level"], unit=summary["unit"])
     table = pd.DataFrame(section["records"])
-    numbers = [c for c in table.columns if c.endswith(("_low", "_high")) or f"{c}_low" in table]
-    table[numbers] = table[numbers].astype(float)
     if "risk_class" in table and table["risk_class"].nunique() > MAX_CLASSES:
         return None
-    return draw(section["measure"], table, unit=summary["unit"])
+    if section["measure"] == "price_comparison":
+        numbers = [c for c in ("mean", "low", "high", "truth") if c in table]
+        return draw_price_comparison(table.astype(dict.fromkeys(numbers, float)), level=level, unit=unit)
+    numbers = [c for c in table.columns if c.endswith(("_low", "_high")) or f"{c}_low" in table]
+    return draw(section["measure"], table.astype(dict.fromkeys(numbers, float)), unit=unit)
 
 
 def _fluid(svg: str) -> str:
     """Let a picture shrink with the page, and grow no further than letters of the text's size."""
     width = re.search(r'<svg[^>]*? width="([\d.]+)"', svg)
     return svg if width is None else svg.replace("<svg", f'<svg style="max-width:{1.15 * float(width[1]):.0f}px"', 1)
-
-
-def _comparison(section: Mapping[str, Any]) -> pd.DataFrame:
-    """Turn the classes of a summary back into the long table."""
-    rows = [
-        {"risk_class": c["risk_class"], **price}
-        for c in section["classes"]
-        for price in (*c[BEST_ESTIMATE], c[UNAWARE], c[DISCRIMINATION_FREE])
-    ]
-    table = pd.DataFrame(rows).astype({"mean": float, "low": float, "high": float, "truth": float})
-    return table if table["truth"].notna().any() else table.drop(columns="truth")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,41 +12,39 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.audit._estimate import Estimate, fieller
-from fairpremium.audit._sample import Sample, describe_lack
 from fairpremium.pricing._inputs import check_level, check_outcome
 
-Rows = list[dict[str, Any]]
-Limits = tuple[Array, Array]
+from ._estimate import Estimate, fieller
+from ._weighted_reports import WeightedReports, describe_lack
+
+Records = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Book:
+class AuditData:
     """Columns of numbers with their reports.
 
     Parameters
     ----------
     columns : dict of str to array of shape (n,) or (n, K)
-    sample : Sample
+    reports : WeightedReports
     level : float
-    codes, classes : array of shape (n,) and list, optional
-        The class of each row.
     source : object
         Whose type tables come back in.
+    divisions : tuple of (name, codes, labels)
+        What divides the rows: risk classes, then bins. Every table is made within each combination.
     """
 
     columns: dict[str, Array]
-    sample: Sample
+    reports: WeightedReports
     level: float
     source: Any
-    codes: npt.NDArray[Any] | None = None
-    classes: tuple[Any, ...] = ()
+    divisions: tuple[tuple[str, npt.NDArray[Any], Sequence[Any]], ...] = ()
 
     @classmethod
     def read(
         cls,
         columns: dict[str, Any],
-        *,
         sensitive: Any,
         channel: Any,
         sample_weight: Any,
@@ -54,52 +52,64 @@ class Book:
         by: Any,
         level: float,
         tables: Sequence[str] = (),
-    ) -> Book:
-        """Check what the caller gave; the first column says how many rows there are, `tables` may have K columns."""
+    ) -> AuditData:
+        """Check what the caller gave; the first column gives the number of rows, `tables` have a column per group."""
         (first, source), *_ = columns.items()
         n = n_rows(source, first)
         checked = {name: check_numbers(values, name, n, first) for name, values in columns.items()}
         for name, values in checked.items():
             if values.ndim != 1 and name not in tables:
                 raise ValueError(f"Got {name} of shape {values.shape}, but expected one column: a number per row.")
-        sample = Sample.read(n, sensitive, channel, sample_weight, cluster, first)
-        codes, classes = (None, ()) if by is None else class_codes(by, n, first)
-        return cls(checked, sample, check_level(level), source, codes, tuple(classes))
+        reports = WeightedReports.read(n, sensitive, channel, sample_weight, cluster, first)
+        divisions = () if by is None else (("risk_class", *class_codes(by, n, first)),)
+        level = check_level(level)
+        for name in tables:
+            if checked[name].shape[1:] != (len(reports.groups),):
+                raise ValueError(
+                    f"Got {name} of shape {checked[name].shape}, but expected one column for each of the groups "
+                    f"{list(reports.groups)}."
+                )
+        return cls(checked, reports, level, source, divisions)
 
     @property
     def groups(self) -> tuple[Any, ...]:
         """The groups."""
-        return self.sample.groups
+        return self.reports.groups
 
     def __getitem__(self, name: str) -> Array:
         return self.columns[name]
 
-    def with_columns(self, **columns: Array) -> Book:
-        """Return the book with further columns."""
+    def with_columns(self, **columns: Array) -> AuditData:
+        """Return the data with further columns."""
         return replace(self, columns={**self.columns, **columns})
 
-    def take(self, rows: Any) -> Book:
-        """Return some of the rows, of one class."""
-        columns = {name: values[rows] for name, values in self.columns.items()}
-        return Book(columns, self.sample.take(rows), self.level, self.source)
+    def in_bins(self, name: str, bins: int) -> AuditData:
+        """Divide the rows at quantiles of a column (see `premium_bins`); tables get the column `bin`."""
+        codes = premium_bins(self[name], self.reports.weight, bins)
+        return replace(self, divisions=(*self.divisions, ("bin", codes, range(1, bins + 1))))
 
-    def parts(self) -> Iterable[tuple[Any, Book]]:
-        """Return every class with its rows."""
-        if self.codes is None:
-            return [(None, self)]
-        return ((name, self.take(np.flatnonzero(self.codes == k))) for k, name in enumerate(self.classes))
-
-    def table(self, make: Callable[[Book], Rows]) -> Any:
-        """Make the rows of every class and return them as a data frame of the caller's library."""
-        rows = []
-        for name, part in self.parts():
-            head = {} if self.codes is None else {"risk_class": name}
-            rows += [{**head, **row} for row in make(part)]
+    def table(self, make: Callable[[AuditData], Records]) -> Any:
+        """Make the records of every class and return them as a data frame of the caller's library."""
+        rows = [{**labels, **row} for labels, piece in self._pieces() for row in make(piece)]
         table = pd.DataFrame(rows)
         for name in ("group", "against"):
             if name in table:  # pandas would turn None into NaN, and whole numbers beside it into floats
                 table[name] = pd.Series([row[name] for row in rows], dtype=object)
-        return give_back(self.source, table)
+        return frame_like_source(self.source, table)
+
+    def _pieces(self) -> Iterator[tuple[dict[str, Any], AuditData]]:
+        """Yield the rows of every class, or of every bin of every class, behind the labels that name them."""
+        if not self.divisions:
+            yield {}, self
+            return
+        key = np.zeros(len(self.reports), dtype=np.int64)
+        for _, codes, names in self.divisions:
+            key = key * len(names) + codes
+        order = np.argsort(key, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+            labels = {name: names[codes[rows[0]]] for name, codes, names in self.divisions}
+            columns = {name: values[rows] for name, values in self.columns.items()}
+            yield labels, AuditData(columns, self.reports.take(rows), self.level, self.source)
 
     def totals(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, Estimate]:
         """Sum columns over groups; the volume is among them under the name "volume".
@@ -107,22 +117,18 @@ class Book:
         A column of shape (n, K) has a value for each group, and counts for its own.
         """
         columns: list[Array] = []
-        place: dict[str, int] = {}
+        wanted: list[tuple[int, int]] = []
         for name in names:
-            place[name] = len(columns)
-            values = self.columns[name]
+            values, first = self.columns[name], len(columns)
             columns += [values] if values.ndim == 1 else list(values.T)
-        wanted = []
-        for name in names:
-            by_group = self.columns[name].ndim == 2
-            wanted += [(k, place[name] + (k if by_group else 0)) for k in groups]
+            wanted += [(k, first + (k if values.ndim == 2 else 0)) for k in groups]
         wanted += [(k, -1) for k in groups]
-        found = self.sample.totals(columns, wanted)
+        found = self.reports.totals(columns, wanted)
         K = len(groups)
         return {name: found[i * K : (i + 1) * K] for i, name in enumerate([*names, "volume"])}
 
 
-def estimate_rows(labels: Sequence[dict[str, Any]], effective: Array, numbers: dict[str, Array]) -> Rows:
+def estimate_records(labels: Sequence[dict[str, Any]], effective: Array, numbers: dict[str, Array]) -> Records:
     """Put numbers behind labels, and a sentence instead of numbers where the reports are too few."""
     rows = []
     for i, label in enumerate(labels):
@@ -138,19 +144,22 @@ def mean_columns(name: str, total: Estimate, volume: Estimate, level: float) -> 
     return {name: (total / volume).value, f"{name}_low": low, f"{name}_high": high}
 
 
-def with_limits(name: str, estimate: Estimate, limits: Limits) -> dict[str, Array]:
+def with_limits(name: str, estimate: Estimate, limits: tuple[Array, Array]) -> dict[str, Array]:
     """Return an estimate with limits as the columns name, name_low, name_high."""
     return {name: estimate.value, f"{name}_low": limits[0], f"{name}_high": limits[1]}
 
 
-def group_labels(groups: Sequence[Any]) -> Rows:
+def volume_share(volume: Estimate, *, first_is_everybody: bool = False) -> Array:
+    """Return the groups' shares of the volume that reported, which comes last."""
+    share = (volume[:-1] / volume[-1]).value
+    if first_is_everybody:
+        share[0] = 1.0
+    return share
+
+
+def group_labels(groups: Sequence[Any]) -> Records:
     """Return one label per group."""
     return [{"group": group} for group in groups]
-
-
-def volume_share(volume: Estimate, reported: Estimate) -> Array:
-    """Return the groups' shares of the volume that reported."""
-    return (volume / reported).value
 
 
 def n_rows(values: Any, name: str) -> int:
@@ -166,8 +175,7 @@ def n_rows(values: Any, name: str) -> int:
 
 def check_numbers(values: Any, name: str, n: int, of: str) -> Array:
     """Return finite floats of shape (n,), or (n, K) for a table."""
-    shape = getattr(values, "shape", ())
-    if len(shape) == 2:
+    if len(getattr(values, "shape", ())) == 2:
         table = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values, dtype=np.float64)
         if len(table) != n:
             raise ValueError(f"Got {name} with {len(table)} rows, but {of} has {n}; expected the same number.")
@@ -178,15 +186,6 @@ def check_numbers(values: Any, name: str, n: int, of: str) -> Array:
         return check_outcome(values, n, of=of)
     except ValueError as error:
         raise ValueError(str(error).replace("Got y ", f"Got {name} ", 1)) from None
-
-
-def check_table(book: Book, name: str) -> None:
-    """Raise if a table does not have one column per group."""
-    shape, K = book[name].shape, len(book.groups)
-    if shape[1:] != (K,):
-        raise ValueError(
-            f"Got {name} of shape {shape}, but expected one column for each of the groups {list(book.groups)}."
-        )
 
 
 def class_codes(by: Any, n: int, of: str = "X") -> tuple[npt.NDArray[Any], list[Any]]:
@@ -222,7 +221,7 @@ def premium_bins(premiums: Array, weight: Array, bins: int) -> npt.NDArray[np.in
     return np.asarray(number[place])
 
 
-def give_back(source: Any, table: pd.DataFrame) -> Any:
+def frame_like_source(source: Any, table: pd.DataFrame) -> Any:
     """Return a table as a data frame of the library of `source`; pandas for arrays, lists and pandas."""
     try:
         backend = nw.from_native(source, allow_series=True).implementation
@@ -230,16 +229,17 @@ def give_back(source: Any, table: pd.DataFrame) -> Any:
         return table
     if backend.is_pandas():
         return table
-    data = {name: [_plain(v) for v in table[name]] for name in table.columns}
+    data = {name: [to_scalar(v) for v in table[name]] for name in table.columns}
     return nw.from_dict(data, backend=backend).to_native()
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
-    """Return a table that `give_back` made as pandas."""
+    """Return a table that `frame_like_source` made as pandas."""
     return table if isinstance(table, pd.DataFrame) else nw.from_native(table).to_pandas()
 
 
-def _plain(value: Any) -> Any:
+def to_scalar(value: Any) -> Any:
+    """Return a tuple of labels as text, and a number of numpy as a number of Python."""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return value.item() if isinstance(value, np.generic) else value

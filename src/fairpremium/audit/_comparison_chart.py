@@ -1,0 +1,129 @@
+"""Drawing of the three prices: one panel per risk class, the prices one below the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison
+from .drawing import (
+    GROUP_COLOURS,
+    GROUP_SHAPES,
+    INK,
+    LIGHT,
+    PRICE_COLOURS,
+    PRICE_NAMES,
+    apply_style,
+    cycle_to,
+    format_price,
+    import_altair,
+)
+
+_WIDTH, _LANE = 280, 40
+
+
+def plot_price_comparison(
+    pricer: Any,
+    X: Any,
+    *,
+    by: Any = None,
+    level: float = 0.95,
+    truth: Any = None,
+    sample_weight: Any = None,
+    unit: str = "",
+) -> Any:
+    """Draw the three prices of every risk class, one below the other.
+
+    Parameters
+    ----------
+    pricer, X, by, level, truth, sample_weight
+        As in `compute_price_comparison`.
+    unit : str
+        What a price is measured in, for the axis: "EUR a year".
+
+    Returns
+    -------
+    altair.Chart
+        ``chart.save("prices.svg")`` (or .png, .html) writes it.
+
+    Raises
+    ------
+    MissingExtraError
+        If Altair is not installed.
+    """
+    table = compute_price_comparison(pricer, X, by=by, level=level, truth=truth, sample_weight=sample_weight)
+    return draw_price_comparison(table, level=level, unit=unit)
+
+
+def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str = "") -> Any:
+    """Draw a table of `compute_price_comparison`."""
+    alt = import_altair()
+    data = _drawing_data(table)
+    title = f"mean price, {unit}" if unit else "mean price"
+    x = alt.X("mean:Q", axis=alt.Axis(title=title, tickCount=5), scale=_scale(alt, data))
+    lanes = list(PRICE_NAMES.values())
+    # A reader's font may be wider than the one that measured the labels: leave room for it.
+    axis = alt.Axis(title=None, minExtent=136)
+    y = alt.Y("lane:N", sort=lanes, axis=axis, scale=alt.Scale(domain=lanes))
+    base = alt.Chart().encode(x=x, y=y)
+    band = base.mark_rule(strokeWidth=14, opacity=0.35, color=PRICE_COLOURS[DISCRIMINATION_FREE])
+    layers = [
+        base.transform_filter(alt.datum.price == BEST_ESTIMATE)
+        .mark_rule(color=LIGHT, strokeWidth=5)
+        .encode(x=alt.X("min(mean):Q"), x2="max(mean):Q"),
+        band.encode(x="low:Q", x2="high:Q"),
+        _points(alt, base, data),
+        base.mark_text(dy=-17, fontSize=13, color=INK).encode(text="label:N"),
+    ]
+    if "truth" in data:
+        layers.append(base.mark_tick(color=INK, thickness=1.5, size=18).encode(x="truth:Q"))
+    header = alt.Header(
+        title=None, labelOrient="top", labelAnchor="start", labelFontSize=14, labelFontWeight="bold",
+        labelColor=INK, labelPadding=8,
+    )  # fmt: skip
+    rows = alt.Row("risk_class:N", sort=list(dict.fromkeys(data["risk_class"])), header=header)
+    panels = alt.layer(*layers, data=data).properties(width=_WIDTH, height=alt.Step(_LANE))
+    return apply_style(panels.facet(row=rows, spacing=10, title=_title(alt, data, level))).configure_title(
+        anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
+    )
+
+
+def _drawing_data(table: pd.DataFrame) -> pd.DataFrame:
+    data = table.copy()
+    data["risk_class"] = data["risk_class"].map(str)
+    data["lane"] = data["price"].map(PRICE_NAMES)
+    is_best = data["price"] == BEST_ESTIMATE
+    data["kind"] = data["group"].map(str).where(is_best, data["lane"])
+    data["label"] = data["mean"].map(format_price)
+    data["label"] = (data["kind"] + " " + data["label"]).where(is_best, data["label"])
+    return data.drop(columns="group")
+
+
+def _scale(alt: Any, data: pd.DataFrame) -> Any:
+    """Leave room for half a label on both sides."""
+    numbers = data[[c for c in ("mean", "low", "high", "truth") if c in data]]
+    low, high = float(numbers.min().min()), float(numbers.max().max())
+    room = (high - low) or abs(high) or 1.0
+    return alt.Scale(domain=[low - 0.1 * room, high + 0.1 * room], zero=False, nice=False)
+
+
+def _points(alt: Any, base: Any, data: pd.DataFrame) -> Any:
+    """Draw every group in a colour and shape of its own, the unaware price as a diamond."""
+    groups = list(dict.fromkeys(data.loc[data["price"] == BEST_ESTIMATE, "kind"]))
+    kinds = [*groups, PRICE_NAMES[UNAWARE], PRICE_NAMES[DISCRIMINATION_FREE]]
+    colours = [*cycle_to(GROUP_COLOURS, len(groups)), *PRICE_COLOURS.values()]
+    shapes = [*cycle_to(GROUP_SHAPES, len(groups)), "diamond", "circle"]
+    return base.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
+        color=alt.Color("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=colours)),
+        shape=alt.Shape("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=shapes)),
+    )
+
+
+def _title(alt: Any, data: pd.DataFrame, level: float) -> Any:
+    notes = []
+    if data["low"].notna().any():
+        notes.append(f"green band: {100 * level:g} % interval")
+    if "truth" in data:
+        notes.append("black tick: the truth")
+    return alt.Title("; ".join(notes)) if notes else alt.Undefined

@@ -1,0 +1,356 @@
+"""Drawings of the audit's tables: every ``plot_x`` takes the arguments of ``compute_x`` and draws its table.
+
+Charts are Altair's: ``chart.save("x.svg")`` (or .png) writes a still picture, ``chart.save("x.html")`` one that answers
+to the mouse. Colours are those of Okabe and Ito, and shapes or dashes tell the same as the colours.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from ._audit_data import as_pandas
+from ._calibration import compute_calibration
+from ._channel_sensitivity import compute_keep_sensitivity
+from ._concentration import compute_gini, compute_lorenz
+from ._discrimination import compute_discrimination
+from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
+from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
+from .drawing import (
+    GREY,
+    GROUP_COLOURS,
+    GROUP_SHAPES,
+    INK,
+    PRICE_COLOURS,
+    PRICE_NAMES,
+    apply_style,
+    cycle_to,
+    import_altair,
+)
+
+EVERYBODY = "everyone"
+PREMIUM, LOSS = "premium", "loss"
+MAX_CLASSES = 24
+_KIND_COLOURS = {
+    PREMIUM: "#0072b2",
+    LOSS: "#d55e00",
+    "profit today": "#0072b2",
+    "profit after": "#d55e00",
+    **{PRICE_NAMES[price]: colour for price, colour in PRICE_COLOURS.items()},
+    PRICE_NAMES["best_estimate"]: "#0072b2",
+}
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
+_WIDTH, _LANE, _PANEL = 290, 19, 165
+_TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
+_DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
+
+
+def draw(name: str, table: Any, *, unit: str = "") -> Any:
+    """Draw the table of a `compute_*` function by its name."""
+    return apply_style(_DRAWINGS[name](as_pandas(table), unit))
+
+
+def _plots(compute: Callable[..., Any]) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
+    """Give the drawing of a table the arguments of the function that computes it, and `unit`."""
+    name = compute.__name__.removeprefix("compute_")
+    signature = inspect.signature(compute)
+    unit = inspect.Parameter("unit", inspect.Parameter.KEYWORD_ONLY, default="", annotation="str")
+
+    def decorate(drawing: Callable[[pd.DataFrame, str], Any]) -> Callable[..., Any]:
+        @functools.wraps(drawing)
+        def plot(*data: Any, unit: str = "", **settings: Any) -> Any:
+            return draw(name, compute(*data, **settings), unit=unit)
+
+        _DRAWINGS[name] = drawing
+        parameters = [*signature.parameters.values(), unit]
+        plot.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        plot.__doc__ = f"""{drawing.__doc__}
+
+    Parameters
+    ----------
+    {", ".join(signature.parameters)}
+        As in `{compute.__name__}`.
+    unit : str
+        What an amount is measured in, for the axis: "EUR a year".
+
+    Returns
+    -------
+    altair.Chart
+    """
+        return plot
+
+    return decorate
+
+
+@_plots(compute_group_means)
+def plot_group_means(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the mean premium and the mean loss of every group."""
+    return _dots(pd.concat([_estimates(table, PREMIUM, PREMIUM), _estimates(table, LOSS, LOSS)]), _titled("mean", unit))
+
+
+@_plots(compute_demographic_disparity)
+def plot_demographic_disparity(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the differences between the groups' mean premiums."""
+    lane = table["group"].map(_name) + " against " + table["against"].map(_name)
+    data = _estimates(table, "difference").assign(lane=lane, kind=lane)
+    return _dots(data, _titled("difference of mean premiums", unit), reference=0.0)
+
+
+@_plots(compute_loss_ratio_gap)
+def plot_loss_ratio_gap(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the loss ratio of every group."""
+    return _dots(_estimates(table, "loss_ratio"), "losses for 1 of premium", reference=1.0)
+
+
+@_plots(compute_group_deviance)
+def plot_group_deviance(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the mean deviance of every group."""
+    return _dots(_estimates(table, "deviance"), "mean deviance")
+
+
+@_plots(compute_gini)
+def plot_gini(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the Gini index of every group."""
+    return _dots(_estimates(table, "gini"), "Gini index", reference=0.0)
+
+
+@_plots(compute_prices_by_group)
+def plot_prices_by_group(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the mean of every price in every group."""
+    return _dots(_estimates(table, "mean").assign(kind=_price_names(table)), _titled("mean price", unit))
+
+
+@_plots(compute_balance)
+def plot_balance(table: pd.DataFrame, unit: str) -> Any:
+    """Draw premiums over losses for every price."""
+    data = _estimates(table.assign(group=_price_names(table)), "ratio")
+    return _dots(data, "premiums for 1 of losses", reference=1.0)
+
+
+@_plots(compute_adverse_selection)
+def plot_adverse_selection(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the profit of every group today, and after a competitor has taken what it can."""
+    data = pd.concat([_estimates(table, "profit_now", "profit today"), _estimates(table, "profit", "profit after")])
+    return _dots(data, _titled("mean profit", unit), reference=0.0)
+
+
+@_plots(compute_discrimination)
+def plot_discrimination(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the measures that are shares of the price's variation."""
+    names = {
+        "demographic_unfairness": "differs between groups",
+        "proxy_discrimination": "proxy discrimination",
+        "proxy_explained": "explained by proxies",
+    }
+    shares = table[table["measure"].isin(names)]
+    data = _estimates(shares.assign(group=shares["measure"].map(names)), "value")
+    return _dots(data, "share of the price's variation", reference=0.0, format="%")
+
+
+@_plots(compute_premium_change)
+def plot_premium_change(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the mean change of every group's premium, over the bins of the old price if there are any."""
+    whole, title = _estimates(table, "change"), _titled("mean change", unit)
+    if "bin" not in table:
+        return _dots(whole, title, reference=0.0)
+    alt = import_altair()
+    data = whole.assign(bin=table["bin"]).dropna(subset=["value"])
+    x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
+    y = alt.Y("value:Q", axis=_number_axis(alt, title, tickCount=5))
+    kinds = list(dict.fromkeys(whole["kind"]))
+    base = alt.Chart(data).encode(x=x, color=_group_colours(alt, kinds), tooltip=_TOOLTIP)
+    shape = _by_kind(alt.Shape, kinds, GROUP_SHAPES, _legend(alt))
+    layers = [
+        alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y="zero:Q"),
+        base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_line(strokeWidth=2).encode(y=y),
+        base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=shape),
+    ]
+    return alt.layer(*layers).properties(width=_WIDTH + 60, height=200)
+
+
+@_plots(compute_calibration)
+def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
+    """Draw mean loss against mean premium by bin, one panel per group."""
+    alt = import_altair()
+    groups = table["group"].map(_name)
+    columns = {"bin": "bin", "premium": "premium", "loss": "value", "loss_low": "low", "loss_high": "high"}
+    data = table[list(columns)].rename(columns=columns).assign(group=groups).dropna()
+    low = float(min(data["premium"].min(), data["low"].min()))
+    high = float(max(data["premium"].max(), data["high"].max()))
+    room = 0.04 * (high - low) or 1.0
+    scale = alt.Scale(domain=[low - room, high + room], nice=False, zero=False)
+    x = alt.X("premium:Q", scale=scale, axis=alt.Axis(title="mean premium", tickCount=4))
+    y = alt.Y("value:Q", scale=scale, axis=_number_axis(alt, "mean loss", tickCount=4))
+    panels = []
+    for group in dict.fromkeys(groups):
+        tooltip = ["bin:O", "premium:Q", "value:Q", "low:Q", "high:Q"]
+        base = alt.Chart(data[data["group"] == group]).encode(x=x, tooltip=tooltip)
+        colour = INK if group == EVERYBODY else _KIND_COLOURS[PREMIUM]
+        layers = [
+            _diagonal(alt, x, y, low, high),
+            base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2="high:Q"),
+            base.mark_point(filled=True, size=45, opacity=1, color=colour).encode(y=y),
+        ]
+        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=_heading(alt, group)))
+    return alt.concat(*panels, columns=2, spacing=24)
+
+
+@_plots(compute_lorenz)
+def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the concentration curve of every group."""
+    alt = import_altair()
+    data = pd.DataFrame({"kind": table["group"].map(_name), "volume": table["volume"], "value": table["losses"]})
+    data = data.dropna()
+    x = alt.X("volume:Q", axis=alt.Axis(title="share of volume, lowest premiums first", format="%", tickCount=5))
+    y = alt.Y("value:Q", axis=_number_axis(alt, "share of losses", format="%", tickCount=5))
+    kinds = list(dict.fromkeys(data["kind"]))
+    marks = {
+        "color": _group_colours(alt, kinds),
+        "strokeDash": _by_kind(alt.StrokeDash, kinds, _DASHES, _legend(alt)),
+        "tooltip": ["kind:N", "volume:Q", "value:Q"],
+    }
+    curves = alt.Chart(data).mark_line(strokeWidth=2).encode(x=x, y=y, **marks)
+    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves).properties(width=_WIDTH, height=240)
+
+
+@_plots(compute_keep_sensitivity)
+def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the group means against keep."""
+    alt = import_altair()
+    panels = []
+    used = table[table["used"]].head(1)
+    x = alt.X("keep:Q", scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(title="keep", tickCount=5))
+    for name in (PREMIUM, LOSS):
+        data = _estimates(table, name).assign(keep=table["keep"]).dropna(subset=["value"])
+        y = alt.Y("value:Q", scale=alt.Scale(zero=False), axis=_number_axis(alt, f"mean {name}", tickCount=4))
+        kinds, lines = list(dict.fromkeys(data["kind"])), {"symbolType": "stroke"}
+        base = alt.Chart(data).encode(x=x, color=_group_colours(alt, kinds, **lines), tooltip=["keep:Q", *_TOOLTIP])
+        dash = _by_kind(alt.StrokeDash, kinds, _DASHES, _legend(alt, **lines))
+        layers = [
+            alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
+            base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q"),
+            base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash),
+        ]
+        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL))
+    return alt.concat(*panels, columns=2, spacing=24)
+
+
+# --- what the drawings share ---
+
+
+def _name(group: Any) -> str:
+    """Return a group as text; a missing one stands for everybody."""
+    if isinstance(group, tuple):
+        return ", ".join(map(str, group))
+    return EVERYBODY if group is None or group != group else str(group)
+
+
+def _price_names(table: pd.DataFrame) -> pd.Series:
+    return table["price"].map(lambda price: PRICE_NAMES.get(price, str(price)))
+
+
+def _estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
+    """Return one estimate of a table in long form; without a kind the groups tell the marks apart."""
+    lane = table["group"].map(_name)
+    data = pd.DataFrame(
+        {
+            "lane": lane,
+            "kind": kind or lane,
+            "value": table[name],
+            "low": table[f"{name}_low"],
+            "high": table[f"{name}_high"],
+            "note": table.get("note", ""),
+        }
+    )
+    if "risk_class" in table:
+        data["risk_class"] = table["risk_class"].map(str)
+    return data
+
+
+def _dots(data: pd.DataFrame, title: str, *, reference: float | None = None, **axis: Any) -> Any:
+    """Draw points with intervals, one lane per group and one mark per kind; one panel per class."""
+    alt = import_altair()
+    if set(data["kind"]) == set(data["lane"]):
+        data = data.assign(kind="")
+    x_axis = alt.Axis(title=title, tickCount=5, labelFlush=False, **axis)
+    if "risk_class" not in data:
+        return _panel(alt, data, data, x_axis, reference)
+    classes = list(dict.fromkeys(data["risk_class"]))
+    if len(classes) > MAX_CLASSES:
+        raise ValueError(f"Got a table with {len(classes)} classes, but expected at most {MAX_CLASSES} in a drawing.")
+    panels = [
+        _panel(alt, data[data["risk_class"] == name], data, x_axis, reference).properties(title=_heading(alt, name))
+        for name in classes
+    ]
+    return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
+
+
+def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | None) -> Any:
+    """Draw one class; the scales are those of the whole table."""
+    lanes, kinds = list(dict.fromkeys(whole["lane"])), list(dict.fromkeys(whole["kind"]))
+    x = alt.X("value:Q", scale=alt.Scale(zero=False, padding=8), axis=x_axis)
+    # A reader's font may be wider than the one that measured the labels: leave room for it.
+    lane_axis = alt.Axis(title=None, minExtent=max(92, 9 * max(map(len, lanes))))
+    y = alt.Y("lane:N", sort=lanes, axis=lane_axis, scale=alt.Scale(domain=lanes))
+    others = cycle_to(GROUP_COLOURS, len(kinds))
+    colours = [_KIND_COLOURS.get(kind or PREMIUM, other) for kind, other in zip(kinds, others, strict=True)]
+    legend = _legend(alt) if len(kinds) > 1 else None
+    offset = alt.YOffset("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, paddingOuter=0.35))
+    known = data[data["value"].notna()]
+    base = alt.Chart(known).encode(
+        y=y, yOffset=offset, color=_by_kind(alt.Color, kinds, colours, legend), tooltip=_TOOLTIP
+    )
+    shape = _by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
+    layers = [
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
+    ]
+    if reference is not None and len(known):
+        rule = alt.Chart(known.assign(reference=reference).head(1))
+        layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="reference:Q"))
+    unknown = data[data["value"].isna()].drop_duplicates("lane")
+    if len(unknown):
+        text = alt.Chart(unknown.assign(said=unknown["note"].str.split(" (", regex=False).str[0]))
+        said = text.encode(y=y, x=alt.value(6), text="said:N")
+        layers.append(said.mark_text(align="left", fontSize=12, color="#555555"))
+    height = max(28, _LANE * len(kinds) + 10) * len(lanes)
+    return alt.layer(*layers).properties(width=_WIDTH, height=height)
+
+
+def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
+    ends = pd.DataFrame({x.shorthand.removesuffix(":Q"): [low, high], "value": [low, high]})
+    return alt.Chart(ends).mark_line(color=GREY, strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
+
+
+def _heading(alt: Any, text: str) -> Any:
+    return alt.Title(text, anchor="start", fontSize=14, fontWeight="bold", color=INK)
+
+
+def _number_axis(alt: Any, title: str, **more: Any) -> Any:
+    return alt.Axis(title=title, minExtent=44, titlePadding=8, **more)
+
+
+def _legend(alt: Any, **form: Any) -> Any:
+    symbols = {"symbolSize": 90, "symbolStrokeWidth": 3, "symbolOpacity": 1}
+    return alt.Legend(orient="top", title=None, labelFontSize=13, columns=4, columnPadding=26, **symbols, **form)
+
+
+def _by_kind(channel: Any, kinds: list[str], values: list[Any], legend: Any) -> Any:
+    """Return a colour, shape or dash for every kind, from the first again if there are more kinds than values."""
+    scale = import_altair().Scale(domain=kinds, range=cycle_to(values, len(kinds)))
+    return channel("kind:N", legend=legend, scale=scale)
+
+
+def _group_colours(alt: Any, kinds: list[str], **form: Any) -> Any:
+    others = iter(cycle_to(GROUP_COLOURS, len(kinds)))
+    colours = [INK if kind == EVERYBODY else next(others) for kind in kinds]
+    return _by_kind(alt.Color, kinds, colours, _legend(alt, **form))
+
+
+def _titled(words: str, unit: str) -> str:
+    return f"{words}, {unit}" if unit else words

@@ -1,0 +1,116 @@
+"""What all drawings share: colours, fonts and axes, numbers as text, and the way from an Altair chart to SVG.
+
+Importing this module does not load Altair.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fairpremium.errors import MissingExtraError
+
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
+
+__all__ = [
+    "FONT",
+    "GREY",
+    "GROUP_COLOURS",
+    "GROUP_SHAPES",
+    "INK",
+    "LIGHT",
+    "PRICE_COLOURS",
+    "PRICE_NAMES",
+    "apply_style",
+    "cycle_to",
+    "format_percent",
+    "format_price",
+    "import_altair",
+    "import_vl_convert",
+    "to_svg",
+]
+
+# Okabe and Ito: told apart by all common kinds of colour vision.
+GROUP_COLOURS = ["#e69f00", "#0072b2", "#cc79a7", "#56b4e9", "#f0e442"]
+GROUP_SHAPES = ["circle", "square", "triangle-up", "cross", "triangle-down"]
+PRICE_COLOURS = {UNAWARE: "#d55e00", DISCRIMINATION_FREE: "#009e73"}
+PRICE_NAMES = {BEST_ESTIMATE: "best estimate", UNAWARE: "unaware", DISCRIMINATION_FREE: "discrimination-free"}
+INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
+FONT = "Helvetica, Arial, sans-serif"
+
+
+def apply_style(chart: Any) -> Any:
+    """Give a chart the fonts, colours and quiet axes that all drawings share."""
+    axis = {
+        "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
+        "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 200, "labelPadding": 6,
+    }  # fmt: skip
+    styled = chart.configure(font=FONT, background="white", padding=8)
+    return styled.configure_axis(**axis).configure_view(stroke=None)
+
+
+def to_svg(chart: Any) -> str:
+    """Return a chart as SVG text, without a browser and without the network."""
+    return str(import_vl_convert().vegalite_to_svg(chart.to_dict()))
+
+
+def import_altair() -> Any:
+    """Return Altair, or say how to get it."""
+    return _import("altair", "altair")
+
+
+def import_vl_convert() -> Any:
+    """Return vl-convert, or say how to get it."""
+    return _import("vl_convert", "vl-convert-python")
+
+
+def _import(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f'Drawings need {package}. Install it with: pip install "fairpremium[report]"'
+        ) from error
+
+
+def cycle_to(values: Iterable[Any], length: int) -> list[Any]:
+    """Return so many values, from the first again after the last."""
+    return list(itertools.islice(itertools.cycle(values), length))
+
+
+def format_price(value: float | None) -> str:
+    """Write a price with as many digits as a reader wants.
+
+    Examples
+    --------
+    >>> format_price(1234.56), format_price(0.04567), format_price(None)
+    ('1,235', '0.0457', '')
+    """
+    if value is None or not math.isfinite(value):
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_percent(value: float | None, digits: int = 1) -> str:
+    r"""Write a share as per cent.
+
+    Examples
+    --------
+    >>> format_percent(0.1234).split(), format_percent(0.0004).split(), format_percent(None)
+    (['12.3', '%'], ['0.04', '%'], '')
+    >>> [format_percent(value).replace("\N{NO-BREAK SPACE}", " ") for value in (1e-8, -1e-8)]
+    ['less than 0.01 %', 'more than -0.01 %']
+    """
+    if value is None or not math.isfinite(value):
+        return ""
+    scaled = 100 * value
+    if scaled and abs(scaled) < 0.01:
+        text = "less than 0.01" if scaled > 0 else "more than -0.01"
+    elif scaled and abs(scaled) < 0.1:
+        text = f"{scaled:.1g}"
+    else:
+        text = f"{scaled:.{digits}f}"
+    return f"{text}\N{NO-BREAK SPACE}%"
