@@ -145,7 +145,7 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
     assert fit(world, "a")["state"] == "succeeded"
     world.fit("acme", "late", "p1", release="gaussian", level=0.7)
     lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
-    real = _fitting._manifest
+    real = _fitting.write_manifest
     done = []
 
     def meanwhile(*args, **kwargs):
@@ -155,7 +155,7 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
             assert (quick["state"], quick["refusal"]["rule"]) == ("refused", 9)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(_fitting, "_manifest", meanwhile)
+    monkeypatch.setattr(_fitting, "write_manifest", meanwhile)
     run_fit(world.context, lease)
     assert see(world, "late")["state"] == "succeeded"
     assert done
