@@ -222,7 +222,7 @@ def set_limits(world, patch):
 
 def lose_database(world, patch):
     """The database cannot be opened any more."""
-    world.third_party.close()
+    world.context.store.close()
     path = world.folder / "fairpremium.sqlite"
     path.rename(path.with_name("away"))
     path.mkdir()

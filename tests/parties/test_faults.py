@@ -257,7 +257,7 @@ class Cutting(httpx.BaseTransport):
 
 
 def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
-    from places import FRAME, REPORTS, STUDY
+    from helpers.places import FRAME, REPORTS, STUDY
 
     from fairpremium.parties.protocol._keys import VerifyKey
 

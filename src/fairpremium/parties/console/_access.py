@@ -12,19 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
-from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings
+from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings, is_loopback
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import nonces
-
-__all__ = ["Access"]
 
 SESSION_SECONDS = 8 * 3600.0
 _PURPOSE = b"fairpremium console session 1\n"
@@ -35,22 +31,14 @@ _ALL_AT_ONCE, _ALL_PER_SECOND = 30, 1.0
 
 
 class Access:
-    """Decides who may see a page.
-
-    Parameters
-    ----------
-    context : ServiceContext
-    settings : ServiceSettings
-    """
+    """Decides who may see a page."""
 
     def __init__(self, context: ServiceContext, settings: ServiceSettings):
         self._context = context
         self._settings = settings
         self._own_tries = RateLimiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
         self._all_tries = RateLimiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
-        self._salt = b""
-        self._password = b""
-        self._session_key = b""
+        self._salt = self._password = self._session_key = b""
         if settings.console_password is not None:
             seed = hashlib.sha256(context.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
             self._salt = hmac.digest(seed, b"salt", "sha256")
@@ -78,7 +66,7 @@ class Access:
             self._settings.is_loopback
             and not self._settings.behind_proxy
             and not any(name in headers for name in _FORWARDED)
-            and _is_loopback(client)
+            and is_loopback(client)
             and _is_loopback_name(headers.get("host", ""))
         )
 
@@ -114,14 +102,16 @@ class Access:
     def is_session(self, value: str) -> bool:
         """Is this the cookie of a session that has not ended?"""
         session = self._read(value)
-        return session is not None and not self._context.store.read(_is_ended(session[1]))
+        if session is None:
+            return False
+        query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == session[1])
+        return self._context.store.read(lambda c: c.execute(query).first()) is None
 
     def end_session(self, value: str) -> None:
         """End a session before its time, for every web process."""
         session = self._read(value)
         if session is not None:
-            expires, name = session
-            values = {"key_id": _ENDED, "nonce": name, "expires": expires}
+            values = {"key_id": _ENDED, "nonce": session[1], "expires": session[0]}
             self._context.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
 
     def _read(self, value: str) -> tuple[float, str] | None:
@@ -135,24 +125,10 @@ class Access:
         return hmac.digest(self._session_key, content.encode(), "sha256").hex()
 
 
-def _is_ended(name: str) -> Callable[[Connection], bool]:
-    query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == name)
-    return lambda connection: connection.execute(query).first() is not None
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
-
-
 def _is_loopback_name(host: str) -> bool:
     """Is this localhost or a loopback address, with or without a port?"""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    return name == "localhost" or _is_loopback(name)
+    return name == "localhost" or is_loopback(name)

@@ -21,8 +21,6 @@ from ._access import SESSION_SECONDS, Access
 from ._pages import CLOSED, FAILED, FOREIGN, NOT_FOUND, Page, Pages
 from ._templates import load_static, load_templates
 
-__all__ = ["add_console"]
-
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -41,14 +39,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def add_console(app: FastAPI, party: ThirdParty, settings: ServiceSettings) -> None:
-    """Add the pages of the console to an app.
-
-    Parameters
-    ----------
-    app : FastAPI
-    party : ThirdParty
-    settings : ServiceSettings
-    """
+    """Add the pages of the console to an app."""
     app.state.console = console = Console(party, settings)
     pages = console.pages
 
@@ -72,13 +63,7 @@ def add_console(app: FastAPI, party: ThirdParty, settings: ServiceSettings) -> N
 
 
 class Console:
-    """Answers requests for pages: who may look, what a form changes, and what all pages have.
-
-    Parameters
-    ----------
-    party : ThirdParty
-    settings : ServiceSettings
-    """
+    """Answers requests for pages: who may look, what a form changes, and what all pages have."""
 
     def __init__(self, party: ThirdParty, settings: ServiceSettings):
         self.context = party.context

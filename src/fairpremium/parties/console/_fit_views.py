@@ -14,8 +14,6 @@ from fairpremium.parties.store.schema import fits, releases
 
 from ._study_views import StudyView
 
-__all__ = ["FitView", "QueueView", "read_fits", "read_queue"]
-
 _SHOWN = ("party", "id", "state", "phase", "progress", "attempt", "matched", "sha256", "created", "ended")
 
 

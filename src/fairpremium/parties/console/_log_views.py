@@ -10,8 +10,6 @@ from sqlalchemy import Connection, select
 from fairpremium.parties.store.log import count_entries
 from fairpremium.parties.store.schema import log
 
-__all__ = ["EVENTS", "EntryView", "LogView", "read_log"]
-
 # What the log tells of, in the order in which it usually happens.
 EVENTS = (
     "key.added", "key.revoked",

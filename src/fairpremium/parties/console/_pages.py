@@ -21,8 +21,6 @@ from ._log_views import EVENTS, read_log
 from ._study_views import StudyView, read_parties, read_studies, read_study
 from ._templates import show_comparison
 
-__all__ = ["CLOSED", "FAILED", "FOREIGN", "NOT_FOUND", "Page", "Pages"]
-
 _IDLE_WORKERS = 20.0  # seconds after which a waiting fit means that no worker is there
 _DEFAULT_SERVICE = "http://127.0.0.1:8350"
 
@@ -54,14 +52,7 @@ CLOSED = _message(
 
 
 class Pages:
-    """Reads what the pages show.
-
-    Parameters
-    ----------
-    context : ServiceContext
-    settings : ServiceSettings
-    monitor : LogMonitor
-    """
+    """Reads what the pages show."""
 
     def __init__(self, context: ServiceContext, settings: ServiceSettings, monitor: LogMonitor):
         self._context = context
@@ -85,8 +76,8 @@ class Pages:
             "is_live": queue.running + queue.waiting > 0,
             "free": shutil.disk_usage(context.blobs.folder).free,
             "parties": self._read(read_parties),
-            "steps": _first_steps(folder, service),
-            "worker": f"fairpremium worker{folder}",
+            "folder": folder,
+            "service": service,
         }
         return Page("studies.html" if found else "empty.html", values)
 
@@ -170,30 +161,3 @@ class TimedCache:
             with self._lock:
                 self._values[name] = (value, end + 10 * (end - start))
         return value
-
-
-def _first_steps(folder: str, service: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what an operator does first, with the commands to copy."""
-    add = "fairpremium keys add"
-    return [
-        (
-            "Make a key for yourself and register it.",
-            ("fairpremium keys new operator.key", f"{add} operator.key.pub --party op --role operator{folder}"),
-        ),
-        (
-            "Register the others. Each party makes a key of its own in the same way and sends you the file that ends "
-            "in .pub, never the key.",
-            (
-                f"{add} collector.key.pub --party app --role collector{folder}",
-                f"{add} insurer.key.pub --party acme --role insurer{folder}",
-            ),
-        ),
-        (
-            "Declare a study and open it for reports.",
-            (
-                "fairpremium study create motor --title 'Motor' --groups F,M --keep 0.8 --collector app "
-                f"--insurer acme --key operator.key{service}",
-                f"fairpremium study open motor --key operator.key{service}",
-            ),
-        ),
-    ]

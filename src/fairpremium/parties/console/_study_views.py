@@ -15,8 +15,6 @@ from fairpremium.parties.service import ServiceContext, count_fits, count_report
 from fairpremium.parties.store.schema import keys, studies
 from fairpremium.privacy import Channel
 
-__all__ = ["InsurerView", "StudyView", "read_parties", "read_studies", "read_study"]
-
 
 @dataclass(frozen=True)
 class InsurerView:

@@ -17,8 +17,6 @@ from fairpremium import __version__
 from fairpremium.audit import render_chart
 from fairpremium.audit.drawing import format_percent, format_price
 
-__all__ = ["load_static", "load_templates", "show_comparison"]
-
 
 def load_templates(digests: dict[str, str]) -> jinja2.Environment:
     """Return the templates; the digests of the files beside the text are part of their addresses."""

@@ -9,8 +9,6 @@ from starlette.exceptions import HTTPException
 
 from fairpremium.parties.protocol import Problem
 
-__all__ = ["PROBLEM_TYPE", "add_problem_answers", "answer_problem"]
-
 PROBLEM_TYPE = "application/problem+json"
 
 

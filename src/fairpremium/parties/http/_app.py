@@ -22,8 +22,6 @@ from ._reports import add_reports
 from ._requests import Requests
 from ._studies import add_studies
 
-__all__ = ["create_app"]
-
 
 def create_app(settings: ServiceSettings, third_party: ThirdParty | None = None) -> FastAPI:
     """Build the service.

@@ -64,12 +64,7 @@ def add_fits(app: FastAPI, requests: Requests) -> None:
 
 
 class FitWaiter:
-    """Lets requests wait for fits; the states of all fits are read once for all that wait.
-
-    Parameters
-    ----------
-    party : ThirdParty
-    """
+    """Lets requests wait for fits; the states of all fits are read once for all that wait."""
 
     def __init__(self, party: ThirdParty):
         self.waiting: Counter[str] = Counter()  # requests that wait, by party

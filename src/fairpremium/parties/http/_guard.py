@@ -16,21 +16,13 @@ from ._openapi import KEY_TEXT
 from ._reports import answer_report
 from ._requests import Requests
 
-__all__ = ["Guard"]
-
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 # Single reports come a thousand times a second: they bypass the router. Their route is documented in `_reports`.
 _SINGLE = re.compile(f"/v1/studies/(?P<study>{ID.pattern})/reports/(?P<key>{KEY_TEXT})")
 
 
 class Guard:
-    """Middleware around all routes.
-
-    Parameters
-    ----------
-    app : ASGI app
-    requests : Requests
-    """
+    """Middleware around all routes."""
 
     def __init__(self, app: Any, requests: Requests):
         self.app = app

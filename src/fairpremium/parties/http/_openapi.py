@@ -11,9 +11,6 @@ from fairpremium.parties.protocol import ID, PROBLEMS, FitSpec, Message, Portfol
 
 from ._answers import PROBLEM_TYPE
 
-__all__ = ["ANY", "KEY_TEXT", "NAMED", "SENT", "SIGNED", "Id", "KeyText", "Number", "describe", "route", "takes_file",
-           "takes_message"]  # fmt: skip
-
 KEY_TEXT = "[0-9a-f]{32}"
 
 Id = Annotated[str, Path(pattern=f"^{ID.pattern}$")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from typing import Any
 
@@ -11,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from fairpremium.parties.protocol import Problem
+from fairpremium.parties.service import is_loopback
 
 from ._openapi import ANY, route
 from ._requests import Requests
@@ -48,9 +48,5 @@ def add_operations(app: FastAPI, requests: Requests) -> None:
 
 def _is_local(scope: Any) -> bool:
     """Did this machine itself send the request, and no proxy on it?"""
-    if not scope.get("client") or any(name in _FORWARDED for name, _ in scope["headers"]):
-        return False
-    try:
-        return ipaddress.ip_address(scope["client"][0]).is_loopback
-    except ValueError:
-        return False
+    is_forwarded = any(name in _FORWARDED for name, _ in scope["headers"])
+    return bool(scope.get("client")) and not is_forwarded and is_loopback(scope["client"][0])

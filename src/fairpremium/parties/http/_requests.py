@@ -17,8 +17,6 @@ from fairpremium.parties.protocol import Message, Problem, VerifyKey, request_ur
 from fairpremium.parties.service import Party, RateLimiter, ServiceSettings, ThirdParty
 from fairpremium.parties.store import Incoming
 
-__all__ = ["Requests"]
-
 M = TypeVar("M", bound=Message)
 
 _KEYS_FOR = 1.0  # seconds that the table of keys is cached
@@ -26,13 +24,7 @@ _TOGETHER, _PIECES = 1 << 20, 256  # bytes of a file that are written at a time,
 
 
 class Requests:
-    """Reads and checks requests, for all routes.
-
-    Parameters
-    ----------
-    party : ThirdParty
-    settings : ServiceSettings
-    """
+    """Reads and checks requests, for all routes."""
 
     def __init__(self, party: ThirdParty, settings: ServiceSettings):
         self.party = party

@@ -17,8 +17,6 @@ from fairpremium.parties.service import ServiceSettings
 
 from ._app import create_app
 
-__all__ = ["serve"]
-
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
 _SWITCH = 0.0005  # seconds that a thread which computes may keep the others waiting

@@ -13,8 +13,6 @@ from fairpremium.parties.store.schema import keys, nonces
 
 from ._context import Party, ServiceContext
 
-__all__ = ["RIGHTS", "active_keys", "add_key", "check_right", "delete_old_nonces", "list_keys", "revoke_key"]
-
 _EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
 
 # The one table of rights: command -> roles. What a role may not do does not exist for it.

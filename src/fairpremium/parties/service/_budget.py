@@ -11,8 +11,6 @@ from fairpremium.parties.protocol import ReleaseRules
 from fairpremium.parties.release import ReleasePlan
 from fairpremium.parties.store.schema import releases
 
-__all__ = ["plan_of", "releases_to"]
-
 
 def releases_to(connection: Connection, study: str, party: str) -> list[Any]:
     """Return what left the context about a study to one insurer."""

@@ -15,8 +15,6 @@ from sqlalchemy import Connection, Select
 from fairpremium.parties.protocol import Problem, Role, Run, SigningKey, Verified, check_id, keep_key, open_run
 from fairpremium.parties.store import BlobStore, Store, sqlite_url
 
-__all__ = ["Party", "ServiceContext", "ServiceLimits", "open_context"]
-
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
 

@@ -26,8 +26,6 @@ from ._portfolios import parts_of
 from ._reports import reports_of
 from ._studies import spec_of, study_row
 
-__all__ = ["FitJob", "JoinedReports", "column", "frame", "join_reports", "read_job"]
-
 _DRAWN_AT_ONCE = 500_000
 Codes = npt.NDArray[np.int32]
 Keys = npt.NDArray[Any]

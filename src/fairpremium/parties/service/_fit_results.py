@@ -19,8 +19,6 @@ from fairpremium.pricing import DiscriminationFreePricer
 
 from ._fit_job import FitJob, JoinedReports, column, frame
 
-__all__ = ["describe_for_console", "price_rows", "summarize", "write_manifest"]
-
 _AUDIT_ROWS = 200_000  # rows that the audit looks at
 
 

@@ -51,8 +51,6 @@ from ._fit_results import describe_for_console, price_rows, summarize, write_man
 from ._fits import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
 
-__all__ = ["run_fit"]
-
 # Reasons of our own: the text of an error may quote data.
 _REASONS = {
     "RiskUnboundedError": "a group has too little information for this model",

@@ -14,8 +14,6 @@ from ._access import delete_old_nonces
 from ._context import ServiceContext
 from ._portfolios import files_in_use
 
-__all__ = ["clean"]
-
 _RETENTION = 24 * 3600.0  # seconds that a file without a reference may belong to something that goes on
 _MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
 

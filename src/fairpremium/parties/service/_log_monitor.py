@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from fairpremium.parties.protocol import VerifyKey
 from fairpremium.parties.store.log import Verification, count_entries, verify_log
 
 from ._context import ServiceContext
 from ._settings import log_failure
-
-__all__ = ["LogMonitor", "LogState"]
 
 _FRESH, _RECENT = 300.0, 10.0  # seconds for which a check is good enough: of the whole log, of a shorter one
 _SMALL = 50_000  # entries of a log that is checked without being asked
@@ -33,12 +30,7 @@ class LogState:
 
 
 class LogMonitor:
-    """Checks the whole log in a thread of its own.
-
-    Parameters
-    ----------
-    context : ServiceContext
-    """
+    """Checks the whole log in a thread of its own."""
 
     def __init__(self, context: ServiceContext):
         self._context = context
@@ -68,15 +60,13 @@ class LogMonitor:
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait for a check that is running."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _check(self) -> None:
         now = self._context.now()
-        key = VerifyKey(self._context.key.public_key)
         try:
-            found = self._context.store.read(lambda c: verify_log(c, key))
+            found = self._context.store.read(lambda c: verify_log(c, self._context.key.verify_key))
         except Exception:
             log_failure("the check of the log")
             self.state = replace(self.state, is_running=False, has_failed=True)

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, insert, select, update
 
 from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
 from fairpremium.parties.store.log import append
@@ -27,9 +27,8 @@ def put_portfolio(
     if row is None:
         values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
         connection.execute(insert(portfolios).values(**values, created=context.now()))
-        columns = len(spec.features)
-        append(connection, context.now(), who.name, "portfolio.declared", portfolio=portfolio, study=spec.study,
-               features=columns)  # fmt: skip
+        known = {"portfolio": portfolio, "study": spec.study, "features": len(spec.features)}
+        append(connection, context.now(), who.name, "portfolio.declared", **known)
     elif row.spec != text:
         raise Problem("conflict")
     return get_portfolio(connection, context, who, portfolio)
@@ -50,33 +49,28 @@ def get_portfolio(connection: Connection, context: ServiceContext, who: Party, p
 
 
 def put_part(
-    connection: Connection,
-    context: ServiceContext,
-    who: Party,
-    portfolio: str,
-    n: int,
-    sha256: str,
-    rows: int,
-    size: int,
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, part: PartTaken, size: int
 ) -> PartTaken:
     """Take a part whose file is in its place already."""
     row = find_portfolio(connection, who, portfolio, lock=True)
-    place = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio, portfolio_parts.c.n == n)
     if row.state == "deleted":
         raise Problem("portfolio-deleted")
-    before = connection.execute(select(portfolio_parts).where(*place)).one_or_none()
+    mine = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio)
+    digest = select(portfolio_parts.c.sha256).where(*mine, portfolio_parts.c.n == part.n)
+    before = connection.execute(digest).scalar_one_or_none()
+    if before == part.sha256:
+        return part
     if before is not None:
-        if before.sha256 != sha256:
-            raise Problem("conflict")
-        return PartTaken(n=n, rows=before.rows, sha256=sha256)
+        raise Problem("conflict")
     if row.state != "open":
         raise Problem("portfolio-sealed")
-    if n >= context.limits.parts:
+    if part.n >= context.limits.parts:
         raise Problem("quota", "parts of a portfolio")
-    values = {"party": who.name, "portfolio": portfolio, "n": n, "sha256": sha256, "rows": rows, "bytes": size}
+    values = {"party": who.name, "portfolio": portfolio, **part.model_dump(), "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
-    append(connection, context.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
-    return PartTaken(n=n, rows=rows, sha256=sha256)
+    known = {"portfolio": portfolio, "part": part.n, "sha256": part.sha256, "rows": part.rows}
+    append(connection, context.now(), who.name, "portfolio.part", **known)
+    return part
 
 
 def check_before_sealing(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> str:
@@ -114,10 +108,8 @@ def delete_portfolio(connection: Connection, context: ServiceContext, who: Party
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":  # the first request may have been killed before the files were gone
         return _unneeded(connection, who, portfolio)
-    busy = select(func.count()).select_from(fits).where(
-        fits.c.party == who.name, fits.c.portfolio == portfolio, fits.c.state.not_in(ENDED)
-    )  # fmt: skip
-    if connection.execute(busy).scalar_one():
+    mine = (fits.c.party == who.name, fits.c.portfolio == portfolio)
+    if connection.execute(select(fits.c.id).where(*mine, fits.c.state.not_in(ENDED)).limit(1)).first():
         raise Problem("portfolio-busy")
     connection.execute(update(portfolios).where(*_mine(who, portfolio)).values(state="deleted"))
     append(connection, context.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)

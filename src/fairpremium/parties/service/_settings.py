@@ -16,8 +16,6 @@ from fairpremium.parties.protocol import Problem
 
 from ._context import ServiceLimits
 
-__all__ = ["ServiceSettings", "log_failure"]
-
 _SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
 
@@ -78,12 +76,7 @@ class ServiceSettings:
     @property
     def is_loopback(self) -> bool:
         """Can only this machine reach the service?"""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or is_loopback(self.host)
 
     @property
     def scheme(self) -> str:
@@ -94,6 +87,15 @@ class ServiceSettings:
         """Refuse a request for another host."""
         if self.hosts and host.lower() not in self.hosts:
             raise Problem("not-found")
+
+
+def is_loopback(address: str) -> bool:
+    """Is this an address of this machine itself?"""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)
 
 
 def log_failure(what: str) -> None:

@@ -37,8 +37,6 @@ from ._compaction import compact
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
 from ._report_queue import ReportQueue
 
-__all__ = ["ThirdParty"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -64,24 +62,14 @@ def _checked(method: Method[P, T]) -> Method[P, T]:
     return run
 
 
-def _writes(command: Command[P, T]) -> Method[P, T]:
-    """Make a method of a command: it runs in a transaction that may write."""
+def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]:
+    """Make a method of a command: it runs in a transaction, perhaps in one that only reads."""
 
     @_checked
     @wraps(command)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._write(lambda c: command(c, self.context, who, *args, **kwargs))
-
-    return run
-
-
-def _reads(command: Command[P, T]) -> Method[P, T]:
-    """Make a method of a command: it runs in a transaction that only reads."""
-
-    @_checked
-    @wraps(command)
-    def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._read(lambda c: command(c, self.context, who, *args, **kwargs))
+        execute = self._read if reads else self._write
+        return execute(lambda c: command(c, self.context, who, *args, **kwargs))
 
     return run
 
@@ -167,15 +155,15 @@ class ThirdParty:
 
     # --- studies ---
 
-    put_study = _writes(_studies.put_study)
-    open_study = _writes(_studies.open_study)
-    close_study = _writes(_studies.close_study)
-    get_study = _reads(_studies.get_study)
-    list_studies = _reads(_studies.list_studies)
+    put_study = _transaction(_studies.put_study)
+    open_study = _transaction(_studies.open_study)
+    close_study = _transaction(_studies.close_study)
+    get_study = _transaction(_studies.get_study, reads=True)
+    list_studies = _transaction(_studies.list_studies, reads=True)
 
     # --- reports ---
 
-    put_report = _writes(_reports.put_report)
+    put_report = _transaction(_reports.put_report)
 
     def queue_report(self, who: Party, study: str, key: bytes, report: Report) -> Future[Problem | None]:
         """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
@@ -206,8 +194,8 @@ class ThirdParty:
 
     # --- portfolios ---
 
-    put_portfolio = _writes(_portfolios.put_portfolio)
-    get_portfolio = _reads(_portfolios.get_portfolio)
+    put_portfolio = _transaction(_portfolios.put_portfolio)
+    get_portfolio = _transaction(_portfolios.get_portfolio, reads=True)
 
     @_checked
     def put_part(self, who: Party, portfolio: str, n: int, body: bytes | Incoming) -> PartTaken:
@@ -218,14 +206,14 @@ class ThirdParty:
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
                 rows = check_portfolio_part(incoming.path, known.spec)
-            digest, size = incoming.sha256, incoming.size
-            put = partial(_portfolios.put_part, n=n, sha256=digest, rows=rows, size=size)
+            part = PartTaken(n=n, rows=rows, sha256=incoming.sha256)
             try:
                 with self.context.blobs.hold():
                     incoming.keep()
+                    put = partial(_portfolios.put_part, part=part, size=incoming.size)
                     return self._write(lambda c: put(c, self.context, who, portfolio))
             except Problem:
-                self._delete_unneeded(digest)
+                self._delete_unneeded(part.sha256)
                 raise
 
     @_checked
@@ -248,11 +236,11 @@ class ThirdParty:
 
     # --- fits ---
 
-    put_fit = _writes(_fits.put_fit)
-    get_fit = _reads(_fits.get_fit)
-    list_fits = _reads(_fits.list_fits)
-    cancel_fit = _writes(_fits.cancel_fit)
-    get_bundle = _writes(_fits.get_bundle)
+    put_fit = _transaction(_fits.put_fit)
+    get_fit = _transaction(_fits.get_fit, reads=True)
+    list_fits = _transaction(_fits.list_fits, reads=True)
+    cancel_fit = _transaction(_fits.cancel_fit)
+    get_bundle = _transaction(_fits.get_bundle)
 
     def work(self) -> int:
         """Do the fits that wait, in this process, and return how many: instead of a worker, in notebooks and tests."""
@@ -277,7 +265,7 @@ class ThirdParty:
 
     def verify_log(self, known: tuple[Checkpoint, ...] = ()) -> _log.Verification:
         """Check the chain of the log and all checkpoints."""
-        return self._read(lambda c: _log.verify_log(c, VerifyKey(self.public_key), known))
+        return self._read(lambda c: _log.verify_log(c, self.context.key.verify_key, known))
 
     # --- operations ---
 

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
@@ -19,8 +21,6 @@ from ._context import ServiceContext, ServiceLimits, open_context
 from ._fits import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._housekeeping import clean
 from ._settings import log_failure
-
-__all__ = ["work", "work_once"]
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
@@ -34,14 +34,24 @@ def _run(context: ServiceContext, lease: Lease) -> None:
     run_fit(context, lease)
 
 
+def stop_with_parent() -> None:
+    """Ask this process to stop when standard input closes: the system closes it when the other end is gone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
 def work_once(context: ServiceContext) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
     lease = context.store.write(lambda c: acquire_lease(c, context))
     if lease is None:
         return False
     stop = threading.Event()
-    lost = threading.Event()
-    beat = threading.Thread(target=_beat, args=(context, lease, stop, lost), daemon=True)
+    beat = threading.Thread(target=_beat, args=(context, lease, stop), daemon=True)
     beat.start()
     try:
         _run(context, lease)
@@ -72,7 +82,8 @@ def work(
     once : bool
         Return when no fit is waiting.
     """
-    context = open_context(folder, database=database, limits=limits)
+    reopen = partial(open_context, os.fspath(folder), database=database, limits=limits)
+    context = reopen()
     cleaned = float("-inf")
     try:
         while not stop():
@@ -82,7 +93,7 @@ def work(
                     cleaned = time.monotonic()
                 lease = context.store.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
-                    _supervise(context, lease, folder, database, limits, stop)
+                    _supervise(context, lease, reopen, stop)
                 elif once:
                     return
                 else:
@@ -97,17 +108,12 @@ def work(
 
 
 def _supervise(
-    context: ServiceContext,
-    lease: Lease,
-    folder: str | os.PathLike[str],
-    database: str | None,
-    limits: ServiceLimits | None,
-    stop: Callable[[], bool],
+    context: ServiceContext, lease: Lease, reopen: Callable[[], ServiceContext], stop: Callable[[], bool]
 ) -> None:
     """Let a child do the fit; renew_lease the lease while it lives, end it when the lease is gone."""
     forkserver = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
     forkserver.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
-    child = forkserver.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
+    child = forkserver.Process(target=_child, args=(reopen, lease), daemon=True)
     child.start()
     every = context.limits.lease_seconds / 5
     next_beat = time.monotonic() + every
@@ -115,13 +121,12 @@ def _supervise(
     try:
         while child.is_alive():
             child.join(min(_IDLE, every))
-            if time.monotonic() < next_beat and not stop():
-                continue
-            next_beat = time.monotonic() + every
             if stop():
                 stopped = True
                 break
-            context.store.write(lambda c: renew_lease(c, context, lease))
+            if time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + every
+                context.store.write(lambda c: renew_lease(c, context, lease))
     except LeaseLost:
         pass
     finally:
@@ -134,11 +139,11 @@ def _supervise(
     context.store.write(lambda c: release_lease(c, context, lease, tried=not stopped))
 
 
-def _child(folder: str, database: str | None, limits: ServiceLimits | None, lease: Lease) -> None:
+def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _run(open_context(folder, database=database, limits=limits), lease)
+        _run(reopen(), lease)
     except LeaseLost:
         pass
     except Exception as error:  # its text may quote data
@@ -166,10 +171,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _beat(context: ServiceContext, lease: Lease, stop: threading.Event, lost: threading.Event) -> None:
-    while not stop.wait(context.limits.lease_seconds / 5):
-        try:
+def _beat(context: ServiceContext, lease: Lease, stop: threading.Event) -> None:
+    with suppress(LeaseLost):
+        while not stop.wait(context.limits.lease_seconds / 5):
             context.store.write(lambda c: renew_lease(c, context, lease))
-        except LeaseLost:
-            lost.set()
-            return
