@@ -83,8 +83,8 @@ class ThirdParty:
         Holds the private key, the database and all files; made when it does not exist.
     database : str or None
         Address of a PostgreSQL database instead of the SQLite file in the folder.
-    clock : callable
-        Returns the time in seconds.
+    clock : callable or None
+        Returns the time in seconds; None for the system's clock.
     limits : ServiceLimits or None
 
     Notes
@@ -99,10 +99,10 @@ class ThirdParty:
         folder: str | os.PathLike[str],
         *,
         database: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         limits: ServiceLimits | None = None,
     ):
-        self.context = open_context(folder, database=database, clock=clock, limits=limits)
+        self.context = open_context(folder, database=database, clock=clock or time.time, limits=limits)
         self._read = self.context.store.read
         self._write: Write = self.context.store.write
         self._writer: Writer | None = None
