@@ -72,18 +72,7 @@ def open_context(
     clock: Callable[[], float] = time.time,
     limits: ServiceLimits | None = None,
 ) -> ServiceContext:
-    """Open a folder of the third party; an empty one gets a key, a database and a place for files.
-
-    Parameters
-    ----------
-    folder : str or path
-        Holds the service's private key and all files; nobody else may read it.
-    database : str or None
-        Address of a PostgreSQL database; None for a SQLite file in the folder.
-    clock : callable
-        Returns the time in seconds.
-    limits : ServiceLimits or None
-    """
+    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and a file store."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = keep_key(home / _KEY_FILE)

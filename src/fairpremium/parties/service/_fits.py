@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, Update, delete, func, insert, or_, select, update
 
 from fairpremium.parties.protocol import ENDED, Fit, FitSpec, Problem, Refusal
 from fairpremium.parties.store.log import append, iso
@@ -135,14 +135,16 @@ def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | No
 def renew_lease(connection: Connection, context: ServiceContext, lease: Lease) -> None:
     """Prolong a lease, or learn that it is lost or that the fit should stop."""
     change = update(fits).where(*_held(lease), fits.c.cancel == 0)
-    if not connection.execute(change.values(lease_until=context.now() + context.limits.lease_seconds)).rowcount:
-        raise LeaseLost
+    _apply(connection, change.values(lease_until=context.now() + context.limits.lease_seconds))
 
 
 def record_progress(connection: Connection, lease: Lease, phase: str, progress: float) -> None:
     """Say how far the fit is."""
-    change = update(fits).where(*_held(lease))
-    if not connection.execute(change.values(phase=phase, progress=min(max(progress, 0.0), 1.0))).rowcount:
+    _apply(connection, update(fits).where(*_held(lease)).values(phase=phase, progress=min(max(progress, 0.0), 1.0)))
+
+
+def _apply(connection: Connection, change: Update) -> None:
+    if not connection.execute(change).rowcount:
         raise LeaseLost
 
 

@@ -69,29 +69,42 @@ def put_report(
 def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[SingleReport]) -> list[Problem | None]:
     """Take many reports that came one by one, each on its own: the answer to each is None or a problem."""
     answers: list[Problem | None] = [None] * len(sent)
-    positions: dict[tuple[str, str], list[int]] = {}  # by collector and study
+    positions: dict[tuple[str, str], list[int]] = {}
     for i, item in enumerate(sent):
         positions.setdefault((item.who.name, item.study), []).append(i)
-    for (_, study), places in positions.items():
-        who = sent[places[0]].who
-        try:
-            spec = spec_of(_open_study(connection, context, who, study))
-        except Problem as problem:
-            for i in places:
-                answers[i] = problem
-            continue
-        same = {id(sent[i].report): sent[i].report for i in places}  # few: `read_report` caches them
-        codes = {name: _code(spec, report) for name, report in same.items()}
-        coded: list[tuple[int, int]] = []
-        for i in places:
-            code = codes[id(sent[i].report)]
-            if isinstance(code, Problem):
-                answers[i] = code
-            else:
-                coded.append((i, code))
-        if coded:
-            _store_singles(connection, context, who, study, sent, coded, answers)
+    for places in positions.values():
+        for i, answer in zip(places, _put_alike(connection, context, [sent[i] for i in places]), strict=True):
+            answers[i] = answer
     return answers
+
+
+def _put_alike(connection: Connection, context: ServiceContext, sent: list[SingleReport]) -> list[Problem | None]:
+    """Take reports of one collector to one study."""
+    who, study = sent[0].who, sent[0].study
+    try:
+        spec = spec_of(_open_study(connection, context, who, study))
+    except Problem as problem:
+        return [problem] * len(sent)
+    distinct = {id(item.report): item.report for item in sent}  # few: `read_report` caches them
+    code_of = {name: _code(spec, report) for name, report in distinct.items()}
+    codes = [code_of[id(item.report)] for item in sent]
+    coded: dict[bytes, int] = {}  # the first code of each key
+    for item, code in zip(sent, codes, strict=True):
+        if isinstance(code, int):
+            coded.setdefault(item.key, code)
+    first = _codes_of(connection, context, who, study, list(coded)) if coded else {}
+    new = {key: code for key, code in coded.items() if key not in first}
+    if new:
+        rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
+        connection.execute(upsert(connection, reports), rows)
+        if connection.dialect.name == "postgresql":  # another process may have been faster
+            new |= _codes_of(connection, context, who, study, list(new))
+        append(connection, context.now(), who.name, "report.taken", study=study)
+    first |= new
+    return [
+        code if isinstance(code, Problem) else None if first[item.key] == code else Problem("report-conflict")
+        for item, code in zip(sent, codes, strict=True)
+    ]
 
 
 def read_report(body: bytes) -> Report:
@@ -112,35 +125,6 @@ def _code(spec: StudySpec, report: Report) -> int | Problem:
         if type(label) is type(report.report) and label == report.report:
             return code
     return Problem("bad-values", "report")
-
-
-def _store_singles(
-    connection: Connection,
-    context: ServiceContext,
-    who: Party,
-    study: str,
-    sent: Sequence[SingleReport],
-    coded: list[tuple[int, int]],
-    answers: list[Problem | None],
-) -> None:
-    """Store the reports of one collector to one study, given as positions and codes."""
-    known = _codes_of(connection, context, who, study, list({sent[i].key for i, _ in coded}))
-    new: dict[bytes, int] = {}
-    for i, code in coded:
-        first = known.get(sent[i].key, new.get(sent[i].key))
-        if first is None:
-            new[sent[i].key] = code
-        elif first != code:
-            answers[i] = Problem("report-conflict")
-    if new:
-        rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
-        connection.execute(upsert(connection, reports), rows)
-        if connection.dialect.name == "postgresql":  # another process may have been faster
-            new = _codes_of(connection, context, who, study, list(new))
-        for i, code in coded:
-            if answers[i] is None and new.get(sent[i].key, code) != code:
-                answers[i] = Problem("report-conflict")
-        append(connection, context.now(), who.name, "report.taken", study=study)
 
 
 def _codes_of(
