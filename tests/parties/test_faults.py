@@ -257,9 +257,8 @@ class Cutting(httpx.BaseTransport):
 
 
 def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
-    from helpers.places import FRAME, REPORTS, STUDY
-
     from fairpremium.parties.protocol._keys import VerifyKey
+    from helpers.places import FRAME, REPORTS, STUDY
 
     cut = Cutting(parties.transport)
     for client in (parties.operator, parties.collector, parties.insurer):

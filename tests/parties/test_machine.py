@@ -396,9 +396,7 @@ class Service(RuleBasedStateMachine):
         return self.fits[lease.fit]["lease"] == lease.token
 
     @precondition(lambda self: self.leases)
-    @rule(
-        data=st.data(), what=st.sampled_from(["renew", "progress", "give back", "succeed", "succeed", "refuse"])
-    )
+    @rule(data=st.data(), what=st.sampled_from(["renew", "progress", "give back", "succeed", "succeed", "refuse"]))
     def work(self, data, what):
         """A worker does something with its lease, which it may have lost."""
         lease = data.draw(st.sampled_from(self.leases[-4:]))
