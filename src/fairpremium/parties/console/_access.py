@@ -1,8 +1,8 @@
 """Who may open the console: somebody at this machine, or somebody who knows the password.
 
 Without a password the console answers only to this machine: the service listens on loopback, the client's address is
-loopback, no proxy stands between, and the request names a loopback host. The last keeps a web page from elsewhere out
-that points a name of its own at 127.0.0.1.
+loopback, no proxy stands between, and the request names a loopback host. The last condition stops a web page from
+elsewhere that points a name of its own at 127.0.0.1.
 
 With a password a session is a signed cookie that ends by itself. The key of the signature comes from the service's key
 and the password, so that sessions outlive a restart, hold at every web process, and end when the password changes.

@@ -19,7 +19,7 @@ from ._app import create_app
 
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
-_SWITCH = 0.0005  # seconds that a thread which computes may keep the others waiting
+_SWITCH = 0.0005  # seconds after which a thread that computes lets others run
 
 
 def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:

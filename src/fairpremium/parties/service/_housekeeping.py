@@ -14,7 +14,7 @@ from ._access import delete_old_nonces
 from ._context import ServiceContext
 from ._portfolios import files_in_use
 
-_RETENTION = 24 * 3600.0  # seconds that a file without a reference may belong to something that goes on
+_RETENTION = 24 * 3600.0  # seconds that a file without a reference may still be in use
 _MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
 
 

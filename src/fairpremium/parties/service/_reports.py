@@ -58,7 +58,7 @@ class SingleReport(NamedTuple):
 def put_report(
     connection: Connection, context: ServiceContext, who: Party, study: str, key: bytes, report: Report
 ) -> None:
-    """Take one report. The same again is welcome, another value is not."""
+    """Take one report. The same report again is accepted; another value is a conflict."""
     if not isinstance(key, bytes) or len(key) != 16:
         raise Problem("bad-key")
     problem = put_reports(connection, context, [SingleReport(who, study, key, report)])[0]

@@ -270,7 +270,7 @@ class ThirdParty:
     # --- operations ---
 
     def check_database(self) -> None:
-        """Read from the database, or raise what keeps it from answering."""
+        """Read from the database, or raise why it does not answer."""
         self._read(lambda c: c.execute(select(1)).scalar())
 
     def fit_states(self) -> dict[tuple[str, str], _fits.Progress]:
