@@ -151,8 +151,7 @@ def _apply(connection: Connection, change: Update) -> None:
 def release_lease(connection: Connection, context: ServiceContext, lease: Lease, *, tried: bool = True) -> None:
     """End a lease without a result: the fit waits again, or ends if that was asked for.
 
-    `tried` says whether this counts as one of the tries that a fit has; a worker that was told to stop is no reason to
-    give a fit up.
+    `tried` says whether this counts as an attempt; a worker that was told to stop does not use one up.
     """
     row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
     if row is None:
@@ -173,7 +172,7 @@ def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, st
 
 
 def refund(connection: Connection, party: str, fit: str) -> None:
-    """Forget what a fit was to cost, because nothing of it was shown."""
+    """Delete the charge of a fit of which nothing was released."""
     connection.execute(delete(releases).where(releases.c.party == party, releases.c.fit == fit))
 
 
@@ -207,15 +206,11 @@ def _mine(who: Party, fit: str) -> Select[Any]:
 
 def _view(row: Any) -> Fit:
     return Fit(
-        id=row.id,
+        **{name: getattr(row, name) for name in ("id", "state", "phase", "progress", "sha256")},
         spec=FitSpec.model_validate_json(row.spec),
-        state=row.state,
-        phase=row.phase,
-        progress=row.progress,
         refusal=None if row.refusal is None else Refusal.model_validate_json(row.refusal),
         problem=None if row.problem is None else json.loads(row.problem),
         matched=row.matched if row.state in ENDED else None,
         created=iso(row.created),
         ended=None if row.ended is None else iso(row.ended),
-        sha256=row.sha256,
     )

@@ -1,4 +1,4 @@
-"""How a service is run."""
+"""Settings of a service, and how it logs its own failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _logger = logging.getLogger("fairpremium.service")
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """ServiceSettings of a service.
+    """How a service is run: where it listens, who may reach it, what it accepts.
 
     Parameters
     ----------

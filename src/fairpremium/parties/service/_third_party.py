@@ -39,8 +39,6 @@ from ._report_queue import ReportQueue
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
 Command = Callable[Concatenate[Connection, ServiceContext, Party, P], T]
 Method = Callable[Concatenate["ThirdParty", Party, P], T]
 
@@ -51,7 +49,7 @@ def _checked(method: Method[P, T]) -> Method[P, T]:
     @wraps(method)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
         _access.check_right(who, method.__name__)
-        for value in args:
+        for value in (*args, *kwargs.values()):
             if isinstance(value, str):
                 check_name(value)
         signed = who.signed
