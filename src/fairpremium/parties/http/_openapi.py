@@ -23,29 +23,20 @@ SIGNED = (*ANY, "unsigned", "digest-mismatch", "unavailable", "storage-full")
 NAMED = (*SIGNED, "bad-id")
 SENT = (*NAMED, "malformed", "too-large", "length-required", "conflict")
 
-_PROBLEM_SCHEMA = {
-    "description": "A problem document (RFC 9457).",
-    "content": {
-        PROBLEM_TYPE: {
-            "schema": {
-                "type": "object",
-                "required": ["type", "title", "status"],
-                "properties": {
-                    "type": {"type": "string", "enum": [f"urn:fairpremium:problem:{code}" for code in PROBLEMS]},
-                    "title": {"type": "string"},
-                    "status": {"type": "integer"},
-                },
-                "additionalProperties": False,
-            }
-        }
-    },
+_KINDS = {"type": "string", "enum": [f"urn:fairpremium:problem:{code}" for code in PROBLEMS]}
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status"],
+    "properties": {"type": _KINDS, "title": {"type": "string"}, "status": {"type": "integer"}},
+    "additionalProperties": False,
 }
+_PROBLEM_ANSWER = {"description": "A problem document (RFC 9457).", "content": {PROBLEM_TYPE: {"schema": _PROBLEM}}}
 
 
 def route(app: FastAPI, method: str, path: str, codes: tuple[str, ...], **options: Any) -> Callable[..., Any]:
     """Return the decorator that adds a route with the problems that it may answer."""
     statuses = sorted({PROBLEMS[code].status for code in codes})
-    responses: dict[int | str, Any] = dict.fromkeys(statuses, _PROBLEM_SCHEMA)
+    responses: dict[int | str, Any] = dict.fromkeys(statuses, _PROBLEM_ANSWER)
     return app.api_route(path, methods=[method], responses=responses, **options)
 
 

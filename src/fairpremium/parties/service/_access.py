@@ -13,29 +13,17 @@ from fairpremium.parties.store.schema import keys, nonces
 
 from ._context import Party, ServiceContext
 
-_EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
-
-# The one table of rights: command -> roles. What a role may not do does not exist for it.
-RIGHTS: dict[str, frozenset[Role]] = {
-    "put_study": frozenset({"operator"}),
-    "open_study": frozenset({"operator"}),
-    "close_study": frozenset({"operator"}),
-    "get_study": _EVERYBODY,
-    "list_studies": _EVERYBODY,
-    "put_report": frozenset({"collector"}),
-    "put_report_part": frozenset({"collector"}),
-    "put_portfolio": frozenset({"insurer"}),
-    "get_portfolio": frozenset({"insurer"}),
-    "put_part": frozenset({"insurer"}),
-    "seal_portfolio": frozenset({"insurer"}),
-    "delete_portfolio": frozenset({"insurer"}),
-    "put_fit": frozenset({"insurer"}),
-    "get_fit": frozenset({"insurer"}),
-    "list_fits": frozenset({"insurer"}),
-    "cancel_fit": frozenset({"insurer"}),
-    "get_bundle": frozenset({"insurer"}),
-    "get_log": _EVERYBODY,
+_COMMANDS: dict[tuple[Role, ...], str] = {
+    ("operator",): "put_study open_study close_study",
+    ("collector",): "put_report put_report_part",
+    ("insurer",): (
+        "put_portfolio get_portfolio put_part seal_portfolio delete_portfolio "
+        "put_fit get_fit list_fits cancel_fit get_bundle"
+    ),
+    ("operator", "collector", "insurer", "auditor"): "get_study list_studies get_log",
 }
+# The one table of rights: command -> roles. What a role may not do does not exist for it.
+RIGHTS = {name: frozenset(roles) for roles, names in _COMMANDS.items() for name in names.split()}
 
 
 def check_right(who: Party, command: str) -> None:

@@ -80,6 +80,12 @@ class FitJob:
             start += len(table)
         return pa.concat_tables(found)
 
+    def split(self, table: pa.Table) -> tuple[pd.DataFrame, Any, Any]:
+        """Return the features, the outcome and the weight (or None) of rows."""
+        columns = (self.portfolio.outcome, self.portfolio.weight)
+        y, weight = (None if c is None else table.column(c).to_numpy().astype(np.float64) for c in columns)
+        return frame(table, self.features), y, weight
+
     def write_joined(self, reports: npt.NDArray[Any], folder: Path) -> None:
         """Write the parts with the reports beside the rows."""
         folder.mkdir()
@@ -166,8 +172,3 @@ def frame(table: pa.Table, names: list[str]) -> pd.DataFrame:
             values = values.cast(pa.string())
         columns[name] = values.to_pandas()
     return pd.DataFrame(columns)
-
-
-def column(table: pa.Table, name: str | None) -> Any:
-    """Return a column as numbers, or None if it has no name."""
-    return None if name is None else table.column(name).to_numpy().astype(np.float64)

@@ -17,7 +17,7 @@ from fairpremium.parties.protocol import Checkpoint, channel_of, round_count
 from fairpremium.parties.release import Release, seen_channel
 from fairpremium.pricing import DiscriminationFreePricer
 
-from ._fit_job import FitJob, JoinedReports, column, frame
+from ._fit_job import FitJob, JoinedReports, frame
 
 _AUDIT_ROWS = 200_000  # rows that the audit looks at
 
@@ -40,17 +40,17 @@ def price_rows(job: FitJob, pricer: DiscriminationFreePricer, path: Path) -> Non
 def summarize(job: FitJob, release: Release, joined: JoinedReports) -> dict[str, Any]:
     """Audit the released prices with the reports that may be shown, on all rows or evenly spaced ones."""
     rows = np.unique(np.linspace(0, job.rows - 1, min(job.rows, _AUDIT_ROWS)).astype(np.int64))
-    table = job.take(rows)
+    X, y, weight = job.split(job.take(rows))
     reports, second = joined.randomize(job, rows)
     pricer = copy.copy(release.pricer)
     if release.mechanism == "gaussian":  # the audit sees reports after the second randomization
         pricer.channel_ = seen_channel(second, channel_of(job.study.attribute), reports, job.labels)
     return summarize_pricer(
         pricer,
-        frame(table, job.features),
-        column(table, job.portfolio.outcome),
+        X,
+        y,
         sensitive=reports,
-        sample_weight=column(table, job.portfolio.weight),
+        sample_weight=weight,
         level=job.spec.level,
         title=job.study.title,
         notes=[_statement(job, release)],

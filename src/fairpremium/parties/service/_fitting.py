@@ -46,7 +46,7 @@ from fairpremium.privacy._descriptor import canonical_json
 
 from ._budget import plan_of, releases_to
 from ._context import ServiceContext
-from ._fit_job import FitJob, JoinedReports, column, frame, join_reports, read_job
+from ._fit_job import FitJob, JoinedReports, frame, join_reports, read_job
 from ._fit_results import describe_for_console, price_rows, summarize, write_manifest
 from ._fits import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
@@ -185,11 +185,10 @@ def _fit(
         shutil.rmtree(source)
         return release
     table = pa.concat_tables(job.tables())
-    y, weight = column(table, portfolio.outcome), column(table, portfolio.weight)
+    X, y, weight = job.split(table)
     names = [feature.name for feature in portfolio.x_star]
     if isinstance(channel, NoiseEstimator) and names:  # from features of its own (Algorithm 2)
         channel = _Estimated(channel.fit(frame(table, names), y, sensitive=reports, sample_weight=weight))
-    X = frame(table, job.features)
     return fit_release(_settings(job), X, y, weight, reports, channel, privacy, **options)
 
 
@@ -254,9 +253,8 @@ def _identity(job: FitJob, keys_run: str) -> str:
 
 def _check_rows(job: FitJob) -> None:
     """Refuse rows that no reports could make fit, before anything is paid: the reports play no part in it."""
-    table = pa.concat_tables(job.tables())
-    y, weight = column(table, job.portfolio.outcome), column(table, job.portfolio.weight)
-    check_rows(_settings(job), frame(table, job.features), y, weight, job.labels, job.study.rules)
+    X, y, weight = job.split(pa.concat_tables(job.tables()))
+    check_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
 
 
 def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, earlier: list[Any]) -> None:
