@@ -125,7 +125,7 @@ def judge(result: dict[str, Any]) -> list[str]:
 
 def prepare(home: Path, rounds: int) -> None:
     """Register the parties, and open a study."""
-    party = ThirdParty(home / "house")
+    party = ThirdParty(home / "third-party")
     for name, role in ROLES.items():
         write_key(home / f"{name}.key", new_key())
         party.add_key(read_key(home / f"{name}.key").public_key, party=name, role=role)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def prepare(home: Path, rounds: int) -> None:
 @contextmanager
 def serving(home: Path) -> Any:
     """A service without workers: fits wait, and so do those who ask for them."""
-    command = [sys.executable, "-m", "fairpremium", "serve", "--folder", str(home / "house"), "--port", "0"]
+    command = [sys.executable, "-m", "fairpremium", "serve", "--folder", str(home / "third-party"), "--port", "0"]
     with subprocess.Popen([*command, "--workers", "0", "--json"], stdout=subprocess.PIPE) as service:
         try:
             yield json.loads(service.stdout.readline())["service"], service.pid  # type: ignore[union-attr]
@@ -203,9 +203,9 @@ def count(home: Path, args: argparse.Namespace, result: dict[str, Any]) -> bool:
     """Is all there that was taken, once, and is the log intact?"""
     from fairpremium.parties.service._studies import count_reports
 
-    party = ThirdParty(home / "house")
-    bulk_rows = party.house.store.read(lambda c: [count_reports(c, f"bulk-{i}") for i in range(args.rounds)])
-    single = party.house.store.read(lambda c: count_reports(c, "single"))
+    party = ThirdParty(home / "third-party")
+    bulk_rows = party.context.store.read(lambda c: [count_reports(c, f"bulk-{i}") for i in range(args.rounds)])
+    single = party.context.store.read(lambda c: count_reports(c, "single"))
     intact = party.verify_log().intact
     party.close()
     return intact and bulk_rows == [args.rows] * args.rounds and single == sum(row["taken"] for row in result["load"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-SCREENSHOTS = Path(__file__).resolve().parents[1] / "build" / "screenshots"
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SIZES = {"desktop": (1200, 900), "phone": (390, 844)}
 _QUIET = [
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

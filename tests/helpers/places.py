@@ -21,7 +21,7 @@ from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_report_part
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._housekeeping import clean
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.portfolios import zhang_liu_shi_2025
@@ -107,7 +107,7 @@ def requests():
     return {
         "report": ("app", ["PUT", f"/v1/studies/motor/reports/{key}", JSON, body["report"]]),
         "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", BATCH_TYPE, batch(490, 590).hex()]),
-        "study": ("op", ["PUT", "/v1/studies/house", JSON, body["study"]]),
+        "study": ("op", ["PUT", "/v1/studies/motor-2", JSON, body["study"]]),
         "portfolio": ("acme", ["PUT", "/v1/portfolios/new", JSON, body["portfolio"]]),
         "part": ("acme", ["PUT", "/v1/portfolios/open/parts/0", PARQUET, part.hex()]),
         "seal": ("acme", ["POST", "/v1/portfolios/full/seal", "", ""]),
@@ -151,16 +151,16 @@ class Place:
         try:
             assert party.verify_log().intact
             seen = {}
-            with party.house.store.reading() as connection:
+            with party.context.store.reading() as connection:
                 for name, table in metadata.tables.items():
                     if name not in ("nonces", "commits", "log_head"):
                         columns = [column for column in table.columns if column.name not in VOLATILE]
                         seen[name] = sorted(map(repr, connection.execute(select(*columns))))
             # One report more or less in the log is no difference: an entry tells that reports came, new or not.
             seen["log"] = [entry for entry in seen["log"] if "'report.taken'" not in entry]
-            clean(party.house, older_than=-1.0)  # what was left over may go: it must not be needed
-            seen["files"] = sorted(party.house.blobs)
-            rest = {path.name for path in party.house.blobs.folder.iterdir()} - set(seen["files"])
+            clean(party.context, older_than=-1.0)  # what was left over may go: it must not be needed
+            seen["files"] = sorted(party.context.blobs)
+            rest = {path.name for path in party.context.blobs.folder.iterdir()} - set(seen["files"])
             assert rest <= {".lock"}
             return seen
         finally:
@@ -172,12 +172,11 @@ def send(place, who, request):
     method, path, kind, body = request
     content = {"content": bytes.fromhex(body), "headers": {"Content-Type": kind}} if kind else {}
     party = place.open()
-    app = create_app(Settings(folder=place.folder, database=place.database), party)
+    app = create_app(ServiceSettings(folder=place.folder, database=place.database), party)
     transport = AppTransport(app)
     key = read_key(place.folder / f"{who}.key")
     with httpx.Client(base_url="http://third.party", auth=SignedAuth(key), transport=transport) as client:
         response = client.request(method, path, **content)
-    app.state.service.writer.close()
     party.close()
     return [response.status_code, response.text]
 

@@ -192,16 +192,16 @@ def _say(output: Path, what: Any) -> None:
 
 
 def _limits(options: dict[str, Any]) -> Any:
-    from fairpremium.parties.service._context import Limits
+    from fairpremium.parties.service._context import ServiceLimits
 
-    return Limits(**options)
+    return ServiceLimits(**options)
 
 
 def _web(output: Path, folder: str, database: str | None, port: int = 0, **limits: Any) -> None:
     from fairpremium.parties.http._serve import serve
-    from fairpremium.parties.service._settings import Settings
+    from fairpremium.parties.service._settings import ServiceSettings
 
-    settings = Settings(folder=folder, database=database, port=port, limits=_limits(limits))
+    settings = ServiceSettings(folder=folder, database=database, port=port, limits=_limits(limits))
     serve(settings, workers=0, tell=lambda url: _say(output, url))
 
 
@@ -234,10 +234,10 @@ def _request(
     from fairpremium.parties.http._app import create_app
     from fairpremium.parties.protocol import _portfolio_part as _parts
     from fairpremium.parties.protocol._keys import read_key
-    from fairpremium.parties.service._settings import Settings
+    from fairpremium.parties.service._settings import ServiceSettings
 
     _parts._Reader = _Reader  # type: ignore[assignment,misc]
-    transport = AppTransport(create_app(Settings(folder=folder, database=database)))
+    transport = AppTransport(create_app(ServiceSettings(folder=folder, database=database)))
     client = httpx.Client(base_url="http://third.party", auth=SignedAuth(read_key(key)), transport=transport)
     client.get("/v1/log")
     method, path, kind, body = request
@@ -272,7 +272,7 @@ def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str], m
     party = ThirdParty(folder, database=database)
     os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
     count = 0
-    while count < most and work_once(party.house):
+    while count < most and work_once(party.context):
         count += 1
     _say(output, count)
 

@@ -28,8 +28,8 @@ from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_report_
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._fits import claim, finish
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._fits import acquire_lease, finish_fit
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.privacy import RandomizedResponse
@@ -106,8 +106,8 @@ class World(httpx.BaseTransport):
         self.database = database
         self.clock = clock or Clock()
         self.third_party = ThirdParty(folder, database=database, clock=self.clock, limits=limits)
-        self.house = self.third_party.house
-        self.settings = Settings(folder=folder, database=database, limits=self.house.limits, **settings)
+        self.context = self.third_party.context
+        self.settings = ServiceSettings(folder=folder, database=database, limits=self.context.limits, **settings)
         self.app = create_app(self.settings, self.third_party)
         self._runner = asyncio.Runner()
         self._one_at_a_time = threading.Lock()
@@ -129,16 +129,15 @@ class World(httpx.BaseTransport):
 
     def forget_keys(self) -> None:
         """Let the app read the table of keys anew, as it does every second."""
-        self.app.state.service._keys_at = float("-inf")
+        self.app.state.requests._keys_at = float("-inf")
 
     def second(self, **settings: Any) -> World:
         """Another process's view: a second app on the same folder."""
-        options = {"clock": self.clock, "limits": self.house.limits, "keys": (self.keys, self.roles)}
+        options = {"clock": self.clock, "limits": self.context.limits, "keys": (self.keys, self.roles)}
         return World(self.folder, self.database, **options, **settings)
 
     def close(self) -> None:
         self._runner.close()
-        self.app.state.service.writer.close()
         self.third_party.close()
 
     def __enter__(self) -> World:
@@ -229,8 +228,8 @@ class World(httpx.BaseTransport):
             tables = [table for table in metadata.sorted_tables if table.name != "commits"]  # marks of transactions
             return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
-        files = sorted(str(p.relative_to(self.folder)) for p in self.house.blobs.folder.rglob("*"))
-        return {**self.house.store.read(rows), "files": files}
+        files = sorted(str(p.relative_to(self.folder)) for p in self.context.blobs.folder.rglob("*"))
+        return {**self.context.store.read(rows), "files": files}
 
     # --- things ---
 
@@ -254,9 +253,9 @@ class World(httpx.BaseTransport):
 
     def succeed(self, content: bytes = b"a bundle") -> None:
         """Let the oldest fit that waits succeed with some bytes, as a worker would."""
-        digest = self.house.blobs.put(content)
-        lease = self.house.store.write(lambda c: claim(c, self.house))
-        self.house.store.write(lambda c: finish(c, self.house, lease, "succeeded", sha256=digest))
+        digest = self.context.blobs.put(content)
+        lease = self.context.store.write(lambda c: acquire_lease(c, self.context))
+        self.context.store.write(lambda c: finish_fit(c, self.context, lease, "succeeded", sha256=digest))
 
 
 class _TimedKey:

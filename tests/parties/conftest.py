@@ -10,7 +10,7 @@ from fairpremium.parties.clients._insurer import Insurer
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import new_secret
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store._database import Store, sqlite_url
 from helpers import places, processes
@@ -30,7 +30,7 @@ def zygote():
 @pytest.fixture(scope="module")
 def sqlite_base(tmp_path_factory):
     """A place in which something can be done of every kind; work on copies of it."""
-    folder = tmp_path_factory.mktemp("base") / "house"
+    folder = tmp_path_factory.mktemp("base") / "third-party"
     places.build(folder)
     return places.Place(folder)
 
@@ -38,7 +38,7 @@ def sqlite_base(tmp_path_factory):
 @pytest.fixture(scope="module")
 def postgres_base(tmp_path_factory, postgres):
     """The same with PostgreSQL."""
-    folder = tmp_path_factory.mktemp("base") / "house"
+    folder = tmp_path_factory.mktemp("base") / "third-party"
     with postgres.database() as name:
         place = places.Place(folder, postgres.url(name), postgres)
         places.build(folder, place.database)
@@ -72,8 +72,8 @@ class Parties:
 
     def __init__(self, folder, database=None, **settings):
         self.third_party = ThirdParty(folder, database=database)
-        self.house = self.third_party.house
-        self.app = create_app(Settings(folder=folder, database=database, **settings), self.third_party)
+        self.context = self.third_party.context
+        self.app = create_app(ServiceSettings(folder=folder, database=database, **settings), self.third_party)
         self.transport = AppTransport(self.app)
         self.secret = new_secret()
         self.keys = {}
@@ -84,14 +84,13 @@ class Parties:
 
     def add(self, name, role, key):
         self.third_party.add_key(key.public_key, party=name, role=role)
-        self.app.state.service._keys_at = float("-inf")
+        self.app.state.requests._keys_at = float("-inf")
         self.keys[name] = key
         kind = {"operator": Operator, "collector": Collector, "insurer": Insurer}.get(role, Client)
         return kind("http://third.party", key, transport=self.transport)
 
     def close(self):
         self.transport.close()
-        self.app.state.service.writer.close()
         self.third_party.close()
 
 

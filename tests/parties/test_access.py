@@ -16,7 +16,7 @@ from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._messages import Role
 from fairpremium.parties.protocol._problems import PROBLEMS, Problem
 from fairpremium.parties.service._access import RIGHTS
-from fairpremium.parties.service._context import Limits, Party
+from fairpremium.parties.service._context import Party, ServiceLimits
 from fairpremium.parties.service._fits import cancel_fit
 from helpers import wire
 from helpers.places import Place
@@ -98,14 +98,14 @@ def test_another_partys_thing_is_no_thing(world, command):
         world.fit("acme", "waiting-of-acme", "sealed-of-acme", level=0.75)
         assert world.send(request(world, command, right_one(command), things)).status < 500
         before = world.dump()
-        world.app.state.service._keys_at = float("inf")  # no look at the keys in between
+        world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
         seen, statements = [], []
         listen = lambda *args, s=statements: s.append(args[2])  # noqa: E731
-        event.listen(world.house.store._engine, "before_cursor_execute", listen)
+        event.listen(world.context.store._engine, "before_cursor_execute", listen)
         for names in (things, NO_THINGS):
             statements.clear()
             seen.append((world.send(request(world, command, stranger, names)), list(statements)))
-        event.remove(world.house.store._engine, "before_cursor_execute", listen)
+        event.remove(world.context.store._engine, "before_cursor_execute", listen)
         (theirs, work), (nobodys, no_work) = seen
         assert (theirs.status, theirs.body) == (404, NOTHING)
         assert theirs == nobodys
@@ -302,9 +302,9 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
             assert restarted.send(one).code == "replayed", command
         assert restarted.dump() == before
         world.clock.now += 299  # at the end of the window, after the housekeeping
-        from fairpremium.parties.service._access import forget_old_nonces
+        from fairpremium.parties.service._access import delete_old_nonces
 
-        world.house.store.write(lambda c: forget_old_nonces(c, world.house))
+        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
         for command, one in sent.items():
             assert restarted.send(one).code == "replayed", command
         world.clock.now += 2
@@ -314,15 +314,15 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
 
 def test_nonces_live_as_long_as_their_requests(world):
     """A request from the future lives longest; no moment comes at which it is neither replayed nor stale."""
-    from fairpremium.parties.service._access import forget_old_nonces
+    from fairpremium.parties.service._access import delete_old_nonces
 
-    window = int(world.house.limits.signature_window)
+    window = int(world.context.limits.signature_window)
     sent = world.sign("acme", "GET", "/v1/fits", created=world.clock() + window)
     assert world.send(sent).status == 200
     start = world.clock.now
     for later in (1, window, 2 * window - 1, 2 * window, 2 * window + 1, 3 * window):
         world.clock.now = start + later
-        world.house.store.write(lambda c: forget_old_nonces(c, world.house))
+        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
         assert world.send(sent).code == ("replayed" if later <= 2 * window else "stale"), later
 
 
@@ -368,7 +368,7 @@ def test_a_bad_report_does_not_harm_those_of_the_same_commit(world):
 def test_clocks_and_keys(world, command):
     who = right_one(command)
     before = world.dump()
-    now, window = world.clock(), world.house.limits.signature_window
+    now, window = world.clock(), world.context.limits.signature_window
     for created in (now - window - 1, now + window + 2, 1, now * 1000):
         assert world.send(request(world, command, who, created=created)).code == "stale"
     stranger = wire.new_key()
@@ -401,11 +401,11 @@ def test_a_revoked_key_is_refused_within_seconds_and_others_of_the_party_go_on(w
 
 
 def test_other_names_of_the_service(tmp_path):
-    with wire.World(tmp_path / "house", hosts=("third.party",)) as world:
+    with wire.World(tmp_path / "third-party", hosts=("third.party",)) as world:
         assert world.ask("acme", "GET", "/v1/studies").status == 200
         other = world.sign("acme", "GET", "/v1/studies", host="else.where")
         assert (world.send(other).status, world.send(other).body) == (404, NOTHING)
-    with wire.World(tmp_path / "house-2", hosts=("third.party",), behind_proxy=True) as world:
+    with wire.World(tmp_path / "third-party-2", hosts=("third.party",), behind_proxy=True) as world:
         # a proxy that hands on what it was told does not make us believe a request for another service
         there = world.sign("acme", "GET", "/v1/studies", host="else.where")
         assert world.send(there.but(host="third.party").plus("x-forwarded-host", "else.where")).status == 404
@@ -414,8 +414,8 @@ def test_other_names_of_the_service(tmp_path):
 
 
 def test_rates_are_those_of_a_party_and_of_an_address(tmp_path):
-    with wire.World(tmp_path / "house", limits=Limits(requests_per_second=5)) as world:
-        world.app.state.service.limiter._clock = lambda: 0.0
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(requests_per_second=5)) as world:
+        world.app.state.requests.limiter._clock = lambda: 0.0
         statuses = [world.ask("acme", "GET", "/v1/studies").status for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
         assert world.ask("aud", "GET", "/v1/studies").status == 429  # the address they share
@@ -425,9 +425,9 @@ def test_rates_are_those_of_a_party_and_of_an_address(tmp_path):
 def test_a_party_cannot_occupy_the_service_by_waiting(tmp_path):
     import time
 
-    with wire.World(tmp_path / "house", limits=Limits(waits=3, wait_seconds=60.0)) as world:
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(waits=3, wait_seconds=60.0)) as world:
         wire.fill(world)
-        waits = world.app.state.service._waits
+        waits = world.app.state.fit_waiter.waiting
         waits["acme"] = 3  # so many wait
         begun = time.monotonic()
         assert world.ask("acme", "GET", "/v1/fits/waiting?wait=60").status == 200
@@ -495,4 +495,4 @@ def test_no_error_repeats_what_was_sent(world):
 
 def test_a_cancelled_fit_of_another_insurer_stays(world):
     with pytest.raises(Problem, match="not yours"):
-        world.house.store.write(lambda c: cancel_fit(c, world.house, Party("third", "insurer"), "waiting"))
+        world.context.store.write(lambda c: cancel_fit(c, world.context, Party("third", "insurer"), "waiting"))

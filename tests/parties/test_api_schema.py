@@ -24,8 +24,8 @@ from schemathesis.specs.openapi.checks import (
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.service._access import RIGHTS
-from fairpremium.parties.service._context import Limits
-from fairpremium.parties.service._rate_limit import Limiter
+from fairpremium.parties.service._context import ServiceLimits
+from fairpremium.parties.service._rate_limit import RateLimiter
 from helpers import wire
 
 CHECKS = [
@@ -83,7 +83,9 @@ class Recorder:
 
 @pytest.fixture
 def recorder(tmp_path):
-    with wire.World(tmp_path / "house", limits=Limits(requests_per_second=1e9, part_bytes=200_000)) as world:
+    with wire.World(
+        tmp_path / "third-party", limits=ServiceLimits(requests_per_second=1e9, part_bytes=200_000)
+    ) as world:
         wire.fill(world)
         body = wire.study_spec(title="Draft").model_dump_json().encode()
         assert world.ask("op", "PUT", "/v1/studies/draft", body).status == 200
@@ -214,13 +216,13 @@ def direct(recorder, monkeypatch):
 
 
 def set_limits(world, patch):
-    patch.setattr(world.app.state.service, "limiter", Limiter(0.01))  # less than one at a time
+    patch.setattr(world.app.state.requests, "limiter", RateLimiter(0.01))  # less than one at a time
     return lambda: None
 
 
 def lose_database(world, patch):
     """The database cannot be opened any more."""
-    world.third_party.close()
+    world.context.store.close()
     path = world.folder / "fairpremium.sqlite"
     path.rename(path.with_name("away"))
     path.mkdir()
@@ -239,7 +241,7 @@ def fill_disk(world, patch):
 
 
 def other_host(world, patch):
-    patch.setattr(world.app.state.service, "settings", replace(world.settings, hosts=("else.where",)))
+    patch.setattr(world.app.state.requests, "settings", replace(world.settings, hosts=("else.where",)))
     return lambda: None
 
 

@@ -12,9 +12,9 @@ from sqlalchemy import func, select
 
 from fairpremium.parties.protocol._policy_keys import as_keys
 from fairpremium.parties.protocol._report_batch import write_report_part
-from fairpremium.parties.service import _compaction as _tidying
+from fairpremium.parties.service import _compaction
 from fairpremium.parties.service import _report_queue as _batch
-from fairpremium.parties.service._compaction import tidy
+from fairpremium.parties.service._compaction import compact
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._reports import reports_of
 from fairpremium.parties.service._studies import count_reports
@@ -22,12 +22,12 @@ from fairpremium.parties.store.schema import report_runs, reports
 from helpers import wire
 
 APP = Party("app", "collector")
-KEYS = [wire.policy_key("tidy", i) for i in range(60)]
+KEYS = [wire.policy_key("compact", i) for i in range(60)]
 
 
 @pytest.fixture
 def world(tmp_path, database_url):
-    with wire.World(tmp_path / "house", database_url) as world:
+    with wire.World(tmp_path / "third-party", database_url) as world:
         world.declare()
         yield world
 
@@ -50,28 +50,28 @@ def state(world) -> tuple[int, int, int]:
         files = connection.execute(select(func.count()).select_from(report_runs)).scalar_one()
         return singles, files, count_reports(connection, "motor", "app")
 
-    return world.house.store.read(look)
+    return world.context.store.read(look)
 
 
 def codes(world) -> list[int]:
     """What a fit would use."""
-    find = world.house.store.read(lambda c: reports_of(c, world.house, "motor", "app"))
+    find = world.context.store.read(lambda c: reports_of(c, world.context, "motor", "app"))
     return find(as_keys(KEYS)).tolist()
 
 
-def tidy_now(world) -> None:
-    tidy(world.house, "motor", "app", world.house.store.write)
+def compact_now(world) -> None:
+    compact(world.context, "motor", "app", world.context.store.write)
 
 
 def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatch):
-    monkeypatch.setattr(_tidying, "SINGLES", 10)
+    monkeypatch.setattr(_compaction, "SINGLES", 10)
     for i in range(9):
         assert send_one(world, i, "FM"[i % 2]) == 200
-    tidy_now(world)
+    compact_now(world)
     assert state(world) == (9, 0, 9)  # too few
     assert send_one(world, 9, "M") == 200
     before = codes(world)
-    tidy_now(world)
+    compact_now(world)
     assert state(world) == (0, 1, 10)
     assert codes(world) == before == [i % 2 for i in range(10)] + [-1] * 50
     assert send_one(world, 3, "M") == 200  # the same again
@@ -84,7 +84,7 @@ def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatc
 
 
 def test_the_service_tidies_by_itself(world, monkeypatch):
-    for module in (_tidying, _batch):
+    for module in (_compaction, _batch):
         monkeypatch.setattr(module, "SINGLES", 10)
     for i in range(35):
         assert send_one(world, i, "F") == 200
@@ -114,29 +114,29 @@ def test_files_that_lie_over_each_other_become_one(world):
 
 def test_batches_without_news_leave_no_file(world):
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    files = set(world.house.blobs)
+    files = set(world.context.blobs)
     assert send_batch(world, 1, dict.fromkeys(range(5), "F")) == 200
     assert send_batch(world, 2, {0: "M", 50: "F"}) == 409
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    assert set(world.house.blobs) == files
+    assert set(world.context.blobs) == files
     assert state(world) == (0, 1, 10)
 
 
-def test_a_full_disk_stops_the_tidying_and_nothing_else(world, monkeypatch):
-    monkeypatch.setattr(_tidying, "SINGLES", 5)
+def test_a_full_disk_stops_the_compaction_and_nothing_else(world, monkeypatch):
+    monkeypatch.setattr(_compaction, "SINGLES", 5)
     for i in range(6):
         assert send_one(world, i, "F") == 200
     monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "blob.created")
-    tidy_now(world)
+    compact_now(world)
     assert state(world) == (6, 0, 6)
     monkeypatch.delenv("FAIRPREMIUM_FULL_AT")
-    tidy_now(world)
+    compact_now(world)
     assert state(world) == (0, 1, 6)
 
 
 def test_reports_that_come_while_it_tidies(world, monkeypatch):
     """Threads report the same keys with two values while another one tidies; each key keeps its first answer."""
-    monkeypatch.setattr(_tidying, "SINGLES", 1)
+    monkeypatch.setattr(_compaction, "SINGLES", 1)
     stop = threading.Event()
     taken: dict[int, set[str]] = {i: set() for i in range(60)}
 
@@ -149,19 +149,19 @@ def test_reports_that_come_while_it_tidies(world, monkeypatch):
             if status == 200:
                 taken[i].add(value)
 
-    def tidy_on() -> None:
+    def compact_on() -> None:
         while not stop.is_set():
-            tidy_now(world)
+            compact_now(world)
 
-    tidier = threading.Thread(target=tidy_on)
-    tidier.start()
+    compactor = threading.Thread(target=compact_on)
+    compactor.start()
     reporters = [threading.Thread(target=report, args=(seed,)) for seed in range(4)]
     for thread in reporters:
         thread.start()
     for thread in reporters:
         thread.join()
     stop.set()
-    tidier.join()
+    compactor.join()
     assert all(len(values) <= 1 for values in taken.values())
     expected = [{"F": 0, "M": 1}[next(iter(taken[i]))] if taken[i] else -1 for i in range(60)]
     assert codes(world) == expected
@@ -177,7 +177,7 @@ def test_a_file_that_another_one_merged_already_stays_merged(world):
             APP, "motor", n, write_report_part([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
         )
     before = state(world)
-    sizes = world.house.store.read(lambda c: _tidying._sizes(c, "motor", "app"))
+    sizes = world.context.store.read(lambda c: _compaction._sizes(c, "motor", "app"))
     gone = ("0" * 64, *sizes)
-    world.house.store.write(lambda c: _tidying._replace(c, "motor", "app", gone, "1" * 64))
+    world.context.store.write(lambda c: _compaction._replace(c, "motor", "app", gone, "1" * 64))
     assert state(world) == before

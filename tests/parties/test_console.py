@@ -16,13 +16,13 @@ from fairpremium.parties import EstimatedChannel, FitSpec, KnownChannel, StudySp
 from fairpremium.parties.clients._client import AppTransport
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.console._access import SESSION_SECONDS
-from fairpremium.parties.console._charts import WIDTH, draw_group_means, draw_prices
-from fairpremium.parties.console._console import _Remembered
+from fairpremium.parties.console._pages import TimedCache
+from fairpremium.parties.console._templates import show_comparison
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
-from fairpremium.parties.service._fits import claim, show_progress
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._fits import acquire_lease, record_progress
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import fits
@@ -57,8 +57,8 @@ def open_console(tmp_path):
     def build(folder="service", **settings):
         clock = settings.pop("clock", None)
         party = ThirdParty(tmp_path / folder, clock=clock)
-        app = create_app(Settings(folder=tmp_path / folder, **settings), party)
-        closing.extend([app.state.service.writer.close, party.close])
+        app = create_app(ServiceSettings(folder=tmp_path / folder, **settings), party)
+        closing.append(party.close)
 
         def visit(client="127.0.0.1", host="127.0.0.1:8350", **headers):
             transport = From(app, client)
@@ -138,9 +138,9 @@ def test_others_do_not_without_a_password(open_console, settings, visitor, path)
     answer = client.get(path)
     assert answer.status_code == 403
     assert "The console is closed from here" in answer.text
-    assert visit.app.state.service.house.key.key_id not in answer.text
+    assert visit.app.state.requests.party.context.key.key_id not in answer.text
     assert client.post("/console/log/verify", headers=OWN).status_code == 403
-    assert visit.app.state.console.watch.state.found is None
+    assert visit.app.state.console.log_monitor.state.found is None
 
 
 def test_a_password_is_asked_for_everywhere(open_console):
@@ -150,10 +150,10 @@ def test_a_password_is_asked_for_everywhere(open_console):
         answer = client.get(path)
         assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/login")
     assert client.post("/console/log/verify", headers=OWN).status_code == 303
-    assert visit.app.state.console.watch.state.found is None
+    assert visit.app.state.console.log_monitor.state.found is None
     page = client.get("/console/login")
     assert page.status_code == 200
-    assert visit.app.state.service.house.key.key_id not in page.text
+    assert visit.app.state.requests.party.context.key.key_id not in page.text
 
 
 def log_in(client, password=PASSWORD, path="/console/login"):
@@ -209,8 +209,8 @@ def test_sessions_hold_at_another_process_and_end_with_the_password(open_console
 def test_a_short_password_is_refused_and_none_is_printed():
     for password in ("", "seven 7"):
         with pytest.raises(ValueError, match="too short"):
-            Settings(folder="x", console_password=password)
-    settings = Settings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
+            ServiceSettings(folder="x", console_password=password)
+    settings = ServiceSettings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
     assert PASSWORD not in repr(settings)
     assert "CANARY" not in repr(settings)
 
@@ -299,8 +299,8 @@ def test_forms_are_taken_from_our_own_pages_only(open_console, headers, is_own):
     visit = open_console()
     answer = visit().post("/console/log/verify", headers=headers)
     assert answer.status_code == (303 if is_own else 403)
-    visit.app.state.console.watch.wait()
-    assert (visit.app.state.console.watch.state.found is not None) is is_own
+    visit.app.state.console.log_monitor.wait()
+    assert (visit.app.state.console.log_monitor.state.found is not None) is is_own
     locked = open_console("other", console_password=PASSWORD)()
     answer = locked.post("/console/login", data={"password": PASSWORD}, headers=headers)
     assert answer.status_code == (303 if is_own else 403)
@@ -410,24 +410,24 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
     prepare(parties, tmp_path)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="gaussian"))
     assert "waits for a worker" in words(console.get("/console/studies/motor"))
-    lease = parties.house.store.write(lambda c: claim(c, parties.house))
-    parties.house.store.write(lambda c: show_progress(c, lease, "fitting", 0.437))
+    lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
+    parties.context.store.write(lambda c: record_progress(c, lease, "fitting", 0.437))
     for path in PAGES[2:]:
         page = console.get(path)
         assert "43 %" in words(page)
         assert "fitting" in words(page)
         assert '<noscript><meta http-equiv="refresh"' in page.text
-    parties.house.store.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
+    parties.context.store.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
     assert "its worker went silent" in words(console.get("/console/studies/motor"))
     assert "1 fit has lost its worker" in words(console.get("/"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     done = parties.insurer.watch("first")
     assert done.state == "succeeded"
     study, fit = (console.get(path) for path in PAGES[2:])
     assert "at attempt 2" in words(study)
     assert "Policies with a report about 1,895" in words(fit)
     assert "1,893" not in study.text + fit.text
-    stored = parties.house.store.read(lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one()))
+    stored = parties.context.store.read(lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one()))
     means = next(s for s in stored["sections"] if s["id"] == "group_means")["records"]
     for page in (study, fit):
         assert page.text.count("<figure") == 2
@@ -435,13 +435,15 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
         for row in means:
             assert f"{row['premium']:,.0f} {row['premium_low']:,.0f} to {row['premium_high']:,.0f}" in words(page)
     # Rule 9: the second randomization once, and one Gaussian fit.
-    rule = parties.third_party.house.store.read(lambda c: c.execute(text("SELECT epsilon, delta FROM releases")).one())
+    rule = parties.third_party.context.store.read(
+        lambda c: c.execute(text("SELECT epsilon, delta FROM releases")).one()
+    )
     spent = 2.0 + epsilon_of(mu_of(rule.epsilon, rule.delta), rule.delta)
     assert f"{spent:.2f} of 4" in words(study)
     assert "1 and 2 once" in words(study)
     # The same again costs nothing.
     parties.insurer.fit("again", FitSpec(study="motor", portfolio="book", release="gaussian"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     page = words(console.get("/console/studies/motor"))
     assert "nothing more, it equals first" in page
     assert f"{spent:.2f} of 4" in page
@@ -453,7 +455,7 @@ def test_a_refusal_names_its_rule_and_a_failure_its_problem(parties, console, tm
     prepare(parties, tmp_path, reported=150, n=200)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     parties.insurer.fit("second", FitSpec(study="motor", portfolio="book", reference={"F": 0.5, "X": 0.5}))
-    while work_once(parties.house):
+    while work_once(parties.context):
         pass
     refusal = parties.insurer.watch("first").refusal
     page = words(console.get(PAGES[3]))
@@ -471,7 +473,7 @@ def test_a_fit_that_nobody_takes_is_noticed(parties, console, tmp_path):
     prepare(parties, tmp_path, reported=20, n=30)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     assert "no worker takes it" not in words(console.get("/"))
-    parties.house.store.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
+    parties.context.store.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
     assert "A fit waits and no worker takes it" in words(console.get("/"))
 
 
@@ -497,7 +499,7 @@ def test_no_page_shows_a_key_a_policy_a_row_or_an_exact_count(parties, console, 
     table_keys = make_keys(parties.secret, table["policy"])
     parties.collector.report("motor", parties.secret, "CANARY-SINGLE", "F", CHANNEL)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     pages = "".join(console.get(path).text for path in PAGES)
     pages += "".join(console.get("/console/log", params={"before": seq}).text for seq in range(1, 20, 5))
     assert "CANARY" not in pages
@@ -546,15 +548,15 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
     def fail(*_):
         raise RuntimeError("CANARY of the database")
 
-    monkeypatch.setattr(parties.app.state.console.house.store, "read", fail)
+    monkeypatch.setattr(parties.app.state.console.context.store, "read", fail)
     for path in PAGES:
         answer = console.get(path)
         assert answer.status_code == 503
         assert "cannot be shown now" in answer.text
         assert "CANARY" not in answer.text
     assert console.post("/console/log/verify", headers=OWN).status_code == 303  # the check itself says that it failed
-    parties.app.state.console.watch.wait()
-    assert parties.app.state.console.watch.state.has_failed
+    parties.app.state.console.log_monitor.wait()
+    assert parties.app.state.console.log_monitor.state.has_failed
     assert "RuntimeError" in caplog.text
     assert "CANARY" not in caplog.text
 
@@ -565,7 +567,7 @@ def test_a_page_with_broken_records_is_still_a_page(parties, console, tmp_path):
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     for content in ("{", "[]", "null", '{"sections": [1, {"id": "group_means"}]}', "{}"):
         change = update(fits).values(state="succeeded", summary=content, refusal=content, problem=content)
-        parties.house.store.write(lambda c, change=change: c.execute(change))
+        parties.context.store.write(lambda c, change=change: c.execute(change))
         for path in PAGES[2:]:
             assert console.get(path).status_code == 200, content
 
@@ -599,7 +601,7 @@ def test_the_log_in_pages_and_by_party_and_event(parties, console):
 
 def check(parties, console):
     assert console.post("/console/log/verify", headers=OWN).status_code == 303
-    parties.app.state.console.watch.wait()
+    parties.app.state.console.log_monitor.wait()
     return words(console.get("/console/log"))
 
 
@@ -626,7 +628,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
                 connection.execute(text(f"DROP TRIGGER log_no_{verb}"))
         connection.execute(text(change))
 
-    parties.house.store.write(tamper)
+    parties.context.store.write(tamper)
     page = check(parties, console)
     assert f"Broken at entry {bad}: {reason}" in page
     assert f"The log is broken at entry {bad}" in words(console.get("/"))
@@ -634,7 +636,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
 
 def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
     declare(parties)
-    parties.house.store.write(
+    parties.context.store.write(
         lambda c: c.execute(text("INSERT INTO checkpoints VALUES (3, :hash, 'k', 'not base64 at all')"),
                             {"hash": "0" * 64})
     )  # fmt: skip
@@ -644,61 +646,48 @@ def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
 def test_the_log_is_checked_when_somebody_looks(parties, console):
     declare(parties)
     console.get("/console/log")
-    parties.app.state.console.watch.wait()
-    assert parties.app.state.console.watch.state.found.intact
+    parties.app.state.console.log_monitor.wait()
+    assert parties.app.state.console.log_monitor.state.found.intact
 
 
 # --- drawings ---
 
 
-def test_drawings_stay_inside_and_in_order():
-    records = [
-        {"group": None, "premium": 5.0, "premium_low": 4.0, "premium_high": 6.0, "loss": 5.5, "loss_low": 5.0,
-         "loss_high": 6.5, "note": ""},
-        {"group": "a very long name of a group", "premium": 1.0, "premium_low": 0.5, "premium_high": 2.0, "loss": 9.0,
-         "loss_low": 8.0, "loss_high": 10.0, "note": ""},
-        {"group": "few", "premium": None, "loss": None, "note": "too few reports (3 effective)"},
-    ]  # fmt: skip
-    chart = draw_group_means(records)
-    assert [lane.full_name for lane in chart.lanes] == ["everyone", "a very long name of a group", "few"]
-    assert chart.lanes[2].note == "too few reports"
-    assert len(chart.marks) == 4
-    for mark in chart.marks:
-        assert chart.left <= mark.low <= mark.x <= mark.high <= chart.right <= WIDTH
-    places = {(m.y, m.kind) for m in chart.marks}
-    assert len(places) == 4
-    by_value = sorted(chart.marks, key=lambda m: float(re.search(r"mean \w+ (\S+)", m.words)[1]))
-    assert [m.x for m in by_value] == sorted(m.x for m in by_value)
-    assert len(chart.ticks) >= 3
+CHARTS = {
+    "sections": [
+        {"id": "group_means", "measure": "group_means", "records": [
+            {"group": None, "premium": 5.0, "premium_low": 4.0, "premium_high": 6.0, "loss": 5.5, "loss_low": 5.0,
+             "loss_high": 6.5, "note": ""},
+            {"group": "<b>a</b>", "premium": 1.0, "premium_low": 0.5, "premium_high": 2.0, "loss": 9.0,
+             "loss_low": 8.0, "loss_high": 10.0, "note": ""},
+        ]},
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("values", [(5.0, 5.0), (0.0, 0.0), (1e-9, 2e-9), (-3.0, 4.0), (1e9, 1.1e9)])
-def test_any_two_prices_can_be_drawn(values):
-    low, high = values
-    prices = {
-        "best_estimate": [{"group": "F", "mean": low}, {"group": "M", "mean": high}],
-        "unaware": {"mean": low},
-        "discrimination_free": {"mean": high, "low": low, "high": high},
-    }
-    chart = draw_prices(prices)
-    assert len(chart.marks) == 4
-    assert len(chart.ticks) >= 2
-    ys = sorted({m.y for m in chart.marks})
-    best = [m for m in chart.marks if m.y == ys[0]]
-    if abs(best[0].x - best[1].x) < 40:  # labels that would run into each other point away
-        assert {m.anchor for m in best} == {"start", "end"}
+def test_charts_are_those_of_the_audit_and_need_no_style():
+    shown = show_comparison(CHARTS, 0.9)
+    svg = shown["charts"]["group_means"]
+    assert svg.startswith("<svg")
+    assert "style=" not in svg
+    assert "<script" not in svg
+    assert "<b>" not in svg  # names of groups are text
+    assert shown["means"] == CHARTS["sections"][0]["records"]
+    assert show_comparison(CHARTS, 0.9)["charts"]["group_means"] is svg  # drawn once
 
 
-def test_nothing_to_draw_is_no_drawing():
-    assert draw_group_means([{"group": "F", "premium": None, "loss": float("nan"), "note": ""}]) is None
-    assert draw_prices({}) is None
+@pytest.mark.parametrize("summary", [None, {}, {"sections": [None]}])
+def test_nothing_to_draw_is_no_drawing(summary):
+    shown = show_comparison(summary, 0.95)
+    assert not any(shown["charts"].values())
+    assert (shown["means"], shown["prices"], shown["findings"]) == ([], None, [])
 
 
 # --- looking is cheap ---
 
 
 def test_what_is_slow_to_read_is_remembered_for_a_while():
-    remembered, reads = _Remembered(), []
+    remembered, reads = TimedCache(), []
 
     def read():
         time.sleep(0.05)

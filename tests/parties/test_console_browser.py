@@ -20,9 +20,9 @@ from fairpremium import RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.http._app import create_app
-from fairpremium.parties.service._fits import claim, show_progress
+from fairpremium.parties.service._fits import acquire_lease, record_progress
 from fairpremium.parties.service._fitting import run_fit
-from fairpremium.parties.service._settings import Settings
+from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
@@ -119,7 +119,7 @@ def tamper(parties, seq):
         connection.execute(text(unlock))
         connection.execute(text("UPDATE log SET party = 'nobody' WHERE seq = :seq"), {"seq": seq})
 
-    parties.house.store.write(change)
+    parties.context.store.write(change)
 
 
 def test_the_whole_story(parties, browser, table, tmp_path):
@@ -147,10 +147,10 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
         desk.wait("waits for a worker")
         desk.page.evaluate("window.untouched = true")
-        lease = parties.house.store.write(lambda c: claim(c, parties.house))
+        lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
         seen = []
         for progress in (0.2, 0.35, 0.55):
-            parties.house.store.write(lambda c, p=progress: show_progress(c, lease, "fitting", p))
+            parties.context.store.write(lambda c, p=progress: record_progress(c, lease, "fitting", p))
             desk.wait(f"{100 * progress:.0f} %")
             seen.append(desk.page.locator("progress").first.evaluate("bar => bar.value"))
             if progress == 0.35:
@@ -159,7 +159,7 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         assert seen == [20, 35, 55]
         phone.open("/console/studies/motor")
         phone.keep("3-running")
-        run_fit(parties.house, lease)
+        run_fit(parties.context, lease)
         desk.wait("The newest result: first of acme")
         assert desk.page.evaluate("window.untouched")
         assert parties.insurer.watch("first").state == "succeeded"
@@ -175,7 +175,7 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         spike[5] = 1.0
         upload(parties, table.assign(spike=spike), "other")
         parties.insurer.fit("second", FitSpec(study="motor", portfolio="other"))
-        assert work_once(parties.house)
+        assert work_once(parties.context)
         for window in (desk, phone):
             window.open("/console/studies/motor/fits/acme/second")
             window.wait("Refused by rule")
@@ -218,7 +218,7 @@ def check_charts(window):
 def test_the_first_steps_lead_to_a_study(tmp_path, browser):
     """The commands of an empty service's page, run as they stand there, make a study that the page then shows."""
     party = ThirdParty(tmp_path / "a folder")
-    app = create_app(Settings(folder=tmp_path / "a folder"), party)
+    app = create_app(ServiceSettings(folder=tmp_path / "a folder"), party)
     run = partial(subprocess.run, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True)
     me = f"{shlex.quote(sys.executable)} -m fairpremium"
     with served(app) as address:
@@ -235,7 +235,6 @@ def test_the_first_steps_lead_to_a_study(tmp_path, browser):
         window.page.locator(".tag.open").first.wait_for(timeout=SOON)
         assert window.page.get_by_text("no key yet").count() == 0
         window.close()
-    app.state.service.writer.close()
     party.close()
 
 
@@ -268,7 +267,7 @@ def test_by_keyboard_alone(parties, browser):
         page.wait_for_url("**/console/studies/motor")
         for _ in range(40):
             page.keyboard.press("Tab")
-            if focus(page) == "Limits that every fit has to keep":
+            if focus(page) == "Limits of every fit":
                 break
         page.keyboard.press("Enter")
         assert page.get_by_text("Rule 1, size").is_visible()
@@ -276,7 +275,7 @@ def test_by_keyboard_alone(parties, browser):
         parties.operator.set_state("motor", "open")
         window.page.locator("#facts .tag.open").wait_for(timeout=SOON)
         assert page.get_by_text("Rule 1, size").is_visible()
-        assert focus(page) == "Limits that every fit has to keep"
+        assert focus(page) == "Limits of every fit"
         window.open("/console/log")
         page.locator("select[name=event]").focus()
         page.keyboard.type("study.d")
@@ -301,8 +300,8 @@ def test_without_scripts_the_page_reloads_itself(parties, browser, table, tmp_pa
         window = Window(browser, address, java_script_enabled=False)
         window.page.goto(address + "/console/studies/motor")
         window.wait("waits for a worker")
-        lease = parties.house.store.write(lambda c: claim(c, parties.house))
-        parties.house.store.write(lambda c: show_progress(c, lease, "checking", 0.1))
+        lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
+        parties.context.store.write(lambda c: record_progress(c, lease, "checking", 0.1))
         window.page.locator("progress").wait_for(timeout=SOON)
         assert window.page.locator(".command button").count() == 0  # no button that does nothing
         window.context.close()
@@ -353,7 +352,7 @@ def test_in_the_dark_and_with_three_groups(parties, browser, tmp_path):
     parties.collector.submit(reports, study="motor", secret=parties.secret, channel=channel)
     upload(parties, table.assign(sex="").drop(columns="region"))
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="randomized"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     assert parties.insurer.watch("first").state == "succeeded"
     with served(parties.app) as address:
         for size in ("desktop", "phone"):

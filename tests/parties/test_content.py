@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import select
 
 from fairpremium.parties.protocol._linkage import make_key, new_secret
-from fairpremium.parties.service._context import Limits, Party
+from fairpremium.parties.service._context import Party, ServiceLimits
 from fairpremium.parties.service._worker import work, work_once
 from fairpremium.parties.store.schema import metadata, studies
 from fairpremium.portfolios import zhang_liu_shi_2025
@@ -51,7 +51,7 @@ def story(tmp_path_factory):
     world.fit("acme", "f1", "p1")
     world.fit("acme", "f2", "p1", release="randomized")
     world.fit("acme", "f3", "p2")
-    while work_once(world.house):
+    while work_once(world.context):
         pass
     states = [world.ask("acme", "GET", f"/v1/fits/f{i}").json()["state"] for i in (1, 2, 3)]
     assert states == ["succeeded", "succeeded", "refused"]
@@ -70,14 +70,14 @@ def spellings(value):
 
 def secrets_of(world):
     """All that nobody outside may see, by name."""
-    stored = world.house.store.read(lambda c: [bytes(row.secret) for row in c.execute(select(studies))])
+    stored = world.context.store.read(lambda c: [bytes(row.secret) for row in c.execute(select(studies))])
     keys = [make_key(world.secret, policy) for policy in (world.policies[0], world.policies[500], world.policies[-1])]
     return {
         "policy number": [b"policycanary"],
         "key of a policy": [s for key in keys for s in spellings(key)],
         "linkage secret": spellings(world.secret._LinkageSecret__value),
         "secret of a study": [s for secret in stored for s in spellings(secret)],
-        "private key": [s for key in [*world.keys.values(), world.house.key] for s in spellings(_private(key))],
+        "private key": [s for key in [*world.keys.values(), world.context.key] for s in spellings(_private(key))],
     }
 
 
@@ -130,7 +130,7 @@ def test_secrets_are_in_no_table_but_their_own(story):
     allowed = {"reports": "key of a policy", "studies": "secret of a study"}
     secrets = secrets_of(story)
     for table in metadata.sorted_tables:
-        rows = story.house.store.read(lambda c, t=table: [repr(tuple(r)) for r in c.execute(select(t))])
+        rows = story.context.store.read(lambda c, t=table: [repr(tuple(r)) for r in c.execute(select(t))])
         content = "\n".join(rows).encode()
         for what, values in secrets.items():
             if allowed.get(table.name) != what:
@@ -223,15 +223,15 @@ def test_a_refusal_shows_the_rule_and_its_limit_only(story):
 @pytest.mark.parametrize("damage", [{"age": "valuecanary"}, {"key": "valuecanary"}])
 def test_processes_print_no_value(tmp_path, caplog, capfd, damage):
     """A fit whose work fails in a library, and requests that fail: lines say where, not what."""
-    with wire.World(tmp_path / "house") as world:
+    with wire.World(tmp_path / "third-party") as world:
         world.declare()
         world.portfolio("acme", "p1", rows=40)
         world.fit("acme", "f1", "p1")
-        path = world.house.blobs.path(min(world.house.blobs))
+        path = world.context.blobs.path(min(world.context.blobs))
         frame = pq.read_table(path).to_pandas().assign(**damage)  # a file that was damaged at rest
         frame.to_parquet(path)
         work(world.folder, once=True, stop=_Enough(world))
-        world.app.state.service.house.store.close()
+        world.app.state.requests.party.context.store.close()
     out = "".join(capfd.readouterr()) + caplog.text
     assert "valuecanary" not in out
     assert "Traceback" not in out
@@ -245,7 +245,9 @@ class _Enough:
 
     def __call__(self):
         rows = self._world.third_party.list_fits(Party("acme", "insurer"))
-        log = self._world.house.store.read(lambda c: c.execute(select(metadata.tables["log"].c.event)).scalars().all())
+        log = self._world.context.store.read(
+            lambda c: c.execute(select(metadata.tables["log"].c.event)).scalars().all()
+        )
         return rows[0].state not in ("queued", "running") or log.count("fit.started") > 1
 
 
@@ -298,14 +300,14 @@ def hostile():
 
 
 def test_hostile_files_are_a_problem_and_the_service_lives(tmp_path, caplog, capfd):
-    with wire.World(tmp_path / "house", limits=Limits(part_bytes=8 << 20)) as world:
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(part_bytes=8 << 20)) as world:
         world.declare()
         spec = wire.portfolio_spec()
         world.ask("acme", "PUT", "/v1/portfolios/p", spec.model_dump_json().encode())
         tried = refused = 0
         for name, body in hostile():
             for who, target in (("acme", "/v1/portfolios/p/parts/0"), ("app", "/v1/studies/motor/report-parts/0")):
-                before = set(world.house.blobs)
+                before = set(world.context.blobs)
                 answer = world.ask(who, "PUT", target, body, wire.PARQUET if who == "acme" else wire.BATCH)
                 tried += 1
                 if answer.status == 200 and name.startswith("damage") and who == "acme":
@@ -314,10 +316,10 @@ def test_hostile_files_are_a_problem_and_the_service_lives(tmp_path, caplog, cap
                 codes = ("bad-parquet", "bad-columns", "bad-values", "bad-keys") if who == "acme" else ("bad-batch",)
                 assert answer.code in (*codes, "too-large"), name
                 assert b"valuecanary" not in answer.body
-                assert set(world.house.blobs) == before, name
+                assert set(world.context.blobs) == before, name
                 refused += 1
         assert refused > tried - 24
-        files = [p.name for p in world.house.blobs.folder.iterdir() if p.name.startswith(".incoming")]
+        files = [p.name for p in world.context.blobs.folder.iterdir() if p.name.startswith(".incoming")]
         assert not files
         good = wire.portfolio_part(spec)
         world.ask("acme", "PUT", "/v1/portfolios/q", spec.model_dump_json().encode())
@@ -329,7 +331,7 @@ def test_hostile_files_are_a_problem_and_the_service_lives(tmp_path, caplog, cap
 
 @pytest.mark.parametrize("where", ["in a part", "between parts"])
 def test_a_portfolio_with_repeated_keys_cannot_be_sealed(tmp_path, where):
-    with wire.World(tmp_path / "house") as world:
+    with wire.World(tmp_path / "third-party") as world:
         world.declare()
         world.portfolio("acme", "p", seal=False)
         again = wire.portfolio_part(wire.portfolio_spec(), 4, seed=1)
@@ -343,7 +345,7 @@ def test_a_portfolio_with_repeated_keys_cannot_be_sealed(tmp_path, where):
 
 def test_reports_that_are_none(tmp_path):
     """Batches with unknown values, another channel, none, or repeated keys are refused as a whole."""
-    with wire.World(tmp_path / "house") as world:
+    with wire.World(tmp_path / "third-party") as world:
         world.declare()
         keys = [wire.policy_key("r", i) for i in range(10)]
         good = bytearray(wire.write_report_part(keys, ["F"] * 10, ["F", "M"], wire.CHANNEL))
@@ -371,7 +373,7 @@ def test_reports_that_are_none(tmp_path):
 def test_exceptions_and_reprs_hold_no_secret(story):
     """What a traceback or a debugger's line could show of the objects that hold secrets."""
     values = secrets_of(story)
-    shown = [repr(o) for o in (story.house, story.house.key, story.secret, *story.keys.values(), story.settings)]
+    shown = [repr(o) for o in (story.context, story.context.key, story.secret, *story.keys.values(), story.settings)]
     with pytest.raises((TypeError, ValueError)) as caught:
         make_key(story.secret, None)
     shown.append(repr(caught.value))
@@ -382,7 +384,7 @@ def test_exceptions_and_reprs_hold_no_secret(story):
 
 def test_a_body_that_takes_too_long_is_given_up(tmp_path):
     """Half a body comes, and then nothing: the request ends with an answer, and leaves no file."""
-    with wire.World(tmp_path / "house", body_seconds=0.2) as world:
+    with wire.World(tmp_path / "third-party", body_seconds=0.2) as world:
         world.declare()
         spec = wire.portfolio_spec()
         world.ask("acme", "PUT", "/v1/portfolios/p", spec.model_dump_json().encode())
@@ -394,4 +396,4 @@ def test_a_body_that_takes_too_long_is_given_up(tmp_path):
             answer = world.send(world.sign(who, "PUT", target, body, kind), stop_after=len(body) // 2)
             assert (answer.status, answer.code) == (503, "unavailable")
             assert world.ask(who, "PUT", target, body, kind).status == 200
-        assert not list(world.house.blobs.folder.glob(".incoming*"))
+        assert not list(world.context.blobs.folder.glob(".incoming*"))

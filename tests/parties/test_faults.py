@@ -89,8 +89,8 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
 
 def test_a_database_without_room_is_a_problem_and_recovers(tmp_path):
     """SQLite itself runs out of pages."""
-    party = ThirdParty(tmp_path / "house")
-    store, pages = party.house.store, [0]
+    party = ThirdParty(tmp_path / "third-party")
+    store, pages = party.context.store, [0]
 
     @event.listens_for(store._engine, "checkout")
     def limit(connection, *_):
@@ -115,12 +115,12 @@ def test_a_database_without_room_is_a_problem_and_recovers(tmp_path):
 def outcome(place, fit="waits"):
     """How a fit ended: state, bytes of the bundle, releases, and its events."""
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == fit)).one()
         made = connection.execute(select(func.count()).select_from(releases).where(releases.c.fit == fit)).scalar()
         entries = connection.execute(select(log.c.event, log.c.body)).all()
     events = Counter(entry.event for entry in entries if json.loads(entry.body).get("fit") == fit)
-    content = party.house.blobs.path(row.sha256).read_bytes() if row.sha256 else None
+    content = party.context.blobs.path(row.sha256).read_bytes() if row.sha256 else None
     assert party.verify_log().intact
     party.close()
     return row.state, content, made, events
@@ -129,14 +129,14 @@ def outcome(place, fit="waits"):
 def finish_later(place):
     """Do what is left of a fit when all leases are over."""
     party = place.open(clock=lambda: time.time() + 3600)
-    work_once(party.house)
+    work_once(party.context)
     party.close()
 
 
 @pytest.fixture(scope="module")
 def undisturbed_fit(base, zygote, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
-    place = base.copy(folder / "house")
+    place = base.copy(folder / "third-party")
     assert zygote.run("fit", folder / "answer", arm={}, **place.options) == (0, 1)
     return outcome(place)
 
@@ -168,7 +168,7 @@ def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, un
 
 @pytest.mark.parametrize("where", ["fitting", "before_publish", "after_publish"])
 def test_a_fit_killed_between_its_phases_ends_the_same(base, zygote, tmp_path, undisturbed_fit, where):
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     code, _ = zygote.run("fit", tmp_path / "answer", arm={"kill": f"fit.{where}"}, **place.options)
     assert code == -signal.SIGKILL
     finish_later(place)
@@ -181,7 +181,7 @@ def test_a_fit_killed_between_its_phases_ends_the_same(base, zygote, tmp_path, u
 def test_a_first_start_that_is_killed_anywhere_is_made_up_for(zygote, tmp_path):
     kills = 0
     while True:
-        folder = tmp_path / f"house-{kills}"
+        folder = tmp_path / f"third-party-{kills}"
         options = {"folder": str(folder), "database": None}
         code, _ = zygote.run("open", tmp_path / "answer", {"kill": f"*:{kills + 1}"}, **options)
         if code == 0:
@@ -195,7 +195,7 @@ def test_a_first_start_that_is_killed_anywhere_is_made_up_for(zygote, tmp_path):
 
 def test_many_processes_open_a_new_folder_at_once(zygote, tmp_path, database_url):
     database = None if database_url.startswith("sqlite") else database_url
-    options = {"folder": str(tmp_path / "house"), "database": database}
+    options = {"folder": str(tmp_path / "third-party"), "database": database}
     tasks = [zygote.start("open", tmp_path / f"answer-{i}", **options) for i in range(8)]
     assert [task.wait() for task in tasks] == [0] * 8
     assert len({task.said() for task in tasks}) == 1
@@ -205,7 +205,7 @@ def test_many_processes_open_a_new_folder_at_once(zygote, tmp_path, database_url
 
 
 def test_eight_processes_write_at_once(base, zygote, tmp_path):
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     shared = [bytes(key).hex() for key in name_keys(10_000, 10_030)]
     tasks = []
     for i in range(8):
@@ -228,7 +228,7 @@ def test_eight_processes_write_at_once(base, zygote, tmp_path):
         assert len(taken) == 1
         assert refused == {0, 1} - taken
     party = place.open()
-    count = party.house.store.read(lambda c: c.execute(select(func.count()).select_from(reports)).scalar())
+    count = party.context.store.read(lambda c: c.execute(select(func.count()).select_from(reports)).scalar())
     assert count == 1 + 8 * 30 + 30
     assert party.verify_log().intact
     party.close()
@@ -257,9 +257,8 @@ class Cutting(httpx.BaseTransport):
 
 
 def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
-    from places import FRAME, REPORTS, STUDY
-
     from fairpremium.parties.protocol._keys import VerifyKey
+    from helpers.places import FRAME, REPORTS, STUDY
 
     cut = Cutting(parties.transport)
     for client in (parties.operator, parties.collector, parties.insurer):
@@ -274,7 +273,7 @@ def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     options = {"study": "motor", "secret": parties.secret, "policy": "policy", "outcome": "y"}
     parties.insurer.upload(table, portfolio="sealed", rows_per_part=200, **options)
     parties.insurer.fit("f1", fit_spec())
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     assert parties.insurer.watch("f1").state == "succeeded"
     trusted = [VerifyKey(parties.third_party.public_key)]
     assert parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=trusted).manifest["matched"] == len(table)
@@ -282,13 +281,13 @@ def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     parties.insurer.fit("f2", fit_spec(level=0.9))
     assert parties.insurer.cancel("f2").state == "cancelled"
     parties.insurer.erase("sealed")
-    with parties.house.store.reading() as connection:
+    with parties.context.store.reading() as connection:
         events = Counter(connection.execute(select(log.c.event)).scalars())
     once = {"study.declared": 1, "study.open": 1, "reports.taken": 6, "portfolio.declared": 1}
     once |= {"portfolio.part": 3, "portfolio.sealed": 1, "fit.requested": 2, "fit.succeeded": 1, "fit.cancelled": 1}
     assert {name: events[name] for name in once} == once
     assert events["portfolio.erased"] == 1
-    assert parties.house.store.read(lambda c: count_reports(c, "motor")) == len(table)
+    assert parties.context.store.read(lambda c: count_reports(c, "motor")) == len(table)
     assert events["bundle.fetched"] == 2  # it was sent twice
     assert parties.third_party.verify_log().intact
     assert sum(cut.seen.values()) > 50

@@ -37,7 +37,7 @@ LEASE = 3.0
 def row_of(place, fit="waits"):
     """The row of a fit."""
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == fit)).one()
     party.close()
     return row
@@ -46,7 +46,7 @@ def row_of(place, fit="waits"):
 def events_of(place, fit="waits"):
     """How often what happened to a fit."""
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         entries = connection.execute(select(log.c.event, log.c.body)).all()
     assert party.verify_log().intact
     party.close()
@@ -56,7 +56,7 @@ def events_of(place, fit="waits"):
 def content_of(place, fit="waits"):
     """The bytes of a fit's bundle."""
     party = place.open()
-    content = party.house.blobs.path(row_of(place, fit).sha256).read_bytes()
+    content = party.context.blobs.path(row_of(place, fit).sha256).read_bytes()
     party.close()
     return content
 
@@ -89,7 +89,7 @@ def worker(zygote, tmp_path):
 
 
 def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_wakes(base, worker, tmp_path):
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     slow = worker(place, {"stop": "fit.before_publish"})
     wait_until(lambda: stopped_below(slow.pid))  # all is computed, nothing is published
     child = stopped_below(slow.pid)
@@ -132,7 +132,7 @@ DEATHS = {
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_fit_whose_process_dies_is_tried_again(sqlite_base, worker, tmp_path, death):
-    place = sqlite_base.copy(tmp_path / "house")
+    place = sqlite_base.copy(tmp_path / "third-party")
     task = worker(place, {"stop": "fit.fitting"}, lease_seconds=60.0)
     wait_until(lambda: stopped_below(task.pid))
     child = stopped_below(task.pid)
@@ -145,7 +145,7 @@ def test_a_fit_whose_process_dies_is_tried_again(sqlite_base, worker, tmp_path, 
 
 
 def test_a_fit_that_always_dies_is_given_up(sqlite_base, worker, tmp_path):
-    place = sqlite_base.copy(tmp_path / "house")
+    place = sqlite_base.copy(tmp_path / "third-party")
     worker(place, {"kill": "fit.pricing"})
     wait_until(lambda: row_of(place).state not in ("queued", "running"))
     row = row_of(place)
@@ -155,7 +155,7 @@ def test_a_fit_that_always_dies_is_given_up(sqlite_base, worker, tmp_path):
 
 
 def test_cancelling_ends_the_process_of_a_fit(sqlite_base, worker, tmp_path):
-    place = sqlite_base.copy(tmp_path / "house")
+    place = sqlite_base.copy(tmp_path / "third-party")
     task = worker(place, {"stop": "fit.fitting"})
     wait_until(lambda: stopped_below(task.pid))
     child = stopped_below(task.pid)
@@ -172,7 +172,7 @@ def test_cancelling_ends_the_process_of_a_fit(sqlite_base, worker, tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_service_that_ends_leaves_no_process_behind(sqlite_base, tmp_path, how):
-    place = sqlite_base.copy(tmp_path / "house")
+    place = sqlite_base.copy(tmp_path / "third-party")
     command = [sys.executable, "-m", "fairpremium", "serve", "--folder", str(place.folder), "--port", "0", "--json"]
     variables = {**os.environ, "FAIRPREMIUM_STOP_AT": "fit.fitting"}
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE) as service:
@@ -188,7 +188,7 @@ def test_a_service_that_ends_leaves_no_process_behind(sqlite_base, tmp_path, how
 
 
 def test_a_body_that_breaks_off_leaves_nothing(sqlite_base, zygote, tmp_path):
-    place = sqlite_base.copy(tmp_path / "house")
+    place = sqlite_base.copy(tmp_path / "third-party")
     web = zygote.start("web", tmp_path / "url", **place.options)
     url = web.said()
     before = place.look()
@@ -281,7 +281,7 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
     number, kills = (
         (repetitions(3, 30), repetitions(8, 100)) if base.database else (repetitions(9, 30), repetitions(20, 200))
     )
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     party = place.open()
     party.put_study(OP, "other", STUDY)
     party.open_study(OP, "other")
@@ -337,7 +337,7 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
         assert events_of(place, name)["fit.succeeded"] == 1
         assert content_of(place, name) == reference[name]
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         stored = {
             (bytes(row.key), CHANNEL.reports[row.code])
             for row in connection.execute(select(reports).where(reports.c.study == "other"))
@@ -355,7 +355,7 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
 def left(place, names):
     """How many fits have not ended."""
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         ended = connection.execute(select(func.count()).select_from(fits).where(fits.c.state == "succeeded")).scalar()
     party.close()
     return len(names) - ended
@@ -367,7 +367,7 @@ def undisturbed(place, zygote, tmp_path):
     code, count = zygote.run("fit", tmp_path / "answer", arm={}, most=10**6, **twin.options)
     assert code == 0
     party = twin.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         rows = connection.execute(select(fits).where(fits.c.state == "succeeded")).all()
     party.close()
     assert len(rows) == count

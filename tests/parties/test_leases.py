@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import insert, select
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
-from fairpremium.parties.service._context import Party, open_house
+from fairpremium.parties.service._context import Party, open_context
 from fairpremium.parties.service._fits import (
     LeaseLost,
+    acquire_lease,
     cancel_fit,
-    claim,
-    finish,
+    finish_fit,
     get_fit,
-    give_back,
     put_fit,
-    renew,
-    show_progress,
+    record_progress,
+    release_lease,
+    renew_lease,
 )
 from fairpremium.parties.service._studies import put_study
 from fairpremium.parties.store.schema import fits, portfolios
@@ -38,116 +38,116 @@ def clock():
 
 
 @pytest.fixture
-def house(tmp_path, database_url, clock):
-    house = open_house(tmp_path / "house", database=database_url, clock=clock)
+def context(tmp_path, database_url, clock):
+    context = open_context(tmp_path / "third-party", database=database_url, clock=clock)
     channel = RandomizedResponse(["F", "M"], keep=0.8).descriptor()
     spec = StudySpec(title="t", attribute=KnownChannel(channel=channel), collectors=(), insurers=("acme",))
-    house.store.write(lambda c: put_study(c, house, OPERATOR, "s", spec))
+    context.store.write(lambda c: put_study(c, context, OPERATOR, "s", spec))
     row = {"party": "acme", "id": "p", "study": "s", "spec": "{}", "state": "sealed", "sha256": "0" * 64}
-    house.store.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
-    yield house
-    house.store.close()
+    context.store.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
+    yield context
+    context.store.close()
 
 
-def ask(house, name, **changes):
+def ask(context, name, **changes):
     spec = FitSpec(study="s", portfolio="p", **changes)
-    return house.store.write(lambda c: put_fit(c, house, INSURER, name, spec))
+    return context.store.write(lambda c: put_fit(c, context, INSURER, name, spec))
 
 
-def take(house):
-    return house.store.write(lambda c: claim(c, house))
+def take(context):
+    return context.store.write(lambda c: acquire_lease(c, context))
 
 
-def see(house, name):
-    return house.store.read(lambda c: get_fit(c, INSURER, name))
+def see(context, name):
+    return context.store.read(lambda c: get_fit(c, context, INSURER, name))
 
 
-def test_the_oldest_waits_least_and_each_is_taken_once(house, clock):
+def test_the_oldest_waits_least_and_each_is_taken_once(context, clock):
     for name in ("a", "b"):
-        ask(house, name)
+        ask(context, name)
         clock.now += 1
-    assert [take(house).fit, take(house).fit, take(house)] == ["a", "b", None]
+    assert [take(context).fit, take(context).fit, take(context)] == ["a", "b", None]
 
 
-def test_a_renewed_lease_stays_and_an_expired_one_is_free(house, clock):
-    ask(house, "a")
-    first = take(house)
+def test_a_renewed_lease_stays_and_an_expired_one_is_free(context, clock):
+    ask(context, "a")
+    first = take(context)
     for _ in range(10):
-        clock.now += house.limits.lease_seconds - 1
-        house.store.write(lambda c: renew(c, house, first))
-        assert take(house) is None
-    clock.now += house.limits.lease_seconds + 1
-    second = take(house)
+        clock.now += context.limits.lease_seconds - 1
+        context.store.write(lambda c: renew_lease(c, context, first))
+        assert take(context) is None
+    clock.now += context.limits.lease_seconds + 1
+    second = take(context)
     assert (second.fit, second.attempt) == ("a", 2)
     for late in (
-        lambda c: renew(c, house, first),
-        lambda c: show_progress(c, first, "late", 0.5),
-        lambda c: finish(c, house, first, "succeeded", sha256="1" * 64),
+        lambda c: renew_lease(c, context, first),
+        lambda c: record_progress(c, first, "late", 0.5),
+        lambda c: finish_fit(c, context, first, "succeeded", sha256="1" * 64),
     ):
         with pytest.raises(LeaseLost):
-            house.store.write(late)
-    house.store.write(lambda c: give_back(c, house, first))  # nothing to give back
-    assert see(house, "a").state == "running"
-    house.store.write(lambda c: finish(c, house, second, "succeeded", sha256="2" * 64))
-    assert (see(house, "a").state, see(house, "a").sha256) == ("succeeded", "2" * 64)
+            context.store.write(late)
+    context.store.write(lambda c: release_lease(c, context, first))  # nothing to give back
+    assert see(context, "a").state == "running"
+    context.store.write(lambda c: finish_fit(c, context, second, "succeeded", sha256="2" * 64))
+    assert (see(context, "a").state, see(context, "a").sha256) == ("succeeded", "2" * 64)
     with pytest.raises(LeaseLost):
-        house.store.write(lambda c: finish(c, house, second, "failed"))
+        context.store.write(lambda c: finish_fit(c, context, second, "failed"))
 
 
-def test_a_fit_is_tried_five_times(house, clock):
-    ask(house, "a")
+def test_a_fit_is_tried_five_times(context, clock):
+    ask(context, "a")
     for attempt in range(1, 6):
-        assert take(house).attempt == attempt
-        clock.now += house.limits.lease_seconds + 1
-    assert take(house) is None
-    seen = see(house, "a")
+        assert take(context).attempt == attempt
+        clock.now += context.limits.lease_seconds + 1
+    assert take(context) is None
+    seen = see(context, "a")
     assert seen.state == "failed"
     assert seen.problem["type"].endswith("gave-up")
 
 
-def test_a_fit_given_back_waits_again(house):
-    ask(house, "a")
-    lease = take(house)
-    house.store.write(lambda c: give_back(c, house, lease))
-    assert see(house, "a").state == "queued"
-    assert take(house).attempt == 2
+def test_a_fit_given_back_waits_again(context):
+    ask(context, "a")
+    lease = take(context)
+    context.store.write(lambda c: release_lease(c, context, lease))
+    assert see(context, "a").state == "queued"
+    assert take(context).attempt == 2
 
 
-def test_cancelling(house, clock):
-    ask(house, "waits")
-    assert house.store.write(lambda c: cancel_fit(c, house, INSURER, "waits")).state == "cancelled"
-    ask(house, "runs", level=0.9)
-    lease = take(house)
-    house.store.write(lambda c: cancel_fit(c, house, INSURER, "runs"))
+def test_cancelling(context, clock):
+    ask(context, "waits")
+    assert context.store.write(lambda c: cancel_fit(c, context, INSURER, "waits")).state == "cancelled"
+    ask(context, "runs", level=0.9)
+    lease = take(context)
+    context.store.write(lambda c: cancel_fit(c, context, INSURER, "runs"))
     with pytest.raises(LeaseLost):
-        house.store.write(lambda c: renew(c, house, lease))
-    house.store.write(lambda c: give_back(c, house, lease))
-    assert see(house, "runs").state == "cancelled"
-    ask(house, "dies", level=0.8)
-    take(house)
-    house.store.write(lambda c: cancel_fit(c, house, INSURER, "dies"))
-    clock.now += house.limits.lease_seconds + 1
-    assert take(house) is None  # a worker that died cannot give back: the next look ends the fit
-    assert see(house, "dies").state == "cancelled"
-    assert house.store.write(lambda c: cancel_fit(c, house, INSURER, "dies")).state == "cancelled"
+        context.store.write(lambda c: renew_lease(c, context, lease))
+    context.store.write(lambda c: release_lease(c, context, lease))
+    assert see(context, "runs").state == "cancelled"
+    ask(context, "dies", level=0.8)
+    take(context)
+    context.store.write(lambda c: cancel_fit(c, context, INSURER, "dies"))
+    clock.now += context.limits.lease_seconds + 1
+    assert take(context) is None  # a worker that died cannot give back: the next look ends the fit
+    assert see(context, "dies").state == "cancelled"
+    assert context.store.write(lambda c: cancel_fit(c, context, INSURER, "dies")).state == "cancelled"
 
 
-def test_every_step_is_in_the_log(house):
-    ask(house, "a")
-    lease = take(house)
-    house.store.write(lambda c: finish(c, house, lease, "succeeded", sha256="2" * 64))
+def test_every_step_is_in_the_log(context):
+    ask(context, "a")
+    lease = take(context)
+    context.store.write(lambda c: finish_fit(c, context, lease, "succeeded", sha256="2" * 64))
     from fairpremium.parties.store.schema import log
 
-    events = [row.event for row in house.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
+    events = [row.event for row in context.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
     assert events == ["study.declared", "fit.requested", "fit.started", "fit.succeeded"]
-    assert house.store.read(lambda c: c.execute(select(fits.c.lease_token)).scalar()) is None
+    assert context.store.read(lambda c: c.execute(select(fits.c.lease_token)).scalar()) is None
 
 
-def test_at_most_twenty_distinct_fits(house):
+def test_at_most_twenty_distinct_fits(context):
     from fairpremium.parties import Problem
 
     for i in range(20):
-        ask(house, f"f{i}", level=0.6 + i / 100)
-    ask(house, "again", level=0.6)  # a fit that was asked for before is not a new one
+        ask(context, f"f{i}", level=0.6 + i / 100)
+    ask(context, "again", level=0.6)  # a fit that was asked for before is not a new one
     with pytest.raises(Problem, match="distinct fits"):
-        ask(house, "one-more", level=0.99)
+        ask(context, "one-more", level=0.99)

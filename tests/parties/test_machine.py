@@ -27,14 +27,21 @@ from fairpremium.parties.protocol._messages import Refusal
 from fairpremium.parties.protocol._report_batch import write_report_part
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service import _compaction
-from fairpremium.parties.service._context import Limits
-from fairpremium.parties.service._fits import LeaseLost, claim, finish, give_back, renew, show_progress
+from fairpremium.parties.service._context import ServiceLimits
+from fairpremium.parties.service._fits import (
+    LeaseLost,
+    acquire_lease,
+    finish_fit,
+    record_progress,
+    release_lease,
+    renew_lease,
+)
 from fairpremium.parties.service._reports import runs_of, singles_of
 from fairpremium.parties.store import _batch_merge
 from fairpremium.parties.store.schema import fits, log, portfolio_parts, portfolios, studies
 from helpers import wire
 
-LIMITS = Limits(attempts=3, requests_per_second=1e9)
+LIMITS = ServiceLimits(attempts=3, requests_per_second=1e9)
 LEASE = LIMITS.lease_seconds
 MOST_FITS = 4
 KEYS = [wire.policy_key("m", side, i) for side in range(2) for i in range(3)]
@@ -71,7 +78,7 @@ class Service(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="machine-"))
         self.clock = wire.Clock()
         self.rest = contextlib.ExitStack()
-        self.world = wire.World(self.folder / "house", self.database(), clock=self.clock, limits=LIMITS)
+        self.world = wire.World(self.folder / "third-party", self.database(), clock=self.clock, limits=LIMITS)
         self.events = [("key.added", name) for name in self.world.roles]
         self.studies, self.reports, self.report_parts = {}, {}, {}
         self.portfolios, self.fits = {}, {}
@@ -217,14 +224,14 @@ class Service(RuleBasedStateMachine):
             self.tell("reports.taken", "app")
 
     @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, "blob.created", "run.merging"]))
-    def tidy(self, study, full):
+    def compact(self, study, full):
         """Single reports become a file and two files one; nobody can tell."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_compaction, "SINGLES", 1)
             patch.setattr(_batch_merge, "_TIER", 2)
             if full is not None:
                 patch.setenv("FAIRPREMIUM_FULL_AT", full)
-            _compaction.tidy(self.world.house, study, "app", self.world.house.store.write)
+            _compaction.compact(self.world.context, study, "app", self.world.context.store.write)
 
     # --- portfolios ---
 
@@ -357,11 +364,11 @@ class Service(RuleBasedStateMachine):
     # --- workers ---
 
     def run(self, command):
-        return self.world.house.store.write(command)
+        return self.world.context.store.write(command)
 
     @rule()
-    def claim(self):
-        lease = self.run(lambda c: claim(c, self.world.house))
+    def acquire_lease(self):
+        lease = self.run(lambda c: acquire_lease(c, self.world.context))
         while True:
             free = [
                 (fit["created"], name)
@@ -393,18 +400,18 @@ class Service(RuleBasedStateMachine):
     def work(self, data, what):
         """A worker does something with its lease, which it may have lost."""
         lease = data.draw(st.sampled_from(self.leases[-4:]))
-        fit, house = self.fits[lease.fit], self.world.house
+        fit, context = self.fits[lease.fit], self.world.context
         holds = self.holds(lease)
         content = f"{lease.fit} {lease.token}".encode()
         refusal = Refusal(rule=2, title="t", limit="l").model_dump_json()
         commands = {
-            "renew": lambda c: renew(c, house, lease),
-            "progress": lambda c: show_progress(c, lease, "fitting", 0.5),
-            "give back": lambda c: give_back(c, house, lease),
-            "succeed": lambda c: finish(c, house, lease, "succeeded", sha256=digest),
-            "refuse": lambda c: finish(c, house, lease, "refused", refusal=refusal),
+            "renew": lambda c: renew_lease(c, context, lease),
+            "progress": lambda c: record_progress(c, lease, "fitting", 0.5),
+            "give back": lambda c: release_lease(c, context, lease),
+            "succeed": lambda c: finish_fit(c, context, lease, "succeeded", sha256=digest),
+            "refuse": lambda c: finish_fit(c, context, lease, "refused", refusal=refusal),
         }
-        digest = house.blobs.put(content) if what == "succeed" else None
+        digest = context.blobs.put(content) if what == "succeed" else None
         try:
             self.run(commands[what])
             lost = False
@@ -413,10 +420,10 @@ class Service(RuleBasedStateMachine):
         if what == "give back":
             assert not lost
         else:
-            assert lost == (not holds or (what == "renew" and fit["cancel"]))
+            assert lost == (not holds or (what == "renew_lease" and fit["cancel"]))
         if not holds or lost:
             return
-        if what == "renew":
+        if what == "renew_lease":
             fit["until"] = self.clock() + LEASE
         elif what == "give back" and fit["cancel"]:
             self.end(fit, "cancelled")
@@ -452,7 +459,7 @@ class Service(RuleBasedStateMachine):
     # --- what always holds ---
 
     def read_events(self):
-        rows = self.world.house.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())
+        rows = self.world.context.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())
         return [(row.event, row.party) for row in rows]
 
     @invariant()
@@ -465,7 +472,7 @@ class Service(RuleBasedStateMachine):
         def states(connection, table):
             return {row.id: row.state for row in connection.execute(select(table))}
 
-        with self.world.house.store.reading() as c:
+        with self.world.context.store.reading() as c:
             found = {kind: states(c, t) for kind, t in (("study", studies), ("portfolio", portfolios), ("fit", fits))}
             leases = {r.id: (r.lease_token, r.lease_until, r.attempt) for r in c.execute(select(fits))}
             parts = {(r.portfolio, r.n): r.sha256 for r in c.execute(select(portfolio_parts))}
@@ -482,12 +489,12 @@ class Service(RuleBasedStateMachine):
         assert reports == {study: self.reports.get(study, {}) for study in self.studies}
         alive = {digest for (name, _), digest in parts.items() if self.portfolios[name]["state"] != "deleted"}
         erased = set(parts.values()) - alive
-        there = set(self.world.house.blobs)
+        there = set(self.world.context.blobs)
         assert alive <= there
         assert not erased & there
 
     def stored(self, connection, study):
-        runs, singles = runs_of(connection, self.world.house, study, "app"), singles_of(connection, study, "app")
+        runs, singles = runs_of(connection, self.world.context, study, "app"), singles_of(connection, study, "app")
         found = [
             (bytes(key), "FM"[code]) for run in [*runs, singles] for key, code in zip(run.keys, run.codes, strict=True)
         ]

@@ -20,7 +20,7 @@ from fairpremium.parties.protocol._keys import new_key, read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.service._fits import claim
+from fairpremium.parties.service._fits import acquire_lease
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store._database import Store, Writer
 from fairpremium.parties.store.log import append, verify_log
@@ -150,12 +150,12 @@ def test_requests_whose_commits_are_lost_are_answered_once(base, wire, tmp_path,
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_fit_whose_commits_are_lost_ends_once(base, wire, tmp_path, mode):
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     party = Place(place.folder, wire.url(place.database, base._postgres)).open()
     wire.mode = mode
-    assert work_once(party.house)
+    assert work_once(party.context)
     wire.mode = None
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == "waits")).one()
         events = list(connection.execute(select(log.c.event).where(log.c.event.like("fit.%"))).scalars())
     party.close()
@@ -165,7 +165,7 @@ def test_a_fit_whose_commits_are_lost_ends_once(base, wire, tmp_path, mode):
 
 def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote):
     """Reports, batches and polls while connections are broken off at random."""
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     web = zygote.start("web", tmp_path / "url", **place.options)
     url, key = web.said(), read_key(place.folder / "app.key")
     stop, kills = threading.Event(), []
@@ -201,11 +201,11 @@ def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote
     assert web.wait() == 0
     assert sum(kills) >= 5
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1 + 5 * 60
         events = list(connection.execute(select(log.c.event)).scalars())
         assert events.count("reports.taken") == 7 + 10
-        assert verify_log(connection, party.house.key.verify_key).intact
+        assert verify_log(connection, party.context.key.verify_key).intact
     party.close()
 
 
@@ -221,8 +221,8 @@ def test_a_server_that_restarts_is_waited_for(postgres, postgres_url):
     store.close()
 
 
-def test_each_fit_is_claimed_once(base, tmp_path):
-    place = base.copy(tmp_path / "house")
+def test_each_fit_is_leased_once(base, tmp_path):
+    place = base.copy(tmp_path / "third-party")
     party = place.open()
     for i in range(15):
         party.put_fit(ACME, f"f{i}", fit_spec(level=0.6 + i / 100))
@@ -232,14 +232,14 @@ def test_each_fit_is_claimed_once(base, tmp_path):
     def take(other):
         begin.wait()
         found = []
-        while (lease := other.house.store.write(lambda c: claim(c, other.house))) is not None:
+        while (lease := other.context.store.write(lambda c: acquire_lease(c, other.context))) is not None:
             found.append(lease.fit)
         return found
 
     with ThreadPoolExecutor(6) as pool:
         taken = [name for found in pool.map(take, others) for name in found]
     # A fit that another one is just taking is skipped, and whoever skipped it last may have left: look again.
-    while (lease := party.house.store.write(lambda c: claim(c, party.house))) is not None:
+    while (lease := party.context.store.write(lambda c: acquire_lease(c, party.context))) is not None:
         taken.append(lease.fit)
     assert sorted(taken) == sorted(["waits", *(f"f{i}" for i in range(15))])
     for other in (party, *others):
@@ -248,7 +248,7 @@ def test_each_fit_is_claimed_once(base, tmp_path):
 
 def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
     """The same key at both at once with different values: one is taken, the other is told."""
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     webs = [zygote.start("web", tmp_path / f"url-{i}", **place.options) for i in range(2)]
     urls = [web.said() for web in webs]  # one thread talks to the zygote
     key = read_key(place.folder / "app.key")
@@ -272,7 +272,7 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
         first, second = pool.map(send_all, range(2))
     assert {frozenset(pair) for pair in zip(first, second, strict=True)} == {frozenset({"taken", "report-conflict"})}
     party = place.open()
-    with party.house.store.reading() as connection:
+    with party.context.store.reading() as connection:
         rows = {bytes(row.key): row.code for row in connection.execute(select(reports))}
     for j in range(60):
         assert rows[bytes(name_keys(50_000 + j, 50_001 + j)[0])] == (0 if first[j] == "taken" else 1)
@@ -284,7 +284,7 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
 
 
 def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zygote, tmp_path):
-    place = base.copy(tmp_path / "house")
+    place = base.copy(tmp_path / "third-party")
     webs = [zygote.start("web", tmp_path / f"url-{i}", **place.options) for i in range(2)]
     authority = webs[0].said()
     for name, (who, (method, path, kind, body)) in REQUESTS.items():

@@ -19,7 +19,7 @@ from fairpremium.parties.protocol._messages import ReleaseRules
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._fits import LeaseLost, cancel_fit, claim, give_back
+from fairpremium.parties.service._fits import LeaseLost, acquire_lease, cancel_fit, release_lease
 from fairpremium.parties.service._fitting import run_fit
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import releases
@@ -61,7 +61,7 @@ def upload(world, name, rows=slice(None)):
 
 def fit(world, name, portfolio="p1", **more):
     world.fit("acme", name, portfolio, **{"release": "gaussian", **more})
-    assert work_once(world.house)
+    assert work_once(world.context)
     return see(world, name)
 
 
@@ -107,7 +107,7 @@ def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
     assert fit(world, "b")["state"] == "succeeded"
     assert premiums(world, "a") != premiums(world, "b")
     assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
-    paid = world.house.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
+    paid = world.context.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
     assert len(paid) == 2
 
 
@@ -116,14 +116,14 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
     assert fit(world, "a")["state"] == "succeeded"
     for name, level in (("b", 0.9), ("c", 0.8)):
         world.fit("acme", name, "p1", release="gaussian", level=level)
-    leases = [world.house.store.write(lambda c: claim(c, world.house)) for _ in range(2)]
+    leases = [world.context.store.write(lambda c: acquire_lease(c, world.context)) for _ in range(2)]
     meet = threading.Barrier(2, timeout=120)
     errors = []
 
     def run(lease):
         try:
             meet.wait()
-            run_fit(world.house, lease)
+            run_fit(world.context, lease)
         except Exception as error:  # shown by the assertion below
             errors.append(error)
 
@@ -144,8 +144,8 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
 
     assert fit(world, "a")["state"] == "succeeded"
     world.fit("acme", "late", "p1", release="gaussian", level=0.7)
-    lease = world.house.store.write(lambda c: claim(c, world.house))
-    real = _fitting._manifest
+    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
+    real = _fitting.write_manifest
     done = []
 
     def meanwhile(*args, **kwargs):
@@ -155,8 +155,8 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
             assert (quick["state"], quick["refusal"]["rule"]) == ("refused", 9)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(_fitting, "_manifest", meanwhile)
-    run_fit(world.house, lease)
+    monkeypatch.setattr(_fitting, "write_manifest", meanwhile)
+    run_fit(world.context, lease)
     assert see(world, "late")["state"] == "succeeded"
     assert done
 
@@ -166,7 +166,7 @@ def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_no
     from fairpremium.parties.service import _fitting
 
     def paid():
-        return {row.fit for row in world.house.store.read(lambda c: c.execute(select(releases)).all())}
+        return {row.fit for row in world.context.store.read(lambda c: c.execute(select(releases)).all())}
 
     def refuses(*args, **kwargs):
         raise RefusedError([Verdict(1, False, "limit", "measured")])
@@ -177,17 +177,17 @@ def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_no
     assert paid() == {"a"}
 
     def cancels(*args, **kwargs):
-        world.house.store.write(lambda c: cancel_fit(c, world.house, Party("acme", "insurer"), "b"))
+        world.context.store.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "b"))
         raise LeaseLost
 
     world.fit("acme", "b", "p1", release="gaussian", level=0.7)
-    lease = world.house.store.write(lambda c: claim(c, world.house))
+    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
     with monkeypatch.context() as patched:
         patched.setattr(_fitting, "fit_release", cancels)
         with pytest.raises(LeaseLost):
-            run_fit(world.house, lease)
+            run_fit(world.context, lease)
     assert paid() == {"a", "b"}
-    world.house.store.write(lambda c: give_back(c, world.house, lease))
+    world.context.store.write(lambda c: release_lease(c, world.context, lease))
     assert see(world, "b")["state"] == "cancelled"
     assert paid() == {"a"}
 
@@ -223,7 +223,7 @@ def test_overlap_is_per_insurer(world):
     world.client("other").upload(world.frame.iloc[1:], portfolio="q", **roles)
     for who in ("acme", "other"):
         world.fit(who, "x", "q", "motor-2", release="randomized")
-        assert work_once(world.house)
+        assert work_once(world.context)
         assert world.ask(who, "GET", "/v1/fits/x").json()["state"] == "succeeded"
 
 

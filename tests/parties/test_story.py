@@ -77,7 +77,7 @@ def test_from_reports_to_premiums(parties, table, portfolio, tmp_path):
     uploaded = upload(parties, table, rows_per_part=700)
     assert (uploaded.state, uploaded.rows, [part.n for part in uploaded.parts]) == ("sealed", 2000, [0, 1, 2])
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     done = parties.insurer.watch("f1")
     assert done.state == "succeeded", done
     assert done.matched == 1900
@@ -100,7 +100,7 @@ def test_the_true_attribute_is_told_in_the_manifest(parties, table, tmp_path):
     parties.collector.submit(people, study="motor", secret=parties.secret, channel=None)
     upload(parties, table)
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1", correction="inverse", pooling=0.0))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     assert parties.insurer.watch("f1").state == "succeeded"
     trusted = [VerifyKey(parties.third_party.public_key)]
     bundle = parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=trusted)
@@ -114,7 +114,7 @@ def test_a_fit_that_breaks_a_rule_is_refused_by_name(parties, table, tmp_path):
     table.loc[5, "spike"] = 1.0
     upload(parties, table)
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
-    work_once(parties.house)
+    work_once(parties.context)
     seen = parties.insurer.watch("f1")
     assert seen.state == "refused"
     assert seen.refusal.rule == 2
@@ -172,9 +172,9 @@ def test_an_erased_portfolio_is_gone(parties, table, tmp_path):
     declare(parties)
     collect(parties, table, tmp_path / "reports.parquet")
     upload(parties, table)
-    before = set(parties.house.blobs)
+    before = set(parties.context.blobs)
     parties.insurer.erase("p1")
-    assert len(set(parties.house.blobs)) < len(before)
+    assert len(set(parties.context.blobs)) < len(before)
     with pytest.raises(Problem, match="erased"):
         parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
 
@@ -185,7 +185,7 @@ def test_a_waiting_fit_is_cancelled_at_once(parties, table, tmp_path):
     upload(parties, table)
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     assert parties.insurer.cancel("f1").state == "cancelled"
-    assert not work_once(parties.house)
+    assert not work_once(parties.context)
 
 
 def test_strangers_see_nothing(parties, table, tmp_path):
@@ -233,10 +233,10 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
     other.submit(some, study="motor", secret=parties.secret, channel=CHANNEL)
     upload(parties, table)
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
-    assert work_once(parties.house)
+    assert work_once(parties.context)
     assert parties.insurer.watch("f1").state == "succeeded"
-    released = parties.house.store.read(lambda c: c.execute(select(releases)).one())
-    run = parties.house.run(released.keys_sha256)
+    released = parties.context.store.read(lambda c: c.execute(select(releases)).one())
+    run = parties.context.run(released.keys_sha256)
     keys = np.frombuffer(make_keys(parties.secret, table["policy"]).buffers()[1], dtype="V16")
     used = np.array([None, "F", "M"])[run.lookup(keys)]
     expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
@@ -257,5 +257,5 @@ def test_a_part_is_found_from_another_working_directory(tmp_path, monkeypatch):
 def test_a_folder_does_not_move_with_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     third_party = ThirdParty("third-party")
-    assert third_party.house.blobs.folder.is_absolute()
+    assert third_party.context.blobs.folder.is_absolute()
     third_party.close()

@@ -63,10 +63,10 @@ def serve(
 
     from fairpremium.parties.http import serve as run
     from fairpremium.parties.protocol import read_public_key
-    from fairpremium.parties.service import Settings, stop_with_parent
+    from fairpremium.parties.service import ServiceSettings, stop_with_parent
 
     check_folder(folder, new=True)
-    settings = Settings(
+    settings = ServiceSettings(
         folder=folder,
         database=database,
         host=host,

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from .protocol import read_secret as read_secret
     from .protocol import write_key as write_key
     from .protocol import write_secret as write_secret
-    from .service import Limits as Limits
     from .service import Party as Party
-    from .service import Settings as Settings
+    from .service import ServiceLimits as ServiceLimits
+    from .service import ServiceSettings as ServiceSettings
     from .service import ThirdParty as ThirdParty
 
 __all__, __getattr__ = lazy_exports(
@@ -55,10 +55,10 @@ __all__, __getattr__ = lazy_exports(
         "clients": "AppTransport Client Collector Insurer Operator ServiceUnreachable draw_reports",
         "http": "create_app",
         "protocol": (
-            "CollectorStudy EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel Limits LinkageSecret "
+            "CollectorStudy EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel LinkageSecret "
             "OperatorStudy Portfolio PortfolioSpec Problem SigningKey StudySpec TrueAttribute VerifyKey new_key "
             "new_secret read_key read_public_key read_secret write_key write_secret"
         ),
-        "service": "Limits Party Settings ThirdParty",
+        "service": "Party ServiceLimits ServiceSettings ThirdParty",
     },
 )

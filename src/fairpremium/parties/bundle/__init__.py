@@ -1,6 +1,6 @@
 """The signed file that an insurer gets, and the test of itself that it carries."""
 
 from ._bundle import Bundle, load_bundle, write_bundle
-from ._selftest import feature_ranges
+from ._selftest import compute_prices, feature_ranges
 
-__all__ = ["Bundle", "feature_ranges", "load_bundle", "write_bundle"]
+__all__ = ["Bundle", "compute_prices", "feature_ranges", "load_bundle", "write_bundle"]

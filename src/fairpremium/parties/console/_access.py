@@ -1,8 +1,8 @@
 """Who may open the console: somebody at this machine, or somebody who knows the password.
 
 Without a password the console answers only to this machine: the service listens on loopback, the client's address is
-loopback, no proxy stands between, and the request names a loopback host. The last keeps a web page from elsewhere out
-that points a name of its own at 127.0.0.1.
+loopback, no proxy stands between, and the request names a loopback host. The last condition stops a web page from
+elsewhere that points a name of its own at 127.0.0.1.
 
 With a password a session is a signed cookie that ends by itself. The key of the signature comes from the service's key
 and the password, so that sessions outlive a restart, hold at every web process, and end when the password changes.
@@ -12,19 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
-from fairpremium.parties.service import House, Limiter, Settings
+from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings, is_loopback
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import nonces
-
-__all__ = ["Access"]
 
 SESSION_SECONDS = 8 * 3600.0
 _PURPOSE = b"fairpremium console session 1\n"
@@ -35,24 +31,16 @@ _ALL_AT_ONCE, _ALL_PER_SECOND = 30, 1.0
 
 
 class Access:
-    """Decides who may see a page.
+    """Decides who may see a page."""
 
-    Parameters
-    ----------
-    house : House
-    settings : Settings
-    """
-
-    def __init__(self, house: House, settings: Settings):
-        self._house = house
+    def __init__(self, context: ServiceContext, settings: ServiceSettings):
+        self._context = context
         self._settings = settings
-        self._own_tries = Limiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
-        self._all_tries = Limiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
-        self._salt = b""
-        self._password = b""
-        self._session_key = b""
+        self._own_tries = RateLimiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
+        self._all_tries = RateLimiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
+        self._salt = self._password = self._session_key = b""
         if settings.console_password is not None:
-            seed = hashlib.sha256(house.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
+            seed = hashlib.sha256(context.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
             self._salt = hmac.digest(seed, b"salt", "sha256")
             self._password = self._slow_hash(settings.console_password)
             self._session_key = hmac.digest(seed, b"session" + self._password, "sha256")
@@ -78,7 +66,7 @@ class Access:
             self._settings.is_loopback
             and not self._settings.behind_proxy
             and not any(name in headers for name in _FORWARDED)
-            and _is_loopback(client)
+            and is_loopback(client)
             and _is_loopback_name(headers.get("host", ""))
         )
 
@@ -108,45 +96,33 @@ class Access:
 
     def new_session(self) -> str:
         """Return the value of a new session's cookie."""
-        content = f"{int(self._house.now() + SESSION_SECONDS)}.{secrets.token_hex(16)}"
+        content = f"{int(self._context.now() + SESSION_SECONDS)}.{secrets.token_hex(16)}"
         return f"{content}.{self._sign(content)}"
 
     def is_session(self, value: str) -> bool:
         """Is this the cookie of a session that has not ended?"""
         session = self._read(value)
-        return session is not None and not self._house.store.read(_is_ended(session[1]))
+        if session is None:
+            return False
+        query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == session[1])
+        return self._context.store.read(lambda c: c.execute(query).first()) is None
 
     def end_session(self, value: str) -> None:
         """End a session before its time, for every web process."""
         session = self._read(value)
         if session is not None:
-            expires, name = session
-            values = {"key_id": _ENDED, "nonce": name, "expires": expires}
-            self._house.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
+            values = {"key_id": _ENDED, "nonce": session[1], "expires": session[0]}
+            self._context.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
 
     def _read(self, value: str) -> tuple[float, str] | None:
         content, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._sign(content).encode(), signature.encode()):
             return None
         expires, _, name = content.partition(".")
-        return (float(expires), name) if self._house.now() < float(expires) else None
+        return (float(expires), name) if self._context.now() < float(expires) else None
 
     def _sign(self, content: str) -> str:
         return hmac.digest(self._session_key, content.encode(), "sha256").hex()
-
-
-def _is_ended(name: str) -> Callable[[Connection], bool]:
-    query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == name)
-    return lambda connection: connection.execute(query).first() is not None
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
 
 
 def _is_loopback_name(host: str) -> bool:
@@ -155,4 +131,4 @@ def _is_loopback_name(host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    return name == "localhost" or _is_loopback(name)
+    return name == "localhost" or is_loopback(name)

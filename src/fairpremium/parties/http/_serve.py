@@ -13,23 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fairpremium.parties.service import Settings
+from fairpremium.parties.service import ServiceSettings
 
 from ._app import create_app
 
-__all__ = ["serve"]
-
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
-_SWITCH = 0.0005  # seconds that a thread which computes may keep the others waiting
+_SWITCH = 0.0005  # seconds after which a thread that computes lets others run
 
 
-def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:
+def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:
     """Serve until told to stop, by SIGTERM or SIGINT.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ServiceSettings
         Port 0 takes a free one.
     workers : int
         Worker processes to start beside the web process; more can be started elsewhere (``fairpremium worker``).
@@ -71,7 +69,7 @@ def serve(settings: Settings, *, workers: int = 1, tell: Callable[[str], None] =
                 server.run(sockets=[listener])
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: ServiceSettings) -> socket.socket:
     """Take the port, so that a mistake shows before anything is started."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -102,7 +100,7 @@ def _signals_end(server: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _working(settings: Settings, workers: int) -> Iterator[None]:
+def _working(settings: ServiceSettings, workers: int) -> Iterator[None]:
     """Keep worker processes running meanwhile."""
     stop = threading.Event()
     watchers = [threading.Thread(target=_keep_working, args=(settings, stop), daemon=True) for _ in range(workers)]
@@ -116,7 +114,7 @@ def _working(settings: Settings, workers: int) -> Iterator[None]:
             watcher.join(10)
 
 
-def _keep_working(settings: Settings, stop: threading.Event) -> None:
+def _keep_working(settings: ServiceSettings, stop: threading.Event) -> None:
     while not stop.is_set():
         with start_worker(settings) as worker:
             while worker.poll() is None and not stop.wait(0.2):
@@ -130,7 +128,7 @@ def _keep_working(settings: Settings, stop: threading.Event) -> None:
         stop.wait(_CALM)
 
 
-def start_worker(settings: Settings) -> subprocess.Popen[bytes]:
+def start_worker(settings: ServiceSettings) -> subprocess.Popen[bytes]:
     """Start a worker process on the folder of a service; it ends when this process does, however that ends."""
     command = [sys.executable, "-P", "-m", "fairpremium", "worker", "--with-parent"]
     command += ["--folder", os.fspath(settings.folder)]

@@ -1,49 +1,31 @@
-"""What the third party does: studies, reports, portfolios, fits, and the workers that compute them.
+"""What the third party does: studies, reports, portfolios, fits, and the workers that compute them."""
 
-Each name is loaded when it is first used.
-"""
+from ._budget import plan_of, releases_to
+from ._context import Party, ServiceContext, ServiceLimits
+from ._log_monitor import LogMonitor
+from ._rate_limit import RateLimiter
+from ._reports import read_report
+from ._settings import ServiceSettings, is_loopback, log_failure
+from ._studies import count_fits, count_reports, spec_of
+from ._third_party import ThirdParty
+from ._worker import stop_with_parent, work
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from fairpremium.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from ._access import all_keys as all_keys
-    from ._access import check_right as check_right
-    from ._access import forget_old_nonces as forget_old_nonces
-    from ._access import use_nonce as use_nonce
-    from ._budget import plan_of as plan_of
-    from ._budget import releases_to as releases_to
-    from ._context import House as House
-    from ._context import Limits as Limits
-    from ._context import Party as Party
-    from ._log_monitor import LogWatch as LogWatch
-    from ._parent_process import stop_with_parent as stop_with_parent
-    from ._rate_limit import Limiter as Limiter
-    from ._report_queue import ReportQueue as ReportQueue
-    from ._settings import Settings as Settings
-    from ._settings import report_failure as report_failure
-    from ._studies import count_fits as count_fits
-    from ._studies import count_reports as count_reports
-    from ._studies import spec_of as spec_of
-    from ._third_party import ThirdParty as ThirdParty
-    from ._worker import work as work
-
-__all__, __getattr__ = lazy_exports(
-    __name__,
-    {
-        "_access": "all_keys check_right forget_old_nonces use_nonce",
-        "_budget": "plan_of releases_to",
-        "_context": "House Limits Party",
-        "_log_monitor": "LogWatch",
-        "_parent_process": "stop_with_parent",
-        "_rate_limit": "Limiter",
-        "_report_queue": "ReportQueue",
-        "_settings": "Settings report_failure",
-        "_studies": "count_fits count_reports spec_of",
-        "_third_party": "ThirdParty",
-        "_worker": "work",
-    },
-)
+__all__ = [
+    "LogMonitor",
+    "Party",
+    "RateLimiter",
+    "ServiceContext",
+    "ServiceLimits",
+    "ServiceSettings",
+    "ThirdParty",
+    "count_fits",
+    "count_reports",
+    "is_loopback",
+    "log_failure",
+    "plan_of",
+    "read_report",
+    "releases_to",
+    "spec_of",
+    "stop_with_parent",
+    "work",
+]

@@ -11,33 +11,19 @@ from fairpremium.parties.protocol import Problem, Role, Verified, VerifyKey, che
 from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import keys, nonces
 
-from ._context import House, Party
+from ._context import Party, ServiceContext
 
-__all__ = ["RIGHTS", "add_key", "all_keys", "forget_old_nonces", "list_keys", "revoke_key", "use_nonce"]
-
-_EVERYBODY: frozenset[Role] = frozenset({"operator", "collector", "insurer", "auditor"})
-
-# The one table of rights: command -> roles. What a role may not do does not exist for it.
-RIGHTS: dict[str, frozenset[Role]] = {
-    "put_study": frozenset({"operator"}),
-    "open_study": frozenset({"operator"}),
-    "close_study": frozenset({"operator"}),
-    "get_study": _EVERYBODY,
-    "list_studies": _EVERYBODY,
-    "put_report": frozenset({"collector"}),
-    "put_report_part": frozenset({"collector"}),
-    "put_portfolio": frozenset({"insurer"}),
-    "get_portfolio": frozenset({"insurer"}),
-    "put_part": frozenset({"insurer"}),
-    "seal_portfolio": frozenset({"insurer"}),
-    "delete_portfolio": frozenset({"insurer"}),
-    "put_fit": frozenset({"insurer"}),
-    "get_fit": frozenset({"insurer"}),
-    "list_fits": frozenset({"insurer"}),
-    "cancel_fit": frozenset({"insurer"}),
-    "get_bundle": frozenset({"insurer"}),
-    "get_log": _EVERYBODY,
+_COMMANDS: dict[tuple[Role, ...], str] = {
+    ("operator",): "put_study open_study close_study",
+    ("collector",): "put_report put_report_part",
+    ("insurer",): (
+        "put_portfolio get_portfolio put_part seal_portfolio delete_portfolio "
+        "put_fit get_fit list_fits cancel_fit get_bundle"
+    ),
+    ("operator", "collector", "insurer", "auditor"): "get_study list_studies get_log",
 }
+# The one table of rights: command -> roles. What a role may not do does not exist for it.
+RIGHTS = {name: frozenset(roles) for roles, names in _COMMANDS.items() for name in names.split()}
 
 
 def check_right(who: Party, command: str) -> None:
@@ -46,7 +32,7 @@ def check_right(who: Party, command: str) -> None:
         raise Problem("not-found")
 
 
-def add_key(connection: Connection, house: House, key: VerifyKey, party: str, role: Role) -> None:
+def add_key(connection: Connection, context: ServiceContext, key: VerifyKey, party: str, role: Role) -> None:
     """Register a public key of a party. All keys of a party have one role."""
     check_id(party)
     other = connection.execute(select(keys.c.role).where(keys.c.party == party, keys.c.role != role).limit(1)).scalar()
@@ -58,27 +44,27 @@ def add_key(connection: Connection, house: House, key: VerifyKey, party: str, ro
             raise ValueError("This key is registered for another party or was revoked. Make a new one: keys new.")
         return
     values = {"key_id": key.key_id, "public_key": key.public_key, "party": party, "role": role}
-    connection.execute(insert(keys).values(**values, added=house.now()))
-    append(connection, house.now(), party, "key.added", key_id=key.key_id, role=role)
+    connection.execute(insert(keys).values(**values, added=context.now()))
+    append(connection, context.now(), party, "key.added", key_id=key.key_id, role=role)
 
 
-def revoke_key(connection: Connection, house: House, key_id: str) -> None:
+def revoke_key(connection: Connection, context: ServiceContext, key_id: str) -> None:
     """Refuse a key from now on."""
     row = connection.execute(select(keys).where(keys.c.key_id == key_id)).one_or_none()
     if row is None:
         raise ValueError("No key with this id is registered.")
     if row.revoked is None:
-        connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=house.now()))
-        append(connection, house.now(), row.party, "key.revoked", key_id=key_id)
+        connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=context.now()))
+        append(connection, context.now(), row.party, "key.revoked", key_id=key_id)
 
 
-def all_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
+def active_keys(connection: Connection) -> dict[str, tuple[Party, VerifyKey]]:
     """Return the keys that are in force."""
     rows = connection.execute(select(keys).where(keys.c.revoked.is_(None)))
     return {row.key_id: (Party(row.party, row.role), VerifyKey(row.public_key)) for row in rows}
 
 
-class Registered(NamedTuple):
+class RegisteredKey(NamedTuple):
     """A key as it was registered; the times are in seconds."""
 
     party: str
@@ -88,25 +74,17 @@ class Registered(NamedTuple):
     revoked: float | None
 
 
-def list_keys(connection: Connection) -> list[Registered]:
+def list_keys(connection: Connection) -> list[RegisteredKey]:
     """Return all keys, those that were revoked too."""
     columns = (keys.c.party, keys.c.role, keys.c.key_id, keys.c.added, keys.c.revoked)
-    return [Registered(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
+    return [RegisteredKey(*row) for row in connection.execute(select(*columns).order_by(keys.c.added, keys.c.key_id))]
 
 
-def use_nonce(connection: Connection, house: House, key_id: str, nonce: str, created: float) -> None:
-    """Remember a nonce; one that was used before is a replay."""
-    expires = created + 2 * house.limits.signature_window
-    row = upsert(connection, nonces).values(key_id=key_id, nonce=nonce, expires=expires)
-    # Not every driver counts the rows of an insert; those that it returns are there.
-    if connection.execute(row.returning(nonces.c.nonce)).first() is None:
-        raise Problem("replayed")
-
-
-def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -> list[bool]:
-    """Remember many nonces; the answer to each is whether it is new."""
-    window = 2 * house.limits.signature_window
+def use_nonces(connection: Connection, context: ServiceContext, used: Sequence[Verified]) -> list[bool]:
+    """Store the nonces of signatures; the answer to each is whether it is new. One that is not new is a replay."""
+    window = 2 * context.limits.signature_window
     rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
+    # Not every driver counts the rows of an insert; those that it returns are there.
     fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
     new = {(row.key_id, row.nonce) for row in fresh}
     answers = []
@@ -116,6 +94,6 @@ def use_nonces(connection: Connection, house: House, used: Sequence[Verified]) -
     return answers
 
 
-def forget_old_nonces(connection: Connection, house: House) -> None:
+def delete_old_nonces(connection: Connection, context: ServiceContext) -> None:
     """Delete nonces whose requests would be too old to be accepted."""
-    connection.execute(delete(nonces).where(nonces.c.expires < house.now()))
+    connection.execute(delete(nonces).where(nonces.c.expires < context.now()))

@@ -11,11 +11,9 @@ from fairpremium.parties.protocol import ReleaseRules
 from fairpremium.parties.release import ReleasePlan
 from fairpremium.parties.store.schema import releases
 
-__all__ = ["plan_of", "releases_to"]
-
 
 def releases_to(connection: Connection, study: str, party: str) -> list[Any]:
-    """Return what left the house about a study to one insurer."""
+    """Return the releases of a study to one insurer."""
     mine = (releases.c.study == study, releases.c.party == party)
     return list(connection.execute(select(releases).where(*mine).order_by(releases.c.fit)))
 
@@ -30,11 +28,9 @@ def plan_of(rule: ReleaseRules, made: Iterable[Any]) -> ReleasePlan:
     made : iterable of rows
         From `releases_to`. A fit that was asked for again has the same noise and costs nothing.
     """
-    plan = ReleasePlan(rule.epsilon, rule.delta)
-    rows = list(made)
-    if not rows:
-        return plan
-    plan = plan.after("randomized", rule.randomized_epsilon)
+    plan, rows = ReleasePlan(rule.epsilon, rule.delta), list(made)
+    if rows:
+        plan = plan.after("randomized", rule.randomized_epsilon)
     distinct = {row.identity: row.epsilon for row in rows if row.mechanism == "gaussian"}
     for epsilon in distinct.values():
         plan = plan.after("gaussian", epsilon)

@@ -1,14 +1,12 @@
-"""Keeping the table of single reports short and the files of reports few.
+"""Compaction: the table of single reports stays short and the files of reports stay few.
 
-Nothing here adds, changes or loses a report. It can be done at any time and left undone; only what one step reads and
-the next one replaces must be alive still, which the last transaction checks.
+Nothing here adds, changes or loses a report. It can run at any time or not at all. The last transaction of a step
+checks that the files which it replaces are still there.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from functools import partial
 
 from sqlalchemy import Connection, delete, func, insert, select
 
@@ -16,82 +14,73 @@ from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Extent, Write, merge_runs, plan_merge, write_run
 from fairpremium.parties.store.schema import report_runs, reports
 
-from ._context import House
+from ._context import ServiceContext
 from ._reports import singles_of
-from ._settings import report_failure
+from ._settings import log_failure
 from ._studies import lock_study
-
-__all__ = ["SINGLES", "tidy"]
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
 _busy = threading.Lock()
 
 
-def tidy(house: House, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
+def compact(context: ServiceContext, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
     """Make files of single reports, and few files of many.
 
     Parameters
     ----------
-    house : House
+    context : ServiceContext
     study, collector : str
     write : callable
         Runs a command in a transaction.
     wait : bool
-        Whether to wait for another thread that is at it, and go on then; otherwise what is left waits for the next one.
+        Whether to wait for another thread that compacts; otherwise what is left waits for the next call.
     """
     if not _busy.acquire(blocking=wait):
         return
     try:
-        with house.blobs.hold():
-            while _step(house, study, collector, write):
+        with context.blobs.hold():
+            while _step(context, study, collector, write):
                 pass
     except Exception as error:  # all reports are where they were, and who sent some must hear that they were taken
         if not isinstance(error, Problem) or error.code not in ("storage-full", "unavailable"):
-            report_failure("tidying")
+            log_failure("the compaction")
     finally:
         _busy.release()
 
 
-def _step(house: House, study: str, collector: str, write: Write) -> bool:
-    """Do what is to be done, and return whether there was something."""
-    singles, sizes = house.store.read(lambda c: _look(c, study, collector))
-    chosen = plan_merge(_extents(house, sizes))
+def _step(context: ServiceContext, study: str, collector: str, write: Write) -> bool:
+    """Compact once, and return whether there was something to compact."""
+    mine = (reports.c.study == study, reports.c.collector == collector)
+    count = select(func.count()).select_from(reports).where(*mine)
+    singles, sizes = context.store.read(lambda c: (c.execute(count).scalar_one(), _sizes(c, study, collector)))
+    runs = {sha256: context.run(sha256) for sha256 in sizes}
+    extents = {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
+    chosen = plan_merge(extents)
     if singles >= SINGLES:
-        write(lambda c: _settle(c, house, study, collector))
+        write(lambda c: _write_singles(c, context, study, collector))
     if chosen:
-        merged = merge_runs(house.blobs, [house.run(sha256) for sha256 in chosen])
-        write(partial(_replace, study=study, collector=collector, old=chosen, new=merged))
+        merged = merge_runs(context.blobs, [runs[sha256] for sha256 in chosen])
+        write(lambda c: _replace(c, study, collector, chosen, merged))
     return bool(singles >= SINGLES or chosen)
 
 
-def _look(connection: Connection, study: str, collector: str) -> tuple[int, dict[str, int]]:
-    """Count the single reports in the table, and the rows of each file."""
-    mine = (reports.c.study == study, reports.c.collector == collector)
-    singles = connection.execute(select(func.count()).select_from(reports).where(*mine)).scalar_one()
-    return int(singles), _sizes(connection, study, collector)
-
-
-def _settle(connection: Connection, house: House, study: str, collector: str) -> None:
+def _write_singles(connection: Connection, context: ServiceContext, study: str, collector: str) -> None:
     """Make a file of the single reports; meanwhile none comes."""
     lock_study(connection, study)
     run = singles_of(connection, study, collector)
     if len(run):
-        _add(connection, study, collector, write_run(house.blobs, run), len(run))
+        _add(connection, study, collector, write_run(context.blobs, run), len(run))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 
 def _sizes(connection: Connection, study: str, collector: str) -> dict[str, int]:
+    """Read the number of reports in each file."""
     mine = (report_runs.c.study == study, report_runs.c.collector == collector)
     return {row.sha256: row.rows for row in connection.execute(select(report_runs).where(*mine))}
 
 
-def _extents(house: House, digests: Iterable[str]) -> dict[str, Extent]:
-    runs = {sha256: house.run(sha256) for sha256 in digests}
-    return {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
-
-
 def _replace(connection: Connection, study: str, collector: str, old: tuple[str, ...], new: str) -> None:
-    """Let one file stand for others, if all of them are there still."""
+    """Replace files by one, if all of them are still there."""
     lock_study(connection, study)
     sizes = _sizes(connection, study, collector)
     if sizes.keys() >= set(old):

@@ -1,4 +1,4 @@
-"""What the commands of the third party work with: a database, a folder of files, a key, and who is asking."""
+"""What the commands of the third party work with: a database, a folder of files, a key, limits, and who is asking."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairpremium.parties.protocol import Role, Run, SigningKey, keep_key, open_run
-from fairpremium.parties.store import BlobStore, Store, sqlite_url
+from sqlalchemy import Connection, Select
 
-__all__ = ["House", "Limits", "Party", "open_house"]
+from fairpremium.parties.protocol import Problem, Role, Run, SigningKey, Verified, check_id, keep_key, open_run
+from fairpremium.parties.store import BlobStore, Store, sqlite_url
 
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
 
 class Party(NamedTuple):
-    """Who asks: a name and what it may do."""
+    """Who asks: a name, a role, and the signature of a request that came over HTTP."""
 
     name: str
     role: Role
+    signed: Verified | None = None
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What the service accepts."""
+class ServiceLimits:
+    """How much the service accepts and how long it waits."""
 
     json_bytes: int = 256 * 1024
     part_bytes: int = 64 * 1024**2
@@ -42,13 +43,13 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class House:
-    """The third party's belongings."""
+class ServiceContext:
+    """The database, the files, the key and the limits of a third party."""
 
     store: Store
     blobs: BlobStore
     key: SigningKey = field(repr=False)
-    limits: Limits = Limits()
+    limits: ServiceLimits = ServiceLimits()
 
     def now(self) -> float:
         """Return the time in seconds."""
@@ -64,30 +65,19 @@ def _open_run(path: str) -> Run:
     return open_run(Path(path))
 
 
-def open_house(
+def open_context(
     folder: str | os.PathLike[str],
     *,
     database: str | None = None,
     clock: Callable[[], float] = time.time,
-    limits: Limits | None = None,
-) -> House:
-    """Open a folder of the third party; an empty one gets a key, a database and a place for files.
-
-    Parameters
-    ----------
-    folder : str or path
-        Holds the service's private key and all files; nobody else may read it.
-    database : str or None
-        Address of a PostgreSQL database; None keeps a SQLite file in the folder.
-    clock : callable
-        Returns the time in seconds.
-    limits : Limits or None
-    """
+    limits: ServiceLimits | None = None,
+) -> ServiceContext:
+    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and a file store."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = keep_key(home / _KEY_FILE)
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return House(store, BlobStore(home / _FILES), key, limits or Limits())
+    return ServiceContext(store, BlobStore(home / _FILES), key, limits or ServiceLimits())
 
 
 def database_url(address: str) -> str:
@@ -98,6 +88,22 @@ def database_url(address: str) -> str:
     if head in ("postgresql", "postgres"):
         return f"postgresql+psycopg://{rest}"
     return address
+
+
+def check_name(value: str) -> None:
+    """Insist on the form of an id."""
+    try:
+        check_id(value)
+    except ValueError:
+        raise Problem("bad-id") from None
+
+
+def find_row(connection: Connection, query: Select[Any], *, lock: bool = False) -> Any:
+    """Return the one row of a query; otherwise there is no such thing for who asks."""
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise Problem("not-found")
+    return row
 
 
 def as_json(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Commands on fits, and the leases by which workers take them.
 
-A fit is claimed by a lease. Every later write of the worker carries the lease's token, so that one that lost its lease
-changes nothing; only an expired lease frees a fit.
+A worker acquires a lease of a fit. Every later write of the worker carries the lease's token, so that a worker that
+lost its lease changes nothing. Only an expired lease makes a running fit free again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, Update, delete, func, insert, or_, select, update
 
 from fairpremium.parties.protocol import ENDED, Fit, FitSpec, Problem, Refusal
 from fairpremium.parties.store.log import append, iso
 from fairpremium.parties.store.schema import fits, releases
 
-from ._context import House, Party, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 from ._portfolios import find_portfolio
 from ._studies import count_fits, find_study, lock_study, spec_of
 
+Progress = tuple[str, str, float]  # state, phase, progress
 
-def put_fit(connection: Connection, house: House, who: Party, fit: str, spec: FitSpec) -> Fit:
+
+def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: str, spec: FitSpec) -> Fit:
     """Ask for a fit."""
     row = connection.execute(_mine(who, fit)).one_or_none()
     text = as_json(spec)
@@ -48,42 +50,47 @@ def put_fit(connection: Connection, house: House, who: Party, fit: str, spec: Fi
         count_fits(connection, spec.study, who.name) >= study.rules.fits
     ):
         raise Problem("quota", "distinct fits of a study")
-    seq = append(connection, house.now(), who.name, "fit.requested", fit=fit, spec=spec.model_dump(mode="json"))
+    seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, spec=spec.model_dump(mode="json"))
     values = {"party": who.name, "id": fit, "study": spec.study, "portfolio": spec.portfolio, "spec": text}
-    connection.execute(insert(fits).values(**values, state="queued", log_seq=seq, created=house.now()))
-    return get_fit(connection, who, fit)
+    connection.execute(insert(fits).values(**values, state="queued", log_seq=seq, created=context.now()))
+    return get_fit(connection, context, who, fit)
 
 
-def get_fit(connection: Connection, who: Party, fit: str) -> Fit:
+def get_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:
     """Return a fit of this insurer."""
-    return _view(_find(connection, who, fit))
+    return _view(find_row(connection, _mine(who, fit)))
 
 
-def list_fits(connection: Connection, who: Party) -> list[Fit]:
+def list_fits(connection: Connection, context: ServiceContext, who: Party) -> list[Fit]:
     """Return all fits of this insurer, the newest last."""
-    return [
-        _view(row) for row in connection.execute(select(fits).where(fits.c.party == who.name).order_by(fits.c.created))
-    ]
+    query = select(fits).where(fits.c.party == who.name).order_by(fits.c.created)
+    return [_view(row) for row in connection.execute(query)]
 
 
-def cancel_fit(connection: Connection, house: House, who: Party, fit: str) -> Fit:
+def fit_states(connection: Connection) -> dict[tuple[str, str], Progress]:
+    """Return how far all fits are, by insurer and id; progress counts in steps of 5 %."""
+    columns = (fits.c.party, fits.c.id, fits.c.state, fits.c.phase, func.round(fits.c.progress * 20))
+    return {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(select(*columns))}
+
+
+def cancel_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:
     """Ask a fit to stop: at once when it waits, soon when it runs; one that ended stays as it is."""
-    row = _find(connection, who, fit, lock=True)
+    row = find_row(connection, _mine(who, fit), lock=True)
     if row.state == "queued":
-        _end(connection, house, row, "cancelled")
+        _end(connection, context, row, "cancelled")
     elif row.state == "running" and not row.cancel:
         connection.execute(update(fits).where(_is(row)).values(cancel=1))
-        append(connection, house.now(), who.name, "fit.cancel", fit=fit)
-    return get_fit(connection, who, fit)
+        append(connection, context.now(), who.name, "fit.cancel", fit=fit)
+    return get_fit(connection, context, who, fit)
 
 
-def bundle_of(connection: Connection, house: House, who: Party, fit: str) -> tuple[Path, str]:
+def get_bundle(connection: Connection, context: ServiceContext, who: Party, fit: str) -> tuple[Path, str]:
     """Return the file and the digest of a finished fit's bundle; fetching it is an event."""
-    row = _find(connection, who, fit)
+    row = find_row(connection, _mine(who, fit))
     if row.state != "succeeded":
         raise Problem("not-finished")
-    append(connection, house.now(), who.name, "bundle.fetched", fit=fit, sha256=row.sha256)
-    return house.blobs.path(row.sha256), row.sha256
+    append(connection, context.now(), who.name, "bundle.fetched", fit=fit, sha256=row.sha256)
+    return context.blobs.path(row.sha256), row.sha256
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------
@@ -102,9 +109,9 @@ class LeaseLost(Exception):  # noqa: N818 (an event, not an error of anybody)
     """Somebody else has the fit now, or it was cancelled."""
 
 
-def claim(connection: Connection, house: House) -> Lease | None:
+def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | None:
     """Take the oldest fit that waits or whose worker went silent."""
-    now = house.now()
+    now = context.now()
     free = or_(fits.c.state == "queued", (fits.c.state == "running") & (fits.c.lease_until < now))
     while True:
         query = select(fits).where(free).order_by(fits.c.created, fits.c.party, fits.c.id).limit(1)
@@ -112,66 +119,67 @@ def claim(connection: Connection, house: House) -> Lease | None:
         if row is None:
             return None
         if row.cancel:
-            _end(connection, house, row, "cancelled")
+            _end(connection, context, row, "cancelled")
             continue
-        if row.attempt >= house.limits.attempts:
-            _end(connection, house, row, "failed", problem=json.dumps(Problem("gave-up").to_dict()))
+        if row.attempt >= context.limits.attempts:
+            _end(connection, context, row, "failed", problem=json.dumps(Problem("gave-up").to_dict()))
             continue
         token = secrets.token_hex(16)
-        until = now + house.limits.lease_seconds
+        until = now + context.limits.lease_seconds
         values = {"state": "running", "attempt": row.attempt + 1, "lease_until": until, "lease_token": token}
         connection.execute(update(fits).where(_is(row)).values(**values, phase="starting", progress=0.0))
         append(connection, now, row.party, "fit.started", fit=row.id, attempt=row.attempt + 1)
         return Lease(row.party, row.id, token, row.attempt + 1)
 
 
-def renew(connection: Connection, house: House, lease: Lease) -> None:
+def renew_lease(connection: Connection, context: ServiceContext, lease: Lease) -> None:
     """Prolong a lease, or learn that it is lost or that the fit should stop."""
     change = update(fits).where(*_held(lease), fits.c.cancel == 0)
-    if not connection.execute(change.values(lease_until=house.now() + house.limits.lease_seconds)).rowcount:
-        raise LeaseLost
+    _apply(connection, change.values(lease_until=context.now() + context.limits.lease_seconds))
 
 
-def show_progress(connection: Connection, lease: Lease, phase: str, progress: float) -> None:
+def record_progress(connection: Connection, lease: Lease, phase: str, progress: float) -> None:
     """Say how far the fit is."""
-    change = update(fits).where(*_held(lease))
-    if not connection.execute(change.values(phase=phase, progress=min(max(progress, 0.0), 1.0))).rowcount:
+    _apply(connection, update(fits).where(*_held(lease)).values(phase=phase, progress=min(max(progress, 0.0), 1.0)))
+
+
+def _apply(connection: Connection, change: Update) -> None:
+    if not connection.execute(change).rowcount:
         raise LeaseLost
 
 
-def give_back(connection: Connection, house: House, lease: Lease, *, tried: bool = True) -> None:
+def release_lease(connection: Connection, context: ServiceContext, lease: Lease, *, tried: bool = True) -> None:
     """End a lease without a result: the fit waits again, or ends if that was asked for.
 
-    `tried` says whether this counts as one of the tries that a fit has; a worker that was told to stop is no reason to
-    give a fit up.
+    `tried` says whether this counts as an attempt; a worker that was told to stop does not use one up.
     """
     row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
     if row is None:
         return
     if row.cancel:
-        _end(connection, house, row, "cancelled")
+        _end(connection, context, row, "cancelled")
     else:
         values = {"state": "queued", "lease_until": None, "lease_token": None, "phase": "waiting", "progress": 0.0}
         connection.execute(update(fits).where(_is(row)).values(**values, attempt=row.attempt - (not tried)))
 
 
-def finish(connection: Connection, house: House, lease: Lease, state: str, **values: Any) -> None:
+def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, state: str, **values: Any) -> None:
     """Write the end of a fit; only the holder of the lease can."""
     row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
     if row is None:
         raise LeaseLost
-    _end(connection, house, row, state, **values)
+    _end(connection, context, row, state, **values)
 
 
-def take_back(connection: Connection, party: str, fit: str) -> None:
-    """Forget what a fit was to cost, because nothing of it was shown."""
+def refund(connection: Connection, party: str, fit: str) -> None:
+    """Delete the charge of a fit of which nothing was released."""
     connection.execute(delete(releases).where(releases.c.party == party, releases.c.fit == fit))
 
 
-def _end(connection: Connection, house: House, row: Any, state: str, **values: Any) -> None:
-    now = house.now()
+def _end(connection: Connection, context: ServiceContext, row: Any, state: str, **values: Any) -> None:
+    now = context.now()
     if state == "cancelled":
-        take_back(connection, row.party, row.id)
+        refund(connection, row.party, row.id)
     done = {"state": state, "ended": now, "lease_until": None, "lease_token": None, "phase": state, "progress": 1.0}
     connection.execute(update(fits).where(_is(row)).values(**done, **values))
     body: dict[str, Any] = {"fit": row.id}
@@ -192,29 +200,17 @@ def _is(row: Any) -> Any:
     return (fits.c.party == row.party) & (fits.c.id == row.id)
 
 
-def _mine(who: Party, fit: str) -> Any:
+def _mine(who: Party, fit: str) -> Select[Any]:
     return select(fits).where(fits.c.party == who.name, fits.c.id == fit)
-
-
-def _find(connection: Connection, who: Party, fit: str, *, lock: bool = False) -> Any:
-    query = _mine(who, fit)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
 
 
 def _view(row: Any) -> Fit:
     return Fit(
-        id=row.id,
+        **{name: getattr(row, name) for name in ("id", "state", "phase", "progress", "sha256")},
         spec=FitSpec.model_validate_json(row.spec),
-        state=row.state,
-        phase=row.phase,
-        progress=row.progress,
         refusal=None if row.refusal is None else Refusal.model_validate_json(row.refusal),
         problem=None if row.problem is None else json.loads(row.problem),
         matched=row.matched if row.state in ENDED else None,
         created=iso(row.created),
         ended=None if row.ended is None else iso(row.ended),
-        sha256=row.sha256,
     )

@@ -1,4 +1,4 @@
-"""What nobody needs any more: used nonces, marks of transactions, files of killed uploads, drafts of killed fits."""
+"""Deletes what is not needed any more: nonces, marks of transactions, files of killed uploads and fits."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, delete, select
 
-from fairpremium.parties.store.schema import commits, fits, portfolio_parts, portfolios, releases, report_runs
+from fairpremium.parties.store.schema import commits, fits, releases, report_runs
 
-from ._access import forget_old_nonces
-from ._context import House
+from ._access import delete_old_nonces
+from ._context import ServiceContext
+from ._portfolios import files_in_use
 
-__all__ = ["clean"]
-
-_KEEP = 24 * 3600.0  # seconds that a file without a reference may belong to something that goes on
-_MARKED = 3600.0  # seconds that the marks of transactions are kept
+_RETENTION = 24 * 3600.0  # seconds that a file without a reference may still be in use
+_MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
 
 
-def clean(house: House, older_than: float = _KEEP) -> int:
-    """Remove what is left over, and return how many files that were."""
-    house.store.write(lambda c: forget_old_nonces(c, house))
-    house.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < house.now() - _MARKED)))
-    removed = house.blobs.sweep(lambda: house.store.read(referenced), older_than)
-    for draft in house.blobs.folder.glob(".fit-*"):
+def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
+    """Delete what is not needed any more, and return the number of files deleted."""
+    context.store.write(lambda c: delete_old_nonces(c, context))
+    context.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
+    removed = context.blobs.sweep(lambda: context.store.read(referenced), older_than)
+    for draft in context.blobs.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
             if draft.stat().st_mtime <= time.time() - older_than:
                 shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
@@ -34,11 +33,8 @@ def clean(house: House, older_than: float = _KEEP) -> int:
 
 def referenced(connection: Connection) -> set[str]:
     """Return the digests of all files that something refers to."""
-    alive = portfolio_parts.join(
-        portfolios, (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio)
-    )
     queries = [
-        select(portfolio_parts.c.sha256).select_from(alive).where(portfolios.c.state != "deleted"),
+        files_in_use(),
         select(report_runs.c.sha256),
         select(releases.c.keys_sha256),
         select(fits.c.sha256).where(fits.c.sha256.is_not(None)),

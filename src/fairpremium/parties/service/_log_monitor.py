@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from fairpremium.parties.protocol import VerifyKey
 from fairpremium.parties.store.log import Verification, count_entries, verify_log
 
-from ._context import House
-from ._settings import report_failure
-
-__all__ = ["LogState", "LogWatch"]
+from ._context import ServiceContext
+from ._settings import log_failure
 
 _FRESH, _RECENT = 300.0, 10.0  # seconds for which a check is good enough: of the whole log, of a shorter one
 _SMALL = 50_000  # entries of a log that is checked without being asked
@@ -32,16 +29,11 @@ class LogState:
         return self.found is not None and not self.found.intact
 
 
-class LogWatch:
-    """Checks the whole log in a thread of its own.
+class LogMonitor:
+    """Checks the whole log in a thread of its own."""
 
-    Parameters
-    ----------
-    house : House
-    """
-
-    def __init__(self, house: House):
-        self._house = house
+    def __init__(self, context: ServiceContext):
+        self._context = context
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.state = LogState()
@@ -60,25 +52,23 @@ class LogWatch:
         state = self.state
         if state.is_running:
             return
-        entries = self._house.store.read(count_entries)
+        entries = self._context.store.read(count_entries)
         is_whole = state.found is not None and state.found.entries >= entries
-        age = float("inf") if state.at is None else self._house.now() - state.at
+        age = float("inf") if state.at is None else self._context.now() - state.at
         if entries <= _SMALL and age >= (_FRESH if is_whole or state.is_broken else _RECENT):
             self.start()
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait for a check that is running."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _check(self) -> None:
-        now = self._house.now()
-        key = VerifyKey(self._house.key.public_key)
+        now = self._context.now()
         try:
-            found = self._house.store.read(lambda c: verify_log(c, key))
+            found = self._context.store.read(lambda c: verify_log(c, self._context.key.verify_key))
         except Exception:
-            report_failure("the check of the log")
+            log_failure("the check of the log")
             self.state = replace(self.state, is_running=False, has_failed=True)
         else:
             self.state = LogState(found, now)

@@ -6,34 +6,35 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Select, insert, select, update
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
 
-from ._context import House, Party, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 from ._studies import find_study
 
 
-def put_portfolio(connection: Connection, house: House, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
+def put_portfolio(
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, spec: PortfolioSpec
+) -> Portfolio:
     """Declare a portfolio: its study, its columns and their roles."""
     find_study(connection, who, spec.study)
-    row = connection.execute(_mine(who, portfolio)).one_or_none()
+    row = connection.execute(select(portfolios).where(*_mine(who, portfolio))).one_or_none()
     text = as_json(spec)
     if row is None:
         values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
-        connection.execute(insert(portfolios).values(**values, created=house.now()))
-        columns = len(spec.features)
-        append(connection, house.now(), who.name, "portfolio.declared", portfolio=portfolio, study=spec.study,
-               features=columns)  # fmt: skip
+        connection.execute(insert(portfolios).values(**values, created=context.now()))
+        known = {"portfolio": portfolio, "study": spec.study, "features": len(spec.features)}
+        append(connection, context.now(), who.name, "portfolio.declared", **known)
     elif row.spec != text:
         raise Problem("conflict")
-    return get_portfolio(connection, who, portfolio)
+    return get_portfolio(connection, context, who, portfolio)
 
 
-def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfolio:
+def get_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> Portfolio:
     """Return a portfolio of this insurer."""
     row = find_portfolio(connection, who, portfolio)
     parts = parts_of(connection, who.name, portfolio)
@@ -48,29 +49,31 @@ def get_portfolio(connection: Connection, who: Party, portfolio: str) -> Portfol
 
 
 def put_part(
-    connection: Connection, house: House, who: Party, portfolio: str, n: int, sha256: str, rows: int, size: int
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, part: PartTaken, size: int
 ) -> PartTaken:
     """Take a part whose file is in its place already."""
     row = find_portfolio(connection, who, portfolio, lock=True)
-    place = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio, portfolio_parts.c.n == n)
     if row.state == "deleted":
         raise Problem("portfolio-deleted")
-    before = connection.execute(select(portfolio_parts).where(*place)).one_or_none()
+    mine = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio)
+    digest = select(portfolio_parts.c.sha256).where(*mine, portfolio_parts.c.n == part.n)
+    before = connection.execute(digest).scalar_one_or_none()
+    if before == part.sha256:
+        return part
     if before is not None:
-        if before.sha256 != sha256:
-            raise Problem("conflict")
-        return PartTaken(n=n, rows=before.rows, sha256=sha256)
+        raise Problem("conflict")
     if row.state != "open":
         raise Problem("portfolio-sealed")
-    if n >= house.limits.parts:
+    if part.n >= context.limits.parts:
         raise Problem("quota", "parts of a portfolio")
-    values = {"party": who.name, "portfolio": portfolio, "n": n, "sha256": sha256, "rows": rows, "bytes": size}
+    values = {"party": who.name, "portfolio": portfolio, **part.model_dump(), "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
-    append(connection, house.now(), who.name, "portfolio.part", portfolio=portfolio, part=n, sha256=sha256, rows=rows)
-    return PartTaken(n=n, rows=rows, sha256=sha256)
+    known = {"portfolio": portfolio, "part": part.n, "sha256": part.sha256, "rows": part.rows}
+    append(connection, context.now(), who.name, "portfolio.part", **known)
+    return part
 
 
-def check_before_sealing(connection: Connection, house: House, who: Party, portfolio: str) -> str:
+def check_before_sealing(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> str:
     """Check the keys of all parts together, which takes a while, and return the digest of the parts."""
     row = find_portfolio(connection, who, portfolio)
     parts = parts_of(connection, who.name, portfolio)
@@ -78,13 +81,13 @@ def check_before_sealing(connection: Connection, house: House, who: Party, portf
         if not sum(part.rows for part in parts):
             raise Problem("portfolio-empty")
         key = PortfolioSpec.model_validate_json(row.spec).key
-        keys = np.concatenate([read_keys(house.blobs.path(part.sha256), key) for part in parts])
+        keys = np.concatenate([read_keys(context.blobs.path(part.sha256), key) for part in parts])
         if has_repeats(keys):
             raise Problem("bad-keys")
     return _digest(row, parts)
 
 
-def seal(connection: Connection, house: House, who: Party, portfolio: str, checked: str) -> Portfolio:
+def seal(connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str) -> Portfolio:
     """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":
@@ -93,26 +96,23 @@ def seal(connection: Connection, house: House, who: Party, portfolio: str, check
         parts = parts_of(connection, who.name, portfolio)
         if _digest(row, parts) != checked:
             raise Problem("conflict")  # a part came while the keys were checked
-        change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+        change = update(portfolios).where(*_mine(who, portfolio))
         connection.execute(change.values(state="sealed", sha256=checked))
         rows = sum(part.rows for part in parts)
-        append(connection, house.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
-    return get_portfolio(connection, who, portfolio)
+        append(connection, context.now(), who.name, "portfolio.sealed", portfolio=portfolio, sha256=checked, rows=rows)
+    return get_portfolio(connection, context, who, portfolio)
 
 
-def delete_portfolio(connection: Connection, house: House, who: Party, portfolio: str) -> list[str]:
+def delete_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> list[str]:
     """Erase the rows; digests and log stay. Returns the files that nothing refers to any more."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":  # the first request may have been killed before the files were gone
         return _unneeded(connection, who, portfolio)
-    busy = select(func.count()).select_from(fits).where(
-        fits.c.party == who.name, fits.c.portfolio == portfolio, fits.c.state.not_in(ENDED)
-    )  # fmt: skip
-    if connection.execute(busy).scalar_one():
+    mine = (fits.c.party == who.name, fits.c.portfolio == portfolio)
+    if connection.execute(select(fits.c.id).where(*mine, fits.c.state.not_in(ENDED)).limit(1)).first():
         raise Problem("portfolio-busy")
-    change = update(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
-    connection.execute(change.values(state="deleted"))
-    append(connection, house.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
+    connection.execute(update(portfolios).where(*_mine(who, portfolio)).values(state="deleted"))
+    append(connection, context.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
     return _unneeded(connection, who, portfolio)
 
 
@@ -122,11 +122,7 @@ def _unneeded(connection: Connection, who: Party, portfolio: str) -> list[str]:
 
 def find_portfolio(connection: Connection, who: Party, portfolio: str, *, lock: bool = False) -> Any:
     """Return the row of one of the insurer's portfolios; otherwise there is no such portfolio."""
-    query = _mine(who, portfolio)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
+    return find_row(connection, select(portfolios).where(*_mine(who, portfolio)), lock=lock)
 
 
 def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
@@ -135,8 +131,8 @@ def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
     return list(connection.execute(select(portfolio_parts).where(*mine).order_by(portfolio_parts.c.n)))
 
 
-def _mine(who: Party, portfolio: str) -> Any:
-    return select(portfolios).where(portfolios.c.party == who.name, portfolios.c.id == portfolio)
+def _mine(who: Party, portfolio: str) -> tuple[Any, Any]:
+    return portfolios.c.party == who.name, portfolios.c.id == portfolio
 
 
 def _digest(row: Any, parts: list[Any]) -> str:
@@ -144,15 +140,14 @@ def _digest(row: Any, parts: list[Any]) -> str:
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
+def files_in_use() -> Select[tuple[str]]:
+    """Select the digests of all parts of portfolios that were not erased."""
+    same = (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio)
+    parts = select(portfolio_parts.c.sha256).select_from(portfolio_parts.join(portfolios, same))
+    return parts.where(portfolios.c.state != "deleted")
+
+
 def is_needed(connection: Connection, sha256: str) -> bool:
     """Does a portfolio that was not erased hold this file?"""
-    query = (
-        select(func.count())
-        .select_from(portfolio_parts)
-        .join(
-            portfolios,
-            (portfolios.c.party == portfolio_parts.c.party) & (portfolios.c.id == portfolio_parts.c.portfolio),
-        )
-        .where(portfolio_parts.c.sha256 == sha256, portfolios.c.state != "deleted")
-    )
-    return bool(connection.execute(query).scalar_one())
+    query = files_in_use().where(portfolio_parts.c.sha256 == sha256).limit(1)
+    return connection.execute(query).first() is not None

@@ -11,7 +11,7 @@ from fairpremium.parties.protocol import Problem
 _REMEMBERED = 10_000
 
 
-class Limiter:
+class RateLimiter:
     """Let each caller make so many requests a second, and a few more at once.
 
     Parameters

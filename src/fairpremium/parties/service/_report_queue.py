@@ -8,90 +8,73 @@ from concurrent.futures import Future
 
 from sqlalchemy import Connection
 
-from fairpremium.parties.protocol import Problem, Verified
+from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Writer
 
 from ._access import use_nonces
-from ._compaction import SINGLES, tidy
-from ._context import House
-from ._reports import Sent, put_reports
+from ._compaction import SINGLES, compact
+from ._context import ServiceContext
+from ._reports import SingleReport, put_reports
 
-__all__ = ["ReportQueue"]
-
-_Waiting = tuple[Verified, Sent, "Future[Problem | None]"]
+_Waiting = tuple[SingleReport, "Future[Problem | None]"]
 
 
 class ReportQueue:
-    """Takes reports of many requests in few transactions.
+    """Takes reports of many signed requests in few transactions."""
 
-    Parameters
-    ----------
-    house : House
-    writer : Writer
-    """
-
-    def __init__(self, house: House, writer: Writer):
-        self.house = house
+    def __init__(self, context: ServiceContext, writer: Writer):
+        self._context = context
         self._writer = writer
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
-        self._taken: Counter[tuple[str, str]] = Counter()  # since the table was tidied, by study and collector
+        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and collector
 
-    def put(self, verified: Verified, sent: Sent) -> Future[Problem | None]:
+    def put(self, report: SingleReport) -> Future[Problem | None]:
         """Queue a report; the future has the answer once it is on disk."""
         answer: Future[Problem | None] = Future()
         with self._lock:
-            self._waiting.append((verified, sent, answer))
+            self._waiting.append((report, answer))
             is_first = len(self._waiting) == 1
         if is_first:
-            batch = _Batch(self)
-            self._writer.submit(batch.take).add_done_callback(batch.answer)
+            self._submit()
         return answer
 
-    def take_all(self) -> list[_Waiting]:
-        """Return what waits, and begin anew."""
+    def _submit(self) -> None:
+        """Let the writer take what waits when its next commit begins."""
+        items: list[_Waiting] | None = None
+        answers: list[Problem | None] = []
+
+        def write(connection: Connection) -> None:  # after a broken connection it runs again, with the same reports
+            nonlocal items, answers
+            items = self._take_all() if items is None else items
+            reports = [report for report, _ in items]
+            new = use_nonces(connection, self._context, [report.who.signed for report in reports if report.who.signed])
+            fresh = [report for report, is_new in zip(reports, new, strict=True) if is_new]
+            taken = iter(put_reports(connection, self._context, fresh))
+            answers = [next(taken) if is_new else Problem("replayed") for is_new in new]
+
+        def answer(done: Future[None]) -> None:
+            waiting = self._take_all() if items is None else items
+            if (error := done.exception()) is not None:
+                for _, future in waiting:
+                    future.set_exception(error)
+                return
+            for (_, future), problem in zip(waiting, answers, strict=True):
+                future.set_result(problem)
+            self._count([report for (report, _), problem in zip(waiting, answers, strict=True) if problem is None])
+
+        self._writer.submit(write).add_done_callback(answer)
+
+    def _take_all(self) -> list[_Waiting]:
+        """Empty the queue, and return what waited."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        return [item for item in waiting if item[2].set_running_or_notify_cancel()]
+        return [item for item in waiting if item[1].set_running_or_notify_cancel()]
 
-    def count(self, sent: list[Sent]) -> None:
-        """Remember that reports were taken; when there are many, make files of them."""
-        self._taken.update((item.study, item.who.name) for item in sent)
+    def _count(self, taken: list[SingleReport]) -> None:
+        """Count reports that were taken; when there are many, start the compaction."""
+        self._taken.update((report.study, report.who.name) for report in taken)
         for place in [place for place, number in self._taken.items() if number >= SINGLES]:
             del self._taken[place]
-            threading.Thread(target=self._tidy, args=place, name="tidy", daemon=True).start()
-
-    def _tidy(self, study: str, collector: str) -> None:
-        tidy(self.house, study, collector, self._writer.write, wait=True)
-
-
-class _Batch:
-    """The reports of one commit."""
-
-    def __init__(self, queue: ReportQueue):
-        self._queue = queue
-        self._items: list[_Waiting] | None = None
-        self._answers: list[Problem | None] = []
-
-    def take(self, connection: Connection) -> None:
-        """Take the reports; run again after a broken connection, it takes the same ones."""
-        if self._items is None:
-            self._items = self._queue.take_all()
-        house = self._queue.house
-        new = use_nonces(connection, house, [verified for verified, _, _ in self._items])
-        fresh = [sent for (_, sent, _), is_new in zip(self._items, new, strict=True) if is_new]
-        taken = iter(put_reports(connection, house, fresh))
-        self._answers = [next(taken) if is_new else Problem("replayed") for is_new in new]
-
-    def answer(self, done: Future[None]) -> None:
-        """Answer all requests."""
-        items = self._queue.take_all() if self._items is None else self._items
-        error = done.exception()
-        for i, (_, _, answer) in enumerate(items):
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(self._answers[i])
-        if error is None:
-            taken = [sent for (_, sent, _), answer in zip(items, self._answers, strict=True) if answer is None]
-            self._queue.count(taken)
+            arguments = (self._context, *place, self._writer.write)
+            threading.Thread(target=compact, args=arguments, kwargs={"wait": True}, name="compact", daemon=True).start()

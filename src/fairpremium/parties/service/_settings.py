@@ -1,4 +1,4 @@
-"""How a service is run."""
+"""Settings of a service, and how it logs its own failures."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from pathlib import Path
 
 from fairpremium.parties.protocol import Problem
 
-from ._context import Limits
-
-__all__ = ["Settings", "report_failure"]
+from ._context import ServiceLimits
 
 _SHORTEST = 8  # letters of a password
 _logger = logging.getLogger("fairpremium.service")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a service.
+class ServiceSettings:
+    """How a service is run: where it listens, who may reach it, what it accepts.
 
     Parameters
     ----------
@@ -42,7 +40,7 @@ class Settings:
         Names under which clients reach the service, with port where it is not the usual one; none allows all.
     console_password : str or None
         For the console, 8 letters or more; without one the console answers on loopback only.
-    limits : Limits
+    limits : ServiceLimits
     body_seconds : float
         How long a body may take to arrive.
     clock : callable
@@ -57,7 +55,7 @@ class Settings:
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
     console_password: str | None = field(default=None, repr=False)
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
 
@@ -78,12 +76,7 @@ class Settings:
     @property
     def is_loopback(self) -> bool:
         """Can only this machine reach the service?"""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or is_loopback(self.host)
 
     @property
     def scheme(self) -> str:
@@ -96,7 +89,16 @@ class Settings:
             raise Problem("not-found")
 
 
-def report_failure(what: str) -> None:
+def is_loopback(address: str) -> bool:
+    """Is this an address of this machine itself?"""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)
+
+
+def log_failure(what: str) -> None:
     """Log that something of ours failed: where, but no value of a request and no message of a library."""
     kind, _, trace = sys.exc_info()
     where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])

@@ -6,18 +6,20 @@ import secrets
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, Problem, StudySpec, round_count
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, participants, report_runs, reports, studies
 
-from ._context import House, Party, as_json
+from ._context import Party, ServiceContext, as_json, find_row
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
 
 
-def put_study(connection: Connection, house: House, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
+def put_study(
+    connection: Connection, context: ServiceContext, who: Party, study: str, spec: StudySpec
+) -> OperatorStudy:
     """Declare a study. It may be declared anew until it is opened."""
     row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
     text = as_json(spec)
@@ -27,7 +29,7 @@ def put_study(connection: Connection, house: House, who: Party, study: str, spec
         raise Problem("study-frozen")
     if row is None:
         values = {"id": study, "spec": text, "state": "draft", "secret": secrets.token_bytes(32)}
-        connection.execute(insert(studies).values(**values, created=house.now()))
+        connection.execute(insert(studies).values(**values, created=context.now()))
     else:
         connection.execute(update(studies).where(studies.c.id == study).values(spec=text))
         connection.execute(delete(participants).where(participants.c.study == study))
@@ -35,47 +37,50 @@ def put_study(connection: Connection, house: House, who: Party, study: str, spec
     rows += [{"study": study, "party": name, "role": "insurer"} for name in spec.insurers]
     if rows:
         connection.execute(insert(participants), rows)
-    append(connection, house.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
+    append(connection, context.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
     return _operator_view(connection, study_row(connection, study))
 
 
-def set_state(connection: Connection, house: House, who: Party, study: str, state: str) -> OperatorStudy:
-    """Open a study for reports, or close it."""
-    row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
-    if row is None:
-        raise Problem("not-found")
+def open_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> OperatorStudy:
+    """Take reports from now on."""
+    return _set_state(connection, context, who, study, "open")
+
+
+def close_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> OperatorStudy:
+    """Take no more reports."""
+    return _set_state(connection, context, who, study, "closed")
+
+
+def _set_state(connection: Connection, context: ServiceContext, who: Party, study: str, state: str) -> OperatorStudy:
+    row = find_row(connection, select(studies).where(studies.c.id == study), lock=True)
     if row.state != state:
         connection.execute(update(studies).where(studies.c.id == study).values(state=state))
-        append(connection, house.now(), who.name, f"study.{state}", study=study)
+        append(connection, context.now(), who.name, f"study.{state}", study=study)
     return _operator_view(connection, study_row(connection, study))
 
 
-def list_studies(connection: Connection, who: Party) -> list[StudyView]:
+def list_studies(connection: Connection, context: ServiceContext, who: Party) -> list[StudyView]:
     """Return the studies that a party takes part in; operator and auditor see all."""
-    query = select(studies).order_by(studies.c.created, studies.c.id)
-    if who.role in ("collector", "insurer"):
-        query = query.join(participants, participants.c.study == studies.c.id).where(
-            participants.c.party == who.name, participants.c.role == who.role
-        )
+    query = _visible_to(who).order_by(studies.c.created, studies.c.id)
     return [_view(connection, who, row) for row in connection.execute(query)]
 
 
-def get_study(connection: Connection, who: Party, study: str) -> StudyView:
+def get_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> StudyView:
     """Return a study as the party may see it."""
     return _view(connection, who, find_study(connection, who, study))
 
 
 def find_study(connection: Connection, who: Party, study: str) -> Any:
     """Return the row of a study that the party takes part in; otherwise there is no such study."""
-    query = select(studies).where(studies.c.id == study)
-    if who.role in ("collector", "insurer"):
-        query = query.join(participants, participants.c.study == studies.c.id).where(
-            participants.c.party == who.name, participants.c.role == who.role
-        )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise Problem("not-found")
-    return row
+    return find_row(connection, _visible_to(who).where(studies.c.id == study))
+
+
+def _visible_to(who: Party) -> Select[Any]:
+    query = select(studies)
+    if who.role in ("operator", "auditor"):
+        return query
+    mine = (participants.c.party == who.name, participants.c.role == who.role)
+    return query.join(participants, participants.c.study == studies.c.id).where(*mine)
 
 
 def lock_study(connection: Connection, study: str) -> None:
@@ -120,34 +125,23 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
 
 
 def _view(connection: Connection, who: Party, row: Any) -> StudyView:
+    spec = spec_of(row)
     if who.role == "collector":
-        spec = spec_of(row)
         accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
-        return CollectorStudy(id=row.id, title=spec.title, attribute=spec.attribute, state=row.state, accepted=accepted)
+        return CollectorStudy(**_common(row), accepted=accepted)
     if who.role == "insurer":
-        spec = spec_of(row)
-        return InsurerStudy(
-            id=row.id,
-            title=spec.title,
-            attribute=spec.attribute,
-            state=row.state,
-            families=spec.families,
-            models=spec.models,
-            fits_left=max(spec.rules.fits - count_fits(connection, row.id, who.name), 0),
-            rules=spec.rules,
-            release=spec.release,
-        )
+        left = max(spec.rules.fits - count_fits(connection, row.id, who.name), 0)
+        allowed: dict[str, Any] = {name: getattr(spec, name) for name in ("families", "models", "rules", "release")}
+        return InsurerStudy(**_common(row), **allowed, fits_left=left)
     return _operator_view(connection, row)
 
 
 def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
     spec = spec_of(row)
-    return OperatorStudy(
-        id=row.id,
-        title=spec.title,
-        attribute=spec.attribute,
-        state=row.state,
-        spec=spec,
-        reports=round_count(count_reports(connection, row.id), spec.rules),
-        fits=count_fits(connection, row.id),
-    )
+    counted = round_count(count_reports(connection, row.id), spec.rules)
+    return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
+
+
+def _common(row: Any) -> dict[str, Any]:
+    spec = spec_of(row)
+    return {"id": row.id, "title": spec.title, "attribute": spec.attribute, "state": row.state}

@@ -1,49 +1,75 @@
-"""The third party in process: the same commands that the service offers, for notebooks, tests and the command line."""
+"""The third party in process: the commands that the service offers, for notebooks, tests and the command line."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import (
     Checkpoint,
-    Fit,
-    FitSpec,
     LogPage,
-    OperatorStudy,
     PartTaken,
     Portfolio,
-    PortfolioSpec,
     Problem,
+    PublicKey,
     Report,
     ReportsTaken,
     Role,
-    StudySpec,
     VerifyKey,
-    check_id,
     check_portfolio_part,
     check_report_part,
     descriptor_of,
     labels_of,
 )
-from fairpremium.parties.store import Incoming, Write
+from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _fits, _portfolios, _reports, _studies
-from ._access import Registered, add_key, check_right, list_keys, revoke_key
-from ._compaction import tidy
-from ._context import House, Limits, Party, open_house
-
-__all__ = ["ThirdParty"]
+from . import _access, _fits, _portfolios, _reports, _studies
+from ._compaction import compact
+from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
+from ._report_queue import ReportQueue
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Command = Callable[Concatenate[Connection, ServiceContext, Party, P], T]
+Method = Callable[Concatenate["ThirdParty", Party, P], T]
+
+
+def _checked(method: Method[P, T]) -> Method[P, T]:
+    """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method."""
+
+    @wraps(method)
+    def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        _access.check_right(who, method.__name__)
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, str):
+                check_name(value)
+        signed = who.signed
+        if signed is not None and self._write(lambda c: _access.use_nonces(c, self.context, [signed])) != [True]:
+            raise Problem("replayed")
+        return method(self, who, *args, **kwargs)
+
+    return run
+
+
+def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]:
+    """Make a method of a command: it runs in a transaction, perhaps in one that only reads."""
+
+    @_checked
+    @wraps(command)
+    def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        execute = self._read if reads else self._write
+        return execute(lambda c: command(c, self.context, who, *args, **kwargs))
+
+    return run
 
 
 class ThirdParty:
@@ -55,14 +81,15 @@ class ThirdParty:
         Holds the private key, the database and all files; made when it does not exist.
     database : str or None
         Address of a PostgreSQL database instead of the SQLite file in the folder.
-    clock : callable
-        Returns the time in seconds.
-    limits : Limits or None
+    clock : callable or None
+        Returns the time in seconds; None for the system's clock.
+    limits : ServiceLimits or None
 
     Notes
     -----
-    Each method is one command for one party, `who`; over HTTP the signature tells who asks. All coordination goes
-    through the database, so that any number of processes may open the same folder.
+    Each method that takes `who` first is one command of one party, for instance
+    ``third_party.put_study(who, "motor", spec)``; over HTTP the signature tells who asks. This is the one place that
+    checks rights. All coordination goes through the database, so that any number of processes may open the same folder.
     """
 
     def __init__(
@@ -71,200 +98,179 @@ class ThirdParty:
         *,
         database: str | None = None,
         clock: Callable[[], float] | None = None,
-        limits: Limits | None = None,
+        limits: ServiceLimits | None = None,
     ):
-        extra = {} if clock is None else {"clock": clock}
-        self.house: House = open_house(folder, database=database, limits=limits, **extra)
+        self.context = open_context(folder, database=database, clock=clock or time.time, limits=limits)
+        self._read = self.context.store.read
+        self._write: Write = self.context.store.write
+        self._writer: Writer | None = None
+
+    def start_writer(self) -> None:
+        """Commit the commands of many threads together from now on, and let reports be queued."""
+        if self._writer is None:
+            self._writer = Writer(self.context.store)
+            self._write = self._writer.write
+            self._queue = ReportQueue(self.context, self._writer)
+
+    def stop_writer(self) -> None:
+        """Finish what is queued; each command is a commit of its own again."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._write = None, self.context.store.write
 
     def close(self) -> None:
-        """Close the database."""
-        self.house.store.close()
+        """Finish what is queued, and close the database."""
+        self.stop_writer()
+        self.context.store.close()
+
+    # --- keys ---
 
     @property
     def public_key(self) -> str:
         """The service's public key as text."""
-        return self.house.key.public_key
+        return self.context.key.public_key
 
-    # --- keys ---
+    def public_keys(self) -> list[PublicKey]:
+        """Return the keys by which the service signs, as it shows them to everybody."""
+        return [PublicKey(key_id=self.context.key.key_id, public_key=self.public_key)]
 
     def add_key(self, public_key: str, *, party: str, role: Role) -> None:
         """Register a public key of a party."""
         key = VerifyKey(public_key)
-        self.house.store.write(lambda c: add_key(c, self.house, key, party, role))
+        self._write(lambda c: _access.add_key(c, self.context, key, party, role))
 
     def revoke_key(self, key_id: str) -> None:
         """Refuse a key from now on."""
-        self.house.store.write(lambda c: revoke_key(c, self.house, key_id))
+        self._write(lambda c: _access.revoke_key(c, self.context, key_id))
 
-    def list_keys(self) -> list[Registered]:
+    def list_keys(self) -> list[_access.RegisteredKey]:
         """Return all keys that were registered."""
-        return self.house.store.read(list_keys)
+        return self._read(_access.list_keys)
+
+    def active_keys(self) -> dict[str, tuple[Party, VerifyKey]]:
+        """Return the keys that are in force, by their id."""
+        return self._read(_access.active_keys)
 
     # --- studies ---
 
-    def put_study(self, who: Party, study: str, spec: StudySpec) -> OperatorStudy:
-        """Declare a study."""
-        return self._write(who, "put_study", _studies.put_study, _id(study), spec)
-
-    def open_study(self, who: Party, study: str) -> OperatorStudy:
-        """Take reports from now on."""
-        return self._write(who, "open_study", _studies.set_state, _id(study), "open")
-
-    def close_study(self, who: Party, study: str) -> OperatorStudy:
-        """Take no more reports."""
-        return self._write(who, "close_study", _studies.set_state, _id(study), "closed")
-
-    def get_study(self, who: Party, study: str) -> _studies.StudyView:
-        """Return a study as the party may see it."""
-        check_right(who, "get_study")
-        return self.house.store.read(lambda c: _studies.get_study(c, who, _id(study)))
-
-    def list_studies(self, who: Party) -> list[_studies.StudyView]:
-        """Return the studies that the party takes part in."""
-        check_right(who, "list_studies")
-        return list(self.house.store.read(lambda c: _studies.list_studies(c, who)))
+    put_study = _transaction(_studies.put_study)
+    open_study = _transaction(_studies.open_study)
+    close_study = _transaction(_studies.close_study)
+    get_study = _transaction(_studies.get_study, reads=True)
+    list_studies = _transaction(_studies.list_studies, reads=True)
 
     # --- reports ---
 
-    def put_report(self, who: Party, study: str, key: bytes, report: Report) -> None:
-        """Take one report."""
-        self._write(who, "put_report", _reports.put_report, _id(study), check_key(key), report)
+    put_report = _transaction(_reports.put_report)
 
-    def put_report_part(self, who: Party, study: str, n: int, body: bytes) -> ReportsTaken:
-        """Take a batch of reports (`write_report_part`)."""
-        with self.house.blobs.receive(self.house.limits.part_bytes) as incoming:
-            incoming.write(body)
-            return self.take_report_part(who, study, n, incoming, self.house.store.write)
+    def queue_report(self, who: Party, study: str, key: bytes, report: Report) -> Future[Problem | None]:
+        """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
+        _access.check_right(who, "put_report")
+        return self._queue.put(_reports.SingleReport(who, study, key, report))
 
-    def take_report_part(self, who: Party, study: str, n: int, incoming: Incoming, write: Write) -> ReportsTaken:
-        """Take a batch whose file has arrived; `write` runs the command."""
-        check_right(who, "put_report_part")
-        attribute = _studies.spec_of(self.house.store.read(lambda c: _studies.find_study(c, who, _id(study)))).attribute
-        with incoming.syncing():  # on its way to the disk while it is checked
-            run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
-        with self.house.blobs.hold():
-            taken = write(lambda c: _reports.put_report_part(c, self.house, who, study, n, incoming, run))
-        tidy(self.house, study, who.name, write)
+    @_checked
+    def put_report_part(self, who: Party, study: str, n: int, body: bytes | Incoming) -> ReportsTaken:
+        """Take a batch of reports: its bytes, or a file that has arrived."""
+        row = self._read(lambda c: _studies.find_study(c, who, study))
+        attribute = _studies.spec_of(row).attribute
+        with self._received(body) as incoming:
+            with incoming.syncing():  # on its way to the disk while it is checked
+                run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
+            with self.context.blobs.hold():
+                taken = self._write(lambda c: _reports.put_report_part(c, self.context, who, study, n, incoming, run))
+        compact(self.context, study, who.name, self._write)
         return taken
+
+    @contextmanager
+    def _received(self, body: bytes | Incoming) -> Iterator[Incoming]:
+        if isinstance(body, Incoming):
+            yield body
+            return
+        with self.context.blobs.receive(self.context.limits.part_bytes) as incoming:
+            incoming.write(body)
+            yield incoming
 
     # --- portfolios ---
 
-    def put_portfolio(self, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
-        """Declare a portfolio."""
-        return self._write(who, "put_portfolio", _portfolios.put_portfolio, _id(portfolio), spec)
+    put_portfolio = _transaction(_portfolios.put_portfolio)
+    get_portfolio = _transaction(_portfolios.get_portfolio, reads=True)
 
-    def get_portfolio(self, who: Party, portfolio: str) -> Portfolio:
-        """Return a portfolio of this insurer."""
-        check_right(who, "get_portfolio")
-        return self.house.store.read(lambda c: _portfolios.get_portfolio(c, who, _id(portfolio)))
-
-    def put_part(self, who: Party, portfolio: str, n: int, body: bytes) -> PartTaken:
-        """Take a part of a portfolio as Parquet."""
-        with self.house.blobs.receive(self.house.limits.part_bytes) as incoming:
-            incoming.write(body)
-            return self.take_part(who, portfolio, n, incoming, self.house.store.write)
-
-    def take_part(self, who: Party, portfolio: str, n: int, incoming: Incoming, write: Write) -> PartTaken:
-        """Take a part whose file has arrived; `write` runs the command."""
-        known = self.get_portfolio(who, portfolio)
-        check_right(who, "put_part")
+    @_checked
+    def put_part(self, who: Party, portfolio: str, n: int, body: bytes | Incoming) -> PartTaken:
+        """Take a part of a portfolio as Parquet: its bytes, or a file that has arrived."""
+        known = self._read(lambda c: _portfolios.get_portfolio(c, self.context, who, portfolio))
         if known.state == "deleted":  # rows that were erased must not come back
             raise Problem("portfolio-deleted")
-        with incoming.syncing():  # on its way to the disk while it is checked
-            rows = check_portfolio_part(incoming.path, known.spec)
-        digest, size = incoming.sha256, incoming.size
-        try:
-            with self.house.blobs.hold():
-                incoming.keep()
-                return write(lambda c: _portfolios.put_part(c, self.house, who, portfolio, n, digest, rows, size))
-        except Problem:
-            self._drop_file(digest)
-            raise
+        with self._received(body) as incoming:
+            with incoming.syncing():  # on its way to the disk while it is checked
+                rows = check_portfolio_part(incoming.path, known.spec)
+            part = PartTaken(n=n, rows=rows, sha256=incoming.sha256)
+            try:
+                with self.context.blobs.hold():
+                    incoming.keep()
+                    put = partial(_portfolios.put_part, part=part, size=incoming.size)
+                    return self._write(lambda c: put(c, self.context, who, portfolio))
+            except Problem:
+                self._delete_unneeded(part.sha256)
+                raise
 
+    @_checked
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
-        check_right(who, "seal_portfolio")
-        checked = self.house.store.read(lambda c: _portfolios.check_before_sealing(c, self.house, who, _id(portfolio)))
-        return self._write(who, "seal_portfolio", _portfolios.seal, portfolio, checked)
+        digest = self._read(lambda c: _portfolios.check_before_sealing(c, self.context, who, portfolio))
+        return self._write(lambda c: _portfolios.seal(c, self.context, who, portfolio, digest))
 
+    @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
         """Erase the rows of a portfolio."""
-        for digest in self._write(who, "delete_portfolio", _portfolios.delete_portfolio, _id(portfolio)):
+        unneeded = self._write(lambda c: _portfolios.delete_portfolio(c, self.context, who, portfolio))
+        for digest in unneeded:
             point("portfolio.erasing", writes=False)
-            self._drop_file(digest)
+            self._delete_unneeded(digest)
 
-    def _drop_file(self, digest: str) -> None:
-        """Remove rows that no portfolio has, or has any more."""
-        needed = partial(_portfolios.is_needed, sha256=digest)
-        self.house.blobs.delete(digest, lambda: self.house.store.read(needed))
+    def _delete_unneeded(self, digest: str) -> None:
+        """Delete rows that no portfolio has, or has any more."""
+        self.context.blobs.delete(digest, lambda: self._read(lambda c: _portfolios.is_needed(c, digest)))
 
     # --- fits ---
 
-    def put_fit(self, who: Party, fit: str, spec: FitSpec) -> Fit:
-        """Ask for a fit."""
-        return self._write(who, "put_fit", _fits.put_fit, _id(fit), spec)
-
-    def get_fit(self, who: Party, fit: str) -> Fit:
-        """Return a fit of this insurer."""
-        check_right(who, "get_fit")
-        return self.house.store.read(lambda c: _fits.get_fit(c, who, _id(fit)))
-
-    def list_fits(self, who: Party) -> list[Fit]:
-        """Return all fits of this insurer."""
-        check_right(who, "list_fits")
-        return self.house.store.read(lambda c: _fits.list_fits(c, who))
-
-    def cancel_fit(self, who: Party, fit: str) -> Fit:
-        """Ask a fit to stop."""
-        return self._write(who, "cancel_fit", _fits.cancel_fit, _id(fit))
-
-    def get_bundle(self, who: Party, fit: str) -> tuple[Path, str]:
-        """Return file and digest of the bundle of a finished fit."""
-        return self._write(who, "get_bundle", _fits.bundle_of, _id(fit))
+    put_fit = _transaction(_fits.put_fit)
+    get_fit = _transaction(_fits.get_fit, reads=True)
+    list_fits = _transaction(_fits.list_fits, reads=True)
+    cancel_fit = _transaction(_fits.cancel_fit)
+    get_bundle = _transaction(_fits.get_bundle)
 
     def work(self) -> int:
         """Do the fits that wait, in this process, and return how many: instead of a worker, in notebooks and tests."""
         from ._worker import work_once
 
         done = 0
-        while work_once(self.house):
+        while work_once(self.context):
             done += 1
         return done
 
     # --- log ---
 
+    @_checked
     def get_log(self, who: Party, after: int = 0) -> LogPage:
         """Return events after a position: all for auditor and operator, otherwise the party's own."""
-        check_right(who, "get_log")
         own = None if who.role in ("auditor", "operator") else who.name
-        return self.house.store.read(lambda c: _log.read_page(c, after, own, self.house.key))
+        return self._read(lambda c: _log.read_page(c, after, own, self.context.key))
+
+    def get_checkpoint(self) -> Checkpoint:
+        """Sign the end of the log."""
+        return self._read(lambda c: _log.sign_checkpoint(c, self.context.key))
 
     def verify_log(self, known: tuple[Checkpoint, ...] = ()) -> _log.Verification:
         """Check the chain of the log and all checkpoints."""
-        key = VerifyKey(self.public_key)
-        return self.house.store.read(lambda c: _log.verify_log(c, key, known))
+        return self._read(lambda c: _log.verify_log(c, self.context.key.verify_key, known))
 
-    def _write(
-        self,
-        who: Party,
-        right: str,
-        command: Callable[Concatenate[Connection, House, Party, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        check_right(who, right)
-        return self.house.store.write(lambda c: command(c, self.house, who, *args, **kwargs))
+    # --- operations ---
 
+    def check_database(self) -> None:
+        """Read from the database, or raise why it does not answer."""
+        self._read(lambda c: c.execute(select(1)).scalar())
 
-def check_key(key: bytes) -> bytes:
-    """Return a key of a policy, or say what one looks like."""
-    if not isinstance(key, bytes) or len(key) != 16:
-        raise Problem("bad-key")
-    return key
-
-
-def _id(value: str) -> str:
-    try:
-        return check_id(value)
-    except ValueError:
-        raise Problem("bad-id") from None
+    def fit_states(self) -> dict[tuple[str, str], _fits.Progress]:
+        """Return how far all fits are, by insurer and id."""
+        return self._read(_fits.fit_states)

@@ -10,17 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
 from fairpremium.parties.protocol import Problem
 
-from ._context import House, Limits, open_house
-from ._fits import Lease, LeaseLost, claim, give_back, renew
+from ._context import ServiceContext, ServiceLimits, open_context
+from ._fits import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._housekeeping import clean
-from ._settings import report_failure
-
-__all__ = ["work", "work_once"]
+from ._settings import log_failure
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
@@ -28,25 +28,35 @@ _TROUBLED = 3.0  # seconds before the next look when the database or the disk do
 _FULL = 28  # how a child says that the disk is full
 
 
-def _run(house: House, lease: Lease) -> None:
+def _run(context: ServiceContext, lease: Lease) -> None:
     from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
 
-    run_fit(house, lease)
+    run_fit(context, lease)
 
 
-def work_once(house: House) -> bool:
+def stop_with_parent() -> None:
+    """Ask this process to stop when standard input closes: the system closes it when the other end is gone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def work_once(context: ServiceContext) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
-    lease = house.store.write(lambda c: claim(c, house))
+    lease = context.store.write(lambda c: acquire_lease(c, context))
     if lease is None:
         return False
     stop = threading.Event()
-    lost = threading.Event()
-    beat = threading.Thread(target=_beat, args=(house, lease, stop, lost), daemon=True)
+    beat = threading.Thread(target=_beat, args=(context, lease, stop), daemon=True)
     beat.start()
     try:
-        _run(house, lease)
+        _run(context, lease)
     except LeaseLost:
-        house.store.write(lambda c: give_back(c, house, lease))
+        context.store.write(lambda c: release_lease(c, context, lease))
     finally:
         stop.set()
         beat.join()
@@ -57,7 +67,7 @@ def work(
     folder: str | os.PathLike[str],
     *,
     database: str | None = None,
-    limits: Limits | None = None,
+    limits: ServiceLimits | None = None,
     stop: Callable[[], bool] = lambda: False,
     once: bool = False,
 ) -> None:
@@ -72,17 +82,18 @@ def work(
     once : bool
         Return when no fit is waiting.
     """
-    house = open_house(folder, database=database, limits=limits)
+    reopen = partial(open_context, os.fspath(folder), database=database, limits=limits)
+    context = reopen()
     cleaned = float("-inf")
     try:
         while not stop():
             try:
                 if time.monotonic() - cleaned > _CLEAN_EVERY:
-                    clean(house)
+                    clean(context)
                     cleaned = time.monotonic()
-                lease = house.store.write(lambda c: claim(c, house))
+                lease = context.store.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
-                    _supervise(house, lease, folder, database, limits, stop)
+                    _supervise(context, lease, reopen, stop)
                 elif once:
                     return
                 else:
@@ -90,38 +101,32 @@ def work(
             except (DBAPIError, Problem, OSError):  # a fit that we held is free when its lease is over
                 if once:
                     raise
-                report_failure("a look for work")
+                log_failure("a look for work")
                 _wait(stop, _TROUBLED)
     finally:
-        house.store.close()
+        context.store.close()
 
 
 def _supervise(
-    house: House,
-    lease: Lease,
-    folder: str | os.PathLike[str],
-    database: str | None,
-    limits: Limits | None,
-    stop: Callable[[], bool],
+    context: ServiceContext, lease: Lease, reopen: Callable[[], ServiceContext], stop: Callable[[], bool]
 ) -> None:
-    """Let a child do the fit; renew the lease while it lives, end it when the lease is gone."""
-    context = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
-    context.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
-    child = context.Process(target=_child, args=(os.fspath(folder), database, limits, lease), daemon=True)
+    """Let a child do the fit; renew_lease the lease while it lives, end it when the lease is gone."""
+    forkserver = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
+    forkserver.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
+    child = forkserver.Process(target=_child, args=(reopen, lease), daemon=True)
     child.start()
-    every = house.limits.lease_seconds / 5
+    every = context.limits.lease_seconds / 5
     next_beat = time.monotonic() + every
     stopped = False
     try:
         while child.is_alive():
             child.join(min(_IDLE, every))
-            if time.monotonic() < next_beat and not stop():
-                continue
-            next_beat = time.monotonic() + every
             if stop():
                 stopped = True
                 break
-            house.store.write(lambda c: renew(c, house, lease))
+            if time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + every
+                context.store.write(lambda c: renew_lease(c, context, lease))
     except LeaseLost:
         pass
     finally:
@@ -131,18 +136,18 @@ def _supervise(
         _wait(stop, _TROUBLED)
         return
     # A child that ended well has written the end itself; this frees what one left behind that did not.
-    house.store.write(lambda c: give_back(c, house, lease, tried=not stopped))
+    context.store.write(lambda c: release_lease(c, context, lease, tried=not stopped))
 
 
-def _child(folder: str, database: str | None, limits: Limits | None, lease: Lease) -> None:
+def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _run(open_house(folder, database=database, limits=limits), lease)
+        _run(reopen(), lease)
     except LeaseLost:
         pass
     except Exception as error:  # its text may quote data
-        report_failure("a fit")
+        log_failure("a fit")
         sys.exit(_FULL if _is_full(error) else 1)
 
 
@@ -166,10 +171,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _beat(house: House, lease: Lease, stop: threading.Event, lost: threading.Event) -> None:
-    while not stop.wait(house.limits.lease_seconds / 5):
-        try:
-            house.store.write(lambda c: renew(c, house, lease))
-        except LeaseLost:
-            lost.set()
-            return
+def _beat(context: ServiceContext, lease: Lease, stop: threading.Event) -> None:
+    with suppress(LeaseLost):
+        while not stop.wait(context.limits.lease_seconds / 5):
+            context.store.write(lambda c: renew_lease(c, context, lease))

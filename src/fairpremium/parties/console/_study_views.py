@@ -1,0 +1,138 @@
+"""What the operator and the auditor may see of studies: rounded counts and what insurers have spent.
+
+Nothing here carries a report, a key of a policy, a row of a portfolio or a small count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from fairpremium.parties.protocol import EstimatedChannel, KnownChannel, StudySpec, round_count
+from fairpremium.parties.service import ServiceContext, count_fits, count_reports, plan_of, releases_to, spec_of
+from fairpremium.parties.store.schema import keys, studies
+from fairpremium.privacy import Channel
+
+
+@dataclass(frozen=True)
+class InsurerView:
+    """What an insurer has used up of a study. `spent` is None where rule 9 is off."""
+
+    name: str
+    has_key: bool
+    fits: int
+    spent: float | None
+    budget: float
+
+    @property
+    def share(self) -> float:
+        """The part of the budget that is spent."""
+        return min((self.spent or 0.0) / self.budget, 1.0) if self.budget else 0.0
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """A study. `reports` is rounded by rule 7; None stands for a count that is too small to be told.
+
+    `status` is what the state and the dates come to; `channel` says how reports come about, and `epsilon` what a report
+    may tell at most.
+    """
+
+    id: str
+    spec: StudySpec
+    status: str
+    groups: tuple[str, ...]
+    channel: str
+    epsilon: float | None
+    collectors: tuple[tuple[str, bool], ...]
+    insurers: tuple[InsurerView, ...]
+    reports: int | None
+    created: float
+
+    @property
+    def fits(self) -> int:
+        """Distinct fits of all insurers."""
+        return sum(insurer.fits for insurer in self.insurers)
+
+    @property
+    def top_spender(self) -> InsurerView | None:
+        """The insurer that has spent most of its budget."""
+        charged = [insurer for insurer in self.insurers if insurer.spent is not None]
+        return max(charged, key=lambda insurer: insurer.share, default=None)
+
+
+def read_studies(connection: Connection, context: ServiceContext) -> list[StudyView]:
+    """Read all studies, the newest first."""
+    rows = connection.execute(select(studies).order_by(studies.c.created.desc(), studies.c.id)).all()
+    roles = _roles(connection)
+    return [_view(connection, context, row, roles) for row in rows]
+
+
+def read_study(connection: Connection, context: ServiceContext, study: str) -> StudyView | None:
+    """Read one study."""
+    row = connection.execute(select(studies).where(studies.c.id == study)).one_or_none()
+    return None if row is None else _view(connection, context, row, _roles(connection))
+
+
+def read_parties(connection: Connection) -> list[str]:
+    """Read the names that have a key or had one."""
+    return list(connection.execute(select(keys.c.party).distinct().order_by(keys.c.party)).scalars())
+
+
+def _roles(connection: Connection) -> dict[str, str]:
+    """Read the roles of the parties whose keys are in force."""
+    rows = connection.execute(select(keys.c.party, keys.c.role).where(keys.c.revoked.is_(None)).distinct())
+    return {row.party: row.role for row in rows}
+
+
+def _view(connection: Connection, context: ServiceContext, row: Any, roles: dict[str, str]) -> StudyView:
+    spec = spec_of(row)
+    groups, channel, epsilon = _describe(spec)
+    return StudyView(
+        id=row.id,
+        spec=spec,
+        status=_status(row.state, spec, context.now()),
+        groups=groups,
+        channel=channel,
+        epsilon=epsilon,
+        collectors=tuple((name, roles.get(name) == "collector") for name in spec.collectors),
+        insurers=tuple(_insurer(connection, row.id, spec, name, roles) for name in spec.insurers),
+        reports=round_count(count_reports(connection, row.id), spec.rules),
+        created=row.created,
+    )
+
+
+def _status(state: str, spec: StudySpec, now: float) -> str:
+    if state == "open" and spec.opens and now < spec.opens.timestamp():
+        return "opens later"
+    return "over" if state == "open" and spec.closes and now >= spec.closes.timestamp() else state
+
+
+def _describe(spec: StudySpec) -> tuple[tuple[str, ...], str, float | None]:
+    """Return the groups of a study, its channel in words, and the epsilon of a report."""
+    attribute, epsilon = spec.attribute, None
+    if isinstance(attribute, KnownChannel):
+        known = Channel.from_descriptor(attribute.channel)
+        groups: Any = known.groups
+        words = "Randomized response"
+        if known.keep == known.keep:
+            words += f", truth kept with probability {known.keep:.4g}"
+        epsilon = known.epsilon if known.epsilon < float("inf") else None
+    else:
+        groups, words = attribute.groups, "True attribute, without noise"
+        if isinstance(attribute, EstimatedChannel):
+            words = f"Noise unknown, estimated at each fit ({attribute.method})"
+    return tuple(", ".join(map(str, g)) if isinstance(g, tuple) else str(g) for g in groups), words, epsilon
+
+
+def _insurer(connection: Connection, study: str, spec: StudySpec, name: str, roles: dict[str, str]) -> InsurerView:
+    rule = spec.release
+    return InsurerView(
+        name=name,
+        has_key=roles.get(name) == "insurer",
+        fits=count_fits(connection, study, name),
+        spent=None if rule is None else plan_of(rule, releases_to(connection, study, name)).spent,
+        budget=0.0 if rule is None else rule.epsilon,
+    )

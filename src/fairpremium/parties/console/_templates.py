@@ -1,0 +1,99 @@
+"""Templates of the console, the words and numbers that they show, and the files that a page needs beside its text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from fairpremium import __version__
+from fairpremium.audit import render_chart
+from fairpremium.audit.drawing import format_percent, format_price
+
+
+def load_templates(digests: dict[str, str]) -> jinja2.Environment:
+    """Return the templates; the digests of the files beside the text are part of their addresses."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fairpremium.parties.console"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "price": format_price,
+        "percent": format_percent,
+        "count": _count,
+        "when": lambda s: "" if s is None else datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "lasted": _lasted,
+        "place": lambda part: quote(str(part), safe=""),
+        "size": lambda size: f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.1f} GB",
+    }
+    environment.globals |= {
+        "version": __version__,
+        "static": lambda name: f"/console/static/{name}?{digests[name][:12]}",
+    }
+    return environment
+
+
+def load_static() -> dict[str, tuple[bytes, str]]:
+    """Return the stylesheet, the script and the icon, with their digests."""
+    found = {}
+    for file in files("fairpremium.parties.console").joinpath("static").iterdir():
+        content = file.read_bytes()
+        found[file.name] = (content, hashlib.sha256(content).hexdigest())
+    return found
+
+
+def show_comparison(summary: dict[str, Any] | None, level: float) -> dict[str, Any]:
+    """Return charts, tables and findings of a finished fit, from what was released of it."""
+    given = summary or {}
+    sections = {s.get("id"): s for s in given.get("sections") or () if isinstance(s, dict)}
+    return {
+        "charts": {name: _draw(json.dumps(section), level) for name, section in sections.items()},
+        "means": (sections.get("group_means") or {}).get("records") or [],
+        "prices": ((sections.get("price_comparison") or {}).get("classes") or [None])[0],
+        "findings": given.get("findings") or [],
+    }
+
+
+@lru_cache(maxsize=64)
+def _draw(section: str, level: float) -> Markup | None:
+    """Draw a section of an audit; pages ask again every second while something runs, so drawings are cached."""
+    svg = render_chart(json.loads(section), level=level)
+    return None if svg is None else Markup(svg)
+
+
+def _lasted(seconds: float) -> str:
+    """Write a duration.
+
+    Examples
+    --------
+    >>> _lasted(0.4), _lasted(75), _lasted(7300)
+    ('less than a second', '1 min 15 s', '2 h 1 min')
+    """
+    whole = int(seconds)
+    if whole < 1:
+        return "less than a second"
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _count(value: int | None, suppressed: int) -> str:
+    """Write a rounded count.
+
+    Examples
+    --------
+    >>> _count(1900, 7), _count(None, 7)
+    ('about 1,900', '7 or fewer')
+    """
+    return f"{suppressed} or fewer" if value is None else f"about {value:,}"

@@ -1,0 +1,41 @@
+"""Routes of reports, one by one and in batches."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anyio.to_thread import run_sync
+from fastapi import FastAPI, Request, Response
+
+from fairpremium.parties.protocol import BATCH_TYPE, Report, ReportsTaken
+from fairpremium.parties.service import read_report
+
+from ._openapi import SENT, Id, KeyText, Number, route, takes_file, takes_message
+from ._requests import Requests
+
+
+async def answer_report(requests: Requests, request: Request, study: str, key: str) -> Response:
+    """Take a report together with all others that wait for the next commit."""
+    who = await requests.verify(request)
+    report = read_report(await requests.read_body(request, who))
+    problem = await asyncio.wrap_future(requests.party.queue_report(who, study, bytes.fromhex(key), report))
+    if problem is not None:
+        raise problem
+    return Response(status_code=200, media_type="application/json", content=b"{}")
+
+
+def add_reports(app: FastAPI, requests: Requests) -> None:
+    """Add the routes that take reports."""
+    party = requests.party
+
+    @route(app, "PUT", "/v1/studies/{study}/reports/{key}", SENT, openapi_extra=takes_message(Report))
+    async def put_report(request: Request, study: Id, key: KeyText) -> Response:
+        return await answer_report(requests, request, study, key)
+
+    codes = (*SENT, "unsupported-media")
+
+    @route(app, "PUT", "/v1/studies/{study}/report-parts/{n}", codes, openapi_extra=takes_file(BATCH_TYPE))
+    async def put_report_part(request: Request, study: Id, n: Number) -> ReportsTaken:
+        who = await requests.verify(request)
+        async with requests.receive_file(request, who, BATCH_TYPE) as incoming:
+            return await run_sync(party.put_report_part, who, study, n, incoming)

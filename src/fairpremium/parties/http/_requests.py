@@ -1,0 +1,129 @@
+"""Reading requests: limits, the host name, the signature, the body."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from anyio.to_thread import run_sync
+from fastapi import Request
+
+from fairpremium.parties.protocol import Message, Problem, VerifyKey, request_url, verify_request
+from fairpremium.parties.service import Party, RateLimiter, ServiceSettings, ThirdParty
+from fairpremium.parties.store import Incoming
+
+M = TypeVar("M", bound=Message)
+
+_KEYS_FOR = 1.0  # seconds that the table of keys is cached
+_TOGETHER, _PIECES = 1 << 20, 256  # bytes of a file that are written at a time, and in how many pieces they may come
+
+
+class Requests:
+    """Reads and checks requests, for all routes."""
+
+    def __init__(self, party: ThirdParty, settings: ServiceSettings):
+        self.party = party
+        self.settings = settings
+        self.limits = party.context.limits
+        self.limiter = RateLimiter(self.limits.requests_per_second)
+        self.answers: Counter[int] = Counter()  # by status
+        self._keys: dict[str, tuple[Party, VerifyKey]] = {}
+        self._keys_at = float("-inf")
+        self._refreshing = asyncio.Lock()
+
+    def check_caller(self, scope: Any) -> None:
+        """Limit the rate of an address, and insist on our own host name."""
+        self.limiter.take(f"address {scope['client'][0] if scope.get('client') else ''}")
+        if self.settings.hosts:
+            try:
+                url = request_url(scope, behind_proxy=self.settings.behind_proxy)
+            except Problem:
+                raise Problem("not-found") from None
+            self.settings.check_host(url.partition("://")[2].partition("/")[0])
+
+    async def verify(self, request: Request) -> Party:
+        """Check the signature of a request, and return who signed it; only PUT has a body."""
+        await self._refresh_keys()
+        signed = verify_request(
+            request.method,
+            request_url(request.scope, behind_proxy=self.settings.behind_proxy),
+            request.headers.raw,
+            lambda key_id: self._keys[key_id][1] if key_id in self._keys else None,
+            self.party.context.now(),
+            self.limits.signature_window,
+        )
+        who = self._keys[signed.key_id][0]._replace(signed=signed)
+        self.limiter.take(f"party {who.name}")
+        if request.method != "PUT":
+            async for chunk in request.stream():
+                if chunk:
+                    raise Problem("digest-mismatch")
+            _check_digest(who, hashlib.sha256(b"").digest())
+        return who
+
+    async def _refresh_keys(self) -> None:
+        if time.monotonic() - self._keys_at > _KEYS_FOR:
+            async with self._refreshing:  # those who waited meanwhile find it done
+                if time.monotonic() - self._keys_at > _KEYS_FOR:
+                    self._keys = await run_sync(self.party.active_keys)
+                    self._keys_at = time.monotonic()
+
+    async def read_message(self, request: Request, who: Party, kind: type[M]) -> M:
+        """Read a body that is a message."""
+        return kind.parse(await self.read_body(request, who))
+
+    async def read_body(self, request: Request, who: Party) -> bytes:
+        """Read a short body and check its digest."""
+        limit = self.limits.json_bytes
+        _check_length(request, limit)
+        body = bytearray()
+        async with asyncio.timeout(self.settings.body_seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise Problem("too-large")
+        _check_digest(who, hashlib.sha256(body).digest())
+        return bytes(body)
+
+    @asynccontextmanager
+    async def receive_file(self, request: Request, who: Party, kind: str) -> AsyncIterator[Incoming]:
+        """Receive a file of a media type and check its digest."""
+        _check_length(request, self.limits.part_bytes)
+        if request.headers.get("content-type", "").partition(";")[0] != kind:
+            raise Problem("unsupported-media")
+        with self.party.context.blobs.receive(self.limits.part_bytes) as incoming:
+            async with asyncio.timeout(self.settings.body_seconds):
+                async for pieces in _gathered(request.stream()):  # hashed and written while others are served
+                    await run_sync(incoming.write, *pieces)
+            _check_digest(who, bytes.fromhex(incoming.sha256))
+            yield incoming
+
+
+async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yield chunks some at a time: a thread for each of them would take longer than its work."""
+    pieces, size = [], 0
+    async for chunk in chunks:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size >= _TOGETHER or len(pieces) >= _PIECES:
+            yield pieces
+            pieces, size = [], 0
+    yield pieces
+
+
+def _check_length(request: Request, limit: int) -> None:
+    length = request.headers.get("content-length")
+    if length is None or not length.isdigit():
+        raise Problem("length-required")
+    if int(length) > limit:
+        raise Problem("too-large")
+
+
+def _check_digest(who: Party, sha256: bytes) -> None:
+    if who.signed is None or who.signed.body_sha256 != sha256:
+        raise Problem("digest-mismatch")
