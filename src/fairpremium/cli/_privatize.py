@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from fairpremium.cli._channels import channel_text, describe_channel
-from fairpremium.cli._files import as_text, check_output, read_columns, read_table, require_columns
-from fairpremium.cli._options import split_list
-from fairpremium.cli._output import JsonOption, print_facts, progress, show
+from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._command import Answer, command
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._tables import as_text, check_output, read_table, require_filled
+from fairpremium.cli._terminal import print_facts, progress
 from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
 
 
+@command
 def privatize(
     people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per person.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
@@ -31,8 +33,7 @@ def privatize(
     campaign: Annotated[str | None, typer.Option(help="Name of the collection, with --memo-key.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="File that records what each person has spent.")] = None,
     budget: Annotated[float | None, typer.Option(help="Most epsilon a person may spend, with --ledger.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Replace a sensitive attribute by noisy reports of it.
 
     The output has all other columns as they are and, in the place of the attribute, a report that is the
@@ -68,7 +69,7 @@ def privatize(
         "output": str(output),
         "descriptor": f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output),
     }
-    show(result, as_json, _render)
+    return Answer(result, _render)
 
 
 def _render(result: dict[str, Any]) -> None:
@@ -105,11 +106,7 @@ def _check_repeats(
 def _read(people: Path, column: str, report_column: str, person: str | None, output: Path) -> pd.DataFrame:
     # CSV to CSV copies fields as they are; CSV to Parquet has to give them a type.
     unchanged = output.suffix.lower() == ".csv"
-    text = {column} if person is None else {column, person}
-    if people.is_file():
-        require_columns(pd.DataFrame(columns=read_columns(people)), [column, person], people)
-    frame = read_table(people, text=text, all_text=unchanged)
-    require_columns(frame, [column, person], people)
+    frame = read_table(people, require=[column, person], text={column, person}, all_text=unchanged)
     if report_column != column and report_column in frame.columns:
         raise ValueError(f"{people} already has a column {report_column!r}. Choose another --report-column.")
     return frame
@@ -134,11 +131,7 @@ def _replace(frame: pd.DataFrame, column: str, report_column: str, reports: Any)
 
 
 def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:
-    persons = as_text(frame[person], people)
-    missing = int((persons.isna() | (persons == "")).sum())
-    if missing:
-        raise ValueError(f"Column {person!r} of {people} is empty in {missing} rows; expected a key in each.")
-    return [str(key) for key in persons]
+    return [str(key) for key in require_filled(as_text(frame[person], people), people, "a key")]
 
 
 def _secret(path: Path) -> bytes:

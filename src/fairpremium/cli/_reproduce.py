@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fairpremium.cli._output import JsonOption, show
+from fairpremium.cli._command import Answer, command
+from fairpremium.cli._terminal import progress
 from fairpremium.paper import FULL, QUICK
 from fairpremium.paper import reproduce as run_reproduction
 
 
+@command
 def reproduce(
     figure: Annotated[
         list[str] | None, typer.Option(help="A figure to draw; may be given several times. Default: all.")
@@ -31,8 +29,7 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder with car_insurance_claim.csv; default: the variable FAIRPREMIUM_DATA."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Run the paper's experiments; draw every figure, judge every claim.
 
     Writes a PNG, an SVG and a CSV for each figure, claims.md, claims.json and metadata.json. An interrupted run
@@ -42,10 +39,11 @@ def reproduce(
     """
     if data is not None and not data.is_dir():
         raise ValueError(f"There is no folder {data}; --data names the folder with car_insurance_claim.csv.")
-    with _progress() as report:
+    with progress("Running", bar=True) as tell:
         done = run_reproduction(
-            out, figures=figure, settings=QUICK if quick else FULL, jobs=jobs, data=data, report=report
-        )
+            out, figures=figure, settings=QUICK if quick else FULL, jobs=jobs, data=data,
+            report=lambda what, done, total: tell(done / total, f"{done} of {total} tables {what}"),
+        )  # fmt: skip
     verdicts = [claim["verdict"] for claim in done.claims]
     result = {
         "folder": str(done.folder),
@@ -56,22 +54,7 @@ def reproduce(
         "tables_found": done.effort.found,
         "quick": quick,
     }
-    show(result, as_json, _render)
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """Show a bar on a terminal; elsewhere nothing."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what or "running")
+    return Answer(result, _render)
 
 
 def _render(result: dict[str, Any]) -> None:

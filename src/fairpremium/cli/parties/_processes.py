@@ -1,4 +1,4 @@
-"""A story told in processes: commands of this program, run as anybody would, and a service that always ends."""
+"""Commands of this program, run in processes of their own, and a service that always ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPR
 Words = tuple[Any, ...]
 
 
-class Story:
+class CommandRunner:
     """Commands of this program, each in a process of its own, and a service on a free port.
 
     Parameters
@@ -32,7 +32,7 @@ class Story:
 
     Notes
     -----
-    The service ends with the story, also when that fails or is interrupted: it holds on to this process by a pipe that
+    The service ends with this object, also after a failure or an interruption: it watches a pipe to this process that
     the system closes.
     """
 
@@ -43,7 +43,7 @@ class Story:
         self._environment = {name: value for name, value in os.environ.items() if name not in _OURS}
         self._service: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Story:
+    def __enter__(self) -> CommandRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -121,6 +121,6 @@ def _answer(words: Words, process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def _fail(words: Words, why: str) -> NoReturn:
-    """End the story with exit code 1: what went wrong is not the user's mistake."""
+    """End with exit code 1: what went wrong is not the user's mistake."""
     print(f"Error: fairpremium {shlex.join(map(str, words[:2]))}: {' '.join(why.split())}", file=sys.stderr)
     raise typer.Exit(1)

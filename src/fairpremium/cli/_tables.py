@@ -14,14 +14,21 @@ TABLES = (".csv", ".parquet")
 
 
 def read_table(
-    path: Path, *, text: Collection[str] = (), words: Collection[str] = (), all_text: bool = False
+    path: Path,
+    *,
+    require: Iterable[str | None] = (),
+    text: Collection[str | None] = (),
+    words: Collection[str] = (),
+    all_text: bool = False,
 ) -> pd.DataFrame:
     """Read a CSV or Parquet file.
 
     Parameters
     ----------
     path : Path
-    text : collection of str
+    require : iterable of str or None
+        Columns that must be there; this is checked before the rows are read.
+    text : collection of str or None
         Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing.
     words : collection of str
         Columns of a CSV file that hold text even if all of it looks like numbers.
@@ -34,19 +41,14 @@ def read_table(
         With at least one row and distinct column names.
     """
     kind = check_suffix(path, TABLES)
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    frame = _read_parquet(path) if kind == ".parquet" else _read_csv(path, text, words, all_text)
+    require_file(path)
+    header = list(_read_parquet_schema(path).names) if kind == ".parquet" else _csv_header(path)
+    _check_header(header, path)
+    require_columns(header, require, path)
+    frame = _read_parquet(path) if kind == ".parquet" else _read_csv(path, header, text, words, all_text)
     if not len(frame):
         raise ValueError(f"{path} has no rows.")
     return frame
-
-
-def read_columns(path: Path) -> list[str]:
-    """Read the names of the columns, in order."""
-    if check_suffix(path, TABLES) == ".parquet":
-        return list(_read_parquet_schema(path).names)
-    return _csv_header(path)
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -57,15 +59,33 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         frame.to_csv(path, index=False)
 
 
-def require_columns(frame: pd.DataFrame, names: Iterable[str | None], path: Path) -> None:
+def require_file(path: Path) -> Path:
+    """Return the path of a file that exists, or raise."""
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    return path
+
+
+def require_columns(found: Collection[str], names: Iterable[str | None], path: Path) -> None:
     """Raise if a column is not there, with a list of those that are."""
-    absent = [name for name in names if name is not None and name not in frame.columns]
+    absent = [name for name in names if name is not None and name not in found]
     if absent:
-        raise ValueError(f"{path} has no column {_listed(absent)}. Its columns are {_columns(frame.columns)}.")
+        hint = ""
+        if len(found) == 1 and any(mark in next(iter(found)) for mark in ";\t|"):
+            hint = " (the fields of a CSV file are separated by commas here)"
+        raise ValueError(f"{path} has no column {_listed(absent)}. Its columns are {_listed(found)}{hint}.")
+
+
+def require_filled(column: pd.Series, path: Path, what: str) -> pd.Series:
+    """Return a column without empty fields, or raise; `what` is expected in each row."""
+    missing = int((column.isna() | (column == "")).sum())
+    if missing:
+        raise ValueError(f"Column {column.name!r} of {path} is empty in {missing} rows; expected {what} in each.")
+    return column
 
 
 def require_numbers(frame: pd.DataFrame, name: str, path: Path) -> pd.Series:
-    """Return a column of numbers, or raise without a word about what it holds."""
+    """Return a column of numbers, or raise; the message does not show what it holds."""
     column = frame[name]
     if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
         raise ValueError(f"Column {name!r} of {path} holds text, but expected numbers.")
@@ -118,8 +138,6 @@ def _read_parquet_schema(path: Path) -> Any:
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
-    schema = _read_parquet_schema(path)
-    _check_header(schema.names, path)
     try:
         frame = pq.read_table(path).to_pandas()
     except (ValueError, OSError) as error:
@@ -130,31 +148,27 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(path: Path, text: Collection[str], words: Collection[str], all_text: bool) -> pd.DataFrame:
-    header = _csv_header(path)
+def _read_csv(
+    path: Path, header: list[str], text: Collection[str | None], words: Collection[str], all_text: bool
+) -> pd.DataFrame:
     literal = [name for name in header if name in text]
     typed = [name for name in header if (all_text or name in words) and name not in literal]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a row that is longer than the header
-            frame = pd.read_csv(
+            return pd.read_csv(
                 path,
                 encoding="utf-8-sig",
                 index_col=False,
                 skip_blank_lines=len(header) > 1,  # a blank line is a missing value of a single column
                 na_filter=not all_text,
                 dtype=dict.fromkeys(typed, str),
-                converters=dict.fromkeys(literal, _literal),
+                converters=dict.fromkeys(literal, lambda field: field or None),
             )
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise ValueError(
             f"{path} is not a CSV file that can be read: some row has more fields than the header."
         ) from error
-    return frame
-
-
-def _literal(field: str) -> str | None:
-    return field or None
 
 
 def _csv_header(path: Path) -> list[str]:
@@ -168,7 +182,6 @@ def _csv_header(path: Path) -> list[str]:
         raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
     if not header:
         raise ValueError(f"{path} is empty.")
-    _check_header(header, path)
     return header
 
 
@@ -178,14 +191,6 @@ def _check_header(header: list[str], path: Path) -> None:
         raise ValueError(f"{path} has several columns named {_listed(repeated)}; expected each name once.")
     if "" in header:
         raise ValueError(f"{path} has a column without a name; expected a name for every column.")
-
-
-def _columns(names: Iterable[Any]) -> str:
-    found = [str(name) for name in names]
-    hint = ""
-    if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
-        hint = " (the fields of a CSV file are separated by commas here)"
-    return f"{_listed(found)}{hint}"
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -10,53 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 import typer
 
-from fairpremium.cli._channels import channel_text, describe_channel
-from fairpremium.cli._files import as_text, check_output, read_table, require_columns, write_table
-from fairpremium.cli._group import make_group
-from fairpremium.cli._output import JsonOption, print_facts, progress, progress_bar, show
-from fairpremium.cli._service import (
-    SERVICE,
-    KeyFileOption,
-    SecretOption,
-    ServiceOption,
-    StudyOption,
-    check_ids,
-    connect,
-    require_service,
-)
+from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._command import Answer, make_group, option_panel
+from fairpremium.cli._tables import as_text, check_output, read_table, require_filled, write_table
+from fairpremium.cli._terminal import print_facts, progress
+from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
 from fairpremium.privacy import Channel, PrivacyLedger
 
 if TYPE_CHECKING:
     from fairpremium.parties._messages import CollectorStudy
 
-_REPORTS = "What is kept here"
+_option = option_panel("What is stored here")
 
 
+@party_command
 def submit(
     people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy. It stays here.")],
     study: StudyOption,
     policy: Annotated[str, typer.Option(help="Column with the policy number.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
     secret: SecretOption,
-    reports: Annotated[
-        Path,
-        typer.Option(
-            help="CSV or Parquet file that keeps the drawn reports: nobody is drawn twice.", rich_help_panel=_REPORTS
-        ),
-    ],
-    ledger: Annotated[
-        Path | None, typer.Option(help="File that records what each person has spent.", rich_help_panel=_REPORTS)
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Most epsilon a person may spend, with --ledger.", rich_help_panel=_REPORTS)
-    ] = None,
+    reports: Annotated[Path, _option(help="CSV or Parquet file that stores the drawn reports: nobody is drawn twice.")],
+    connection: Connection,
+    ledger: Annotated[Path | None, _option(help="File that records what each person has spent.")] = None,
+    budget: Annotated[float | None, _option(help="Most epsilon a person may spend, with --ledger.")] = None,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Send the column as it stands; only for a study that asks for it.")
     ] = False,
-    service: ServiceOption = SERVICE,
-    key: KeyFileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Draw a noisy report for every policyholder, here, and send the reports to the service.
 
     The study says through which channel. What leaves is one key per policy (made with the study's secret) and one
@@ -65,7 +46,6 @@ def submit(
     Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
     --reports reports.parquet --key collector.key
     """
-    require_service()
     from fairpremium.parties._collector import Collector, plan_parts
     from fairpremium.parties._linkage import read_secret
 
@@ -74,26 +54,26 @@ def submit(
     check_output(reports, inputs=[people, secret, ledger])
     check_ids(study=study)
     shared = read_secret(secret)
-    with connect(Collector, service, key) as collector, _alone(reports):
+    with connection.open(Collector) as collector, _alone(reports):
         seen = collector.study(study)
         channel = _check_study(seen, as_is)
         with progress("Drawing reports"):
             frame = _read(people, policy, column, seen)
             if channel is None:
                 table = frame.rename(columns={policy: "policy", column: "report"})
-                kept, drawn = _keep_as_is(table, reports, _labels(seen))
+                stored, drawn = _store_as_is(table, reports, _labels(seen))
             else:
-                kept, drawn = _keep(frame, reports, policy, column, channel, study, (ledger, budget))
-        steps = plan_parts(reports, study, len(kept))
-        with progress_bar("Sending reports") as tell:
+                stored, drawn = _draw_and_store(frame, reports, policy, column, channel, study, (ledger, budget))
+        steps = plan_parts(reports, study, len(stored))
+        with progress("Sending reports", bar=True) as tell:
             collector.submit(
-                kept, study=study, secret=shared, channel=channel, steps=steps,
+                stored, study=study, secret=shared, channel=channel, steps=steps,
                 tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
             )  # fmt: skip
     result = {
         "study": study,
         "people": len(frame),
-        "reports": len(kept),
+        "reports": len(stored),
         "drawn": drawn,
         "parts": sum(parts for _, parts in steps),
         "channel": describe_channel(channel),
@@ -101,7 +81,7 @@ def submit(
         "charged": None if ledger is None or channel is None or not drawn else channel.epsilon,
         "file": str(reports),
     }
-    show(result, as_json, _render)
+    return Answer(result, _render)
 
 
 @contextmanager
@@ -135,11 +115,8 @@ def _check_study(seen: CollectorStudy, as_is: bool) -> Channel | None:
 
 
 def _read(people: Path, policy: str, column: str, seen: CollectorStudy) -> pd.DataFrame:
-    frame = read_table(people, text={policy, column})
-    require_columns(frame, [policy, column], people)
-    numbers = as_text(frame[policy], people)
-    if numbers.isna().any():
-        raise ValueError(f"Column {policy!r} of {people} is empty in {int(numbers.isna().sum())} rows.")
+    frame = read_table(people, require=[policy, column], text={policy, column})
+    numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
     return pd.DataFrame({policy: numbers, column: _as_labels(frame[column], _labels(seen), people)})
@@ -151,7 +128,7 @@ def _labels(seen: CollectorStudy) -> Sequence[Any]:
 
 
 def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Series:
-    """Return a column in the type of the study's labels, or raise without a word about what it holds."""
+    """Return a column in the type of the study's labels, or raise; the message does not show what it holds."""
     texts = as_text(column, path)
     known = {str(label): label for label in labels}
     unknown = int((~texts.isin(list(known))).sum())
@@ -163,7 +140,7 @@ def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Serie
     return texts.map(known)
 
 
-def _keep(
+def _draw_and_store(
     frame: pd.DataFrame,
     reports: Path,
     policy: str,
@@ -172,7 +149,7 @@ def _keep(
     study: str,
     account: tuple[Path | None, float | None],
 ) -> tuple[pd.DataFrame, int]:
-    """Return all reports that are kept in the file, in the order in which they came, and how many are new."""
+    """Return all reports that are in the file, in the order in which they came, and how many are new."""
     from fairpremium.parties._collector import draw_reports, read_drawn
 
     before = len(read_drawn(reports, channel)) if reports.exists() else 0
@@ -183,28 +160,27 @@ def _keep(
     else:
         with PrivacyLedger(path, budget=budget) as ledger:
             draw_reports(frame, reports, **options, ledger=ledger)
-    kept = read_drawn(reports, channel)
-    return kept, len(kept) - before
+    stored = read_drawn(reports, channel)
+    return stored, len(stored) - before
 
 
-def _keep_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:
+def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:
     if not reports.exists():
         _replace(table, reports)
         return table, len(table)
-    kept = read_table(reports, text={"policy", "report"})
-    require_columns(kept, ["policy", "report"], reports)
-    kept["report"] = _as_labels(kept["report"], labels, reports)
-    both = kept.merge(table, on="policy", suffixes=("", "_now"))
+    stored = read_table(reports, require=["policy", "report"], text={"policy", "report"})
+    stored["report"] = _as_labels(stored["report"], labels, reports)
+    both = stored.merge(table, on="policy", suffixes=("", "_now"))
     if (both["report"] != both["report_now"]).any():
         raise ValueError(
             f"{reports} holds other reports for some policies than the table of people now. A report that was sent "
             "stays what it is."
         )
-    new = table[~table["policy"].isin(kept["policy"])]
+    new = table[~table["policy"].isin(stored["policy"])]
     if len(new):
-        kept = pd.concat([kept[["policy", "report"]], new], ignore_index=True)
-        _replace(kept, reports)
-    return kept, len(new)
+        stored = pd.concat([stored[["policy", "report"]], new], ignore_index=True)
+        _replace(stored, reports)
+    return stored, len(new)
 
 
 def _replace(table: pd.DataFrame, path: Path) -> None:
@@ -223,7 +199,7 @@ def _render(result: dict[str, Any]) -> None:
             "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
             "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
             "Sent": f"{result['reports']:,} reports in {result['parts']} part(s)",
-            "Kept": f"{result['file']}  (never send it: it has the policy numbers)",
+            "Stored": f"{result['file']}  (never send it: it has the policy numbers)",
         }
     )
 

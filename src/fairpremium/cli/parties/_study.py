@@ -2,105 +2,76 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from fairpremium.cli._arguments import NOISE, ChannelOption, EpsilonOption, KeepOption
-from fairpremium.cli._channels import channel_text, describe_channel, load_channel
-from fairpremium.cli._group import make_group
-from fairpremium.cli._options import split_list
-from fairpremium.cli._output import JsonOption, print_facts, show
-from fairpremium.cli._service import (
-    SERVICE,
-    KeyFileOption,
-    ServiceOption,
-    check_ids,
-    connect,
-    make_message,
-    require_service,
-)
+from fairpremium.cli._channel_file import channel_text, describe_channel, load_channel
+from fairpremium.cli._command import Answer, make_group, option_panel
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._report_source import ChannelOption, EpsilonOption, KeepOption, noise_option
+from fairpremium.cli._tables import require_file
+from fairpremium.cli._terminal import print_facts
+from fairpremium.cli.parties._service import Connection, check_ids, make_message, message_fields, party_command
 from fairpremium.privacy import Channel, RandomizedResponse
 
-_PARTIES, _RULES = "Who and what", "Rule 9: noise on what is released"
+_party_option, _rule_option = option_panel("Who and what"), option_panel("Rule 9: noise on what is released")
 _IdArgument = Annotated[str, typer.Argument(help="Id of the study: a-z, 0-9, '.', '_', '-'.")]
 
 
+@party_command
 def create(
     study: _IdArgument,
+    *,
     spec: Annotated[Path | None, typer.Option(help="JSON file with the whole study, instead of options.")] = None,
     title: Annotated[str | None, typer.Option(help="Title; the id if left out.")] = None,
-    groups: Annotated[str | None, typer.Option(help="All groups, such as F,M.", rich_help_panel=NOISE)] = None,
+    groups: Annotated[str | None, noise_option(help="All groups, such as F,M.")] = None,
     keep: KeepOption = None,
     epsilon: EpsilonOption = None,
     channel: ChannelOption = None,
-    true: Annotated[
-        bool, typer.Option("--true", help="Collectors send the true attribute.", rich_help_panel=NOISE)
-    ] = False,
+    true: Annotated[bool, noise_option("--true", help="Collectors send the true attribute.")] = False,
     estimated: Annotated[
         Literal["anchor", "likelihood"] | None,
-        typer.Option(help="Reports have unknown noise, to be estimated like this.", rich_help_panel=NOISE),
+        noise_option(help="Reports have unknown noise, to be estimated like this."),
     ] = None,
-    collector: Annotated[
-        list[str] | None, typer.Option(help="A collector; may be repeated.", rich_help_panel=_PARTIES)
-    ] = None,
-    insurer: Annotated[
-        list[str] | None, typer.Option(help="An insurer; may be repeated.", rich_help_panel=_PARTIES)
-    ] = None,
-    family: Annotated[
-        list[str] | None, typer.Option(help="An allowed family, may be repeated; all.", rich_help_panel=_PARTIES)
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="An allowed model, may be repeated; all.", rich_help_panel=_PARTIES)
-    ] = None,
+    collector: Annotated[list[str] | None, _party_option(help="A collector; may be repeated.")] = None,
+    insurer: Annotated[list[str] | None, _party_option(help="An insurer; may be repeated.")] = None,
+    family: Annotated[list[str] | None, _party_option(help="An allowed family, may be repeated; all.")] = None,
+    model: Annotated[list[str] | None, _party_option(help="An allowed model, may be repeated; all.")] = None,
     opens: Annotated[str | None, typer.Option(help="Take reports from then on (ISO 8601).")] = None,
     closes: Annotated[str | None, typer.Option(help="Take no reports from then on (ISO 8601).")] = None,
-    release_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of all Gaussian releases together.", rich_help_panel=_RULES)
-    ] = None,
-    release_delta: Annotated[float | None, typer.Option(help="Its delta.", rich_help_panel=_RULES)] = None,
-    fit_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of one Gaussian release.", rich_help_panel=_RULES)
-    ] = None,
-    randomized_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of the second randomization.", rich_help_panel=_RULES)
-    ] = None,
-    no_release_noise: Annotated[
-        bool, typer.Option("--no-release-noise", help="Switch rule 9 off.", rich_help_panel=_RULES)
-    ] = False,
+    release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all Gaussian releases together.")] = None,
+    release_delta: Annotated[float | None, _rule_option(help="Its delta.")] = None,
+    fit_epsilon: Annotated[float | None, _rule_option(help="Epsilon of one Gaussian release.")] = None,
+    randomized_epsilon: Annotated[float | None, _rule_option(help="Epsilon of the second randomization.")] = None,
+    no_release_noise: Annotated[bool, _rule_option("--no-release-noise", help="Switch rule 9 off.")] = False,
     open_now: Annotated[bool, typer.Option("--open", help="Open it for reports at once.")] = False,
-    service: ServiceOption = SERVICE,
-    key: KeyFileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    connection: Connection,
+) -> Answer:
     """Declare a study: groups, channel, parties, rules. It can be declared anew until it is opened.
 
     Say in one way how reports are drawn: --keep or --epsilon with --groups, --channel, --true, or --estimated.
 
     Example: fairpremium study create motor --groups F,M --keep 0.8 --collector app --insurer acme --key operator.key
     """
-    require_service()
     from fairpremium.parties._client import Operator
     from fairpremium.parties._messages import StudySpec
 
     check_ids(study=study)
+    release = {
+        "epsilon": release_epsilon,
+        "delta": release_delta,
+        "fit_epsilon": fit_epsilon,
+        "randomized_epsilon": randomized_epsilon,
+    }
+    release = {name: value for name, value in release.items() if value is not None}
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
-        given += [release_epsilon, release_delta, fit_epsilon, randomized_epsilon]
-        if true or no_release_noise or any(value for value in given):
+        if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
-        if not spec.is_file():
-            raise ValueError(f"There is no file {spec}.")
-        declared = make_message(StudySpec, spec.read_bytes(), str(spec))
+        declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
     else:
-        release = {
-            "epsilon": release_epsilon,
-            "delta": release_delta,
-            "fit_epsilon": fit_epsilon,
-            "randomized_epsilon": randomized_epsilon,
-        }
         fields: dict[str, Any] = {
             "title": title or study,
             "attribute": _attribute(split_list(groups, "--groups"), keep, epsilon, channel, true, estimated),
@@ -110,19 +81,19 @@ def create(
             "models": model,
             "opens": opens,
             "closes": closes,
-            "release": {name: value for name, value in release.items() if value is not None},
+            "release": release,
         }
         fields = {name: value for name, value in fields.items() if value is not None}
         if no_release_noise:
-            if fields["release"]:
+            if release:
                 raise ValueError("--no-release-noise switches off what the other options of rule 9 would set.")
             fields["release"] = None
         declared = make_message(StudySpec, fields)
-    with connect(Operator, service, key) as operator:
+    with connection.open(Operator) as operator:
         seen = operator.put_study(study, declared)
         if open_now:
             seen = operator.set_state(study, "open")
-    show(_result(seen), as_json, _render)
+    return Answer(message_fields(seen), _render)
 
 
 def _attribute(
@@ -156,62 +127,50 @@ def _attribute(
     return {"kind": "known", "channel": RandomizedResponse(groups, keep=keep, epsilon=epsilon).descriptor()}
 
 
-def open_study(
-    study: _IdArgument, service: ServiceOption = SERVICE, key: KeyFileOption = None, as_json: JsonOption = False
-) -> None:
+@party_command
+def open_study(study: _IdArgument, connection: Connection) -> Answer:
     """Take reports from now on. What was declared is then fixed.
 
     Example: fairpremium study open motor --key operator.key
     """
-    _set_state(study, "open", service, key, as_json)
+    return _set_state(study, "open", connection)
 
 
-def close_study(
-    study: _IdArgument, service: ServiceOption = SERVICE, key: KeyFileOption = None, as_json: JsonOption = False
-) -> None:
+@party_command
+def close_study(study: _IdArgument, connection: Connection) -> Answer:
     """Take no more reports. Insurers can still fit.
 
     Example: fairpremium study close motor --key operator.key
     """
-    _set_state(study, "close", service, key, as_json)
+    return _set_state(study, "close", connection)
 
 
-def _set_state(study: str, state: str, service: str, key: Path | None, as_json: bool) -> None:
-    require_service()
+def _set_state(study: str, state: str, connection: Connection) -> Answer:
     from fairpremium.parties._client import Operator
 
     check_ids(study=study)
-    with connect(Operator, service, key) as operator:
+    with connection.open(Operator) as operator:
         seen = operator.set_state(study, state)
-    show(_result(seen), as_json, _render)
+    return Answer(message_fields(seen), _render)
 
 
+@party_command
 def show_study(
+    connection: Connection,
     study: Annotated[str | None, typer.Argument(help="Id of the study; all of yours if left out.")] = None,
-    service: ServiceOption = SERVICE,
-    key: KeyFileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Show a study as your party sees it, or all that it takes part in.
 
     Example: fairpremium study show motor --key insurer.key
     """
-    require_service()
     from fairpremium.parties._client import Client
 
     if study is not None:
         check_ids(study=study)
-    with connect(Client, service, key) as client:
+    with connection.open(Client) as client:
         path = "/v1/studies" if study is None else f"/v1/studies/{study}"
         seen = client.send("GET", path).json()
-    if study is not None:
-        show(seen, as_json, _render)
-    else:
-        show({"studies": seen}, as_json, _render_all)
-
-
-def _result(seen: Any) -> dict[str, Any]:
-    return dict(json.loads(seen.model_dump_json()))
+    return Answer({"studies": seen}, _render_all) if study is None else Answer(seen, _render)
 
 
 def _render_all(result: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``fairpremium log``: what the service did, and whether anybody changed the story."""
+"""``fairpremium log``: what the service did, and whether anybody changed the record."""
 
 from __future__ import annotations
 
@@ -7,23 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from fairpremium.cli._group import make_group
-from fairpremium.cli._output import JsonOption, print_facts, print_table, progress, show
-from fairpremium.cli._service import (
-    FOLDER,
-    SERVICE,
-    DatabaseOption,
-    FolderOption,
-    KeyFileOption,
-    ServiceOption,
-    connect,
-    require_service,
-    third_party,
-)
+from fairpremium.cli._command import Answer, make_group
+from fairpremium.cli._terminal import new_table, print_facts, print_table, progress
+from fairpremium.cli.parties._service import Connection, ServiceFolder, party_command
 
 if TYPE_CHECKING:
     from fairpremium.parties._messages import Checkpoint
@@ -31,33 +19,30 @@ if TYPE_CHECKING:
 _LONGEST = 60
 
 
+@party_command
 def show_log(
+    connection: Connection,
     after: Annotated[int, typer.Option(min=0, help="Show entries after this number.")] = 0,
-    service: ServiceOption = SERVICE,
-    key: KeyFileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Show the events of your party; operator and auditor see those of all.
 
     Example: fairpremium log show --key insurer.key
     """
-    require_service()
     from fairpremium.parties._client import Client
 
-    with progress("Reading the log"), connect(Client, service, key) as client:
+    with progress("Reading the log"), connection.open(Client) as client:
         pages = list(client.log(after))
     entries = [entry.model_dump() for page in pages for entry in page.entries]
-    show({"entries": entries, "checkpoint": pages[-1].checkpoint.model_dump()}, as_json, _render)
+    return Answer({"entries": entries, "checkpoint": pages[-1].checkpoint.model_dump()}, _render)
 
 
+@party_command
 def verify(
-    folder: FolderOption = FOLDER,
-    database: DatabaseOption = None,
+    folder: ServiceFolder,
     bundle: Annotated[
         list[Path] | None, typer.Option(help="A bundle whose checkpoint the log must contain; may be repeated.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Check the whole log, its hashes and its signed checkpoints; exit code 1 if something is wrong.
 
     A bundle carries the log's signed state of its time, out of the third party's reach: with --bundle a log that was
@@ -65,14 +50,11 @@ def verify(
 
     Example: fairpremium log verify --folder third-party --bundle bundle.zip
     """
-    require_service()
-    with progress("Verifying"), third_party(folder, database) as service:
+    with progress("Verifying"), folder.open() as service:
         known = _checkpoints(bundle or [], service.public_key)
         found = service.verify_log(known)
-    result = {**found._asdict(), "bundles": len(known), "folder": str(folder)}
-    show(result, as_json, _render_verdict)
-    if not found.intact:
-        raise typer.Exit(1)
+    result = {**found._asdict(), "bundles": len(known), "folder": str(folder.folder)}
+    return Answer(result, _render_check, exit_code=0 if found.intact else 1)
 
 
 def _checkpoints(bundles: list[Path], public_key: str) -> tuple[Checkpoint, ...]:
@@ -88,7 +70,7 @@ def _checkpoints(bundles: list[Path], public_key: str) -> tuple[Checkpoint, ...]
 
 
 def _render(result: dict[str, Any]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = new_table()
     table.add_column("no.", justify="right")
     for name in ("time", "party", "event", "details"):
         table.add_column(name, no_wrap=name != "details")
@@ -111,7 +93,7 @@ def _details(body: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _render_verdict(result: dict[str, Any]) -> None:
+def _render_check(result: dict[str, Any]) -> None:
     if result["intact"]:
         also = f", and {result['bundles']} checkpoint(s) from outside agree" if result["bundles"] else ""
         print(f"The log is intact: {result['entries']:,} entries{also}.")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairpremium.cli._options import split_list, split_numbers, split_weights
+from fairpremium.cli._parsing import split_list, split_numbers, split_weights
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,,b", " "])

@@ -1,25 +1,25 @@
-"""``fairpremium demo``: the whole story between three parties, in processes and files of their own."""
+"""``fairpremium demo``: all three parties on one machine, in processes and files of their own."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 import typer
-from rich import box
 from rich.table import Table
 
 from fairpremium.audit import compute_price_comparison
 from fairpremium.audit._summary import describe_classes
-from fairpremium.cli._channels import channel_text, describe_channel
-from fairpremium.cli._output import JsonOption, print_table, progress, show, stdout_console
-from fairpremium.cli._processes import Story
-from fairpremium.cli._service import require_service
+from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._command import Answer
+from fairpremium.cli._terminal import new_table, print_table, progress, stdout_console
+from fairpremium.cli.parties._processes import CommandRunner
+from fairpremium.cli.parties._service import party_command
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
 
@@ -40,11 +40,11 @@ _FILES = (
 )  # fmt: skip
 
 
+@party_command
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
-    as_json: JsonOption = False,
-) -> None:
-    """Play the story of three parties on this machine, and compare the premiums with the truth.
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"), as_json: bool = False
+) -> Answer:
+    """Run all three parties on this machine, and compare the premiums with the truth.
 
     A service runs on a free port of this machine. A collector reports for 5,000 simulated policyholders, an insurer
     uploads its portfolio, has prices fitted, fetches the signed bundle and prices new policies offline; then the log is
@@ -56,12 +56,12 @@ def demo(
 
     Example: fairpremium demo --out demo
     """
-    require_service()
     _clear(out)
     portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
     _write_data(out, portfolio)
-    with _waiting(as_json), Story(quiet=as_json, log=out / "serve.log") as story:
-        found = _play(story, out)
+    waiting = progress("Running the three parties") if as_json else nullcontext()  # otherwise commands are shown
+    with waiting, CommandRunner(quiet=as_json, log=out / "serve.log") as runner:
+        found = _run_parties(runner, out)
     bundle = _check_bundle(out)
     pricer = bundle.pricer
     _present_prices(pricer, portfolio).to_csv(out / "prices.csv", index=False)
@@ -74,71 +74,56 @@ def demo(
         "classes": describe_classes(comparison),
         "noise": bundle.manifest["disclosure"]["statement"],
         "log": found,
-        "commands": story.commands,
+        "commands": runner.commands,
         "files": {name: str(out / name) for name in _FILES},
     }
-    show(result, as_json, _render)
+    return Answer(result, _render)
 
 
-def _waiting(quiet: bool) -> AbstractContextManager[None]:
-    """Show that something happens where no commands are shown."""
-    return progress("Playing the story") if quiet else nullcontext()
-
-
-def _play(story: Story, out: Path) -> dict[str, Any]:
+def _run_parties(runner: CommandRunner, out: Path) -> dict[str, Any]:
     """Let the parties act, each in processes of its own; return what the check of the log found."""
     keys, folder = out / "keys", out / "third-party"
     trust = ("--trust", folder / "service.key.pub")
     secret = ("--secret", keys / "motor.secret")
-    operator, collector, insurer = (("--key", keys / f"{name}.key") for name in ("operator", "collector", "insurer"))
-    story.tell("Each party makes its key; collector and insurer share a secret that the third party does not get.")
-    story.run(
-        ("keys", "new", *(keys / f"{name}.key" for name in ("operator", "collector", "insurer"))),
-        ("keys", "secret", keys / "motor.secret"),
-    )
-    story.tell("The third party registers the public keys, starts its service and opens a study.")
-    add = ("keys", "add", "--folder", folder)
-    story.run((*add, keys / "operator.key.pub", "--party", "trust-office", "--role", "operator"))
-    story.run(
-        (*add, keys / "collector.key.pub", "--party", "app", "--role", "collector"),
-        (*add, keys / "insurer.key.pub", "--party", "acme", "--role", "insurer"),
-    )
-    story.serve(folder)
-    story.run(
-        ("study", "create", "motor", "--groups", "F,M", "--keep", f"{_KEEP:g}", "--collector", "app", "--insurer",
-         "acme", "--open", *operator),
+    roles = {"operator": "trust-office", "collector": "app", "insurer": "acme"}
+    operator, collector, insurer = (("--key", keys / f"{role}.key") for role in roles)
+    runner.tell("Each party makes its key; collector and insurer share a secret that the third party does not get.")
+    runner.run(("keys", "new", *(keys / f"{role}.key" for role in roles)), ("keys", "secret", keys / "motor.secret"))
+    runner.tell("The third party registers the public keys, starts its service and opens a study.")
+    add = [
+        ("keys", "add", "--folder", folder, keys / f"{role}.key.pub", "--party", party, "--role", role)
+        for role, party in roles.items()
+    ]
+    runner.run(add[0])  # makes the folder
+    runner.run(*add[1:])
+    runner.serve(folder)
+    runner.run(_words("study create motor --groups F,M --keep", f"{_KEEP:g}", "--collector app --insurer acme --open",
+                      *operator))  # fmt: skip
+    runner.tell(f"The collector draws a report for each of {_ROWS:,} policyholders; the insurer sends what it knows.")
+    sent, _ = runner.run(
+        _words("collector submit", out / "people.csv", "--study motor --policy policy --column sex", *secret,
+               "--reports", out / "reports.csv", *collector),
+        _words("insurer upload", out / "portfolio.csv", "--study motor --portfolio p2026 --policy policy --outcome y",
+               *secret, *insurer),
     )  # fmt: skip
-    story.tell(f"The collector draws a report for each of {_ROWS:,} policyholders; the insurer sends what it knows.")
-    sent, _ = story.run(
-        ("collector", "submit", out / "people.csv", "--study", "motor", "--policy", "policy", "--column", "sex",
-         *secret, "--reports", out / "reports.csv", *collector),
-        ("insurer", "upload", out / "portfolio.csv", "--study", "motor", "--portfolio", "p2026", "--policy", "policy",
-         "--outcome", "y", *secret, *insurer),
+    runner.tell(f"{sent['reports']:,} reports are there, each for epsilon {sent['epsilon']:.4g}. The insurer asks for "
+                "a fit and fetches what came out.")  # fmt: skip
+    runner.run(_words("insurer fit first --study motor --portfolio p2026", *insurer))
+    runner.run(_words("insurer fetch first -o", out / "bundle.zip", *trust, "--report", out / "report.html",
+                      "--model", out / "model.json", *insurer))  # fmt: skip
+    runner.stop_service()
+    runner.tell("The service has stopped. The insurer prices new policies alone, and the log is checked.")
+    _, found = runner.run(
+        _words("insurer price", out / "bundle.zip", out / "new.csv", "-o", out / "premiums.csv", *trust,
+               "--policy policy"),
+        _words("log verify", "--folder", folder, "--bundle", out / "bundle.zip"),
     )  # fmt: skip
-    story.tell(f"{sent['reports']:,} reports are there, each for epsilon {sent['epsilon']:.4g}. The insurer asks for a "
-               "fit and fetches what came out.")  # fmt: skip
-    story.run(("insurer", "fit", "first", "--study", "motor", "--portfolio", "p2026", *insurer))
-    story.run(
-        ("insurer", "fetch", "first", "-o", out / "bundle.zip", *trust, "--report", out / "report.html", "--model",
-         out / "model.json", *insurer)
-    )  # fmt: skip
-    story.stop_service()
-    story.tell("The service has stopped. The insurer prices new policies alone, and the log is checked.")
-    _, found = story.run(
-        (
-            "insurer",
-            "price",
-            out / "bundle.zip",
-            out / "new.csv",
-            "-o",
-            out / "premiums.csv",
-            *trust,
-            "--policy",
-            "policy",
-        ),
-        ("log", "verify", "--folder", folder, "--bundle", out / "bundle.zip"),
-    )
     return found
+
+
+def _words(*pieces: str | Path) -> tuple[str | Path, ...]:
+    """Split the texts of a command at their spaces; paths stay whole."""
+    return tuple(word for piece in pieces for word in ([piece] if isinstance(piece, Path) else piece.split()))
 
 
 def _clear(out: Path) -> None:
@@ -215,7 +200,7 @@ def _render(result: dict[str, Any]) -> None:
         f"Premiums  {files['premiums.csv']}",
         f"Report    {files['report.html']}  (open it in a browser)",
         "",
-        "Look around in the third party's house, with the keys of the demo:",
+        "Look into the third party's service, with the keys of the demo:",
         f"  $ fairpremium serve --folder {where}/third-party",
         f"  $ fairpremium log show --key {where}/keys/operator.key",
         "",
@@ -239,7 +224,7 @@ def _surcharge(classes: list[dict[str, Any]], price: str) -> float:
 
 
 def _table(classes: list[dict[str, Any]], groups: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = new_table()
     table.add_column("risk class", no_wrap=True)
     for group in groups:
         table.add_column(f"best\nest. {group}", justify="right")
@@ -248,10 +233,6 @@ def _table(classes: list[dict[str, Any]], groups: list[str]) -> Table:
     table.add_column(f"{100 * _LEVEL:g} %\ninterval", justify="right")
     for c in classes:
         h = c["discrimination_free"]
-        cells = [_cell(p) for p in (*c["best_estimate"], c["unaware"], h)]
+        cells = [f"{p['mean']:.0f} ({p['truth']:.0f})" for p in (*c["best_estimate"], c["unaware"], h)]
         table.add_row(c["risk_class"], *cells, f"{h['low']:.0f}-{h['high']:.0f}")
     return table
-
-
-def _cell(price: dict[str, Any]) -> str:
-    return f"{price['mean']:.0f} ({price['truth']:.0f})"

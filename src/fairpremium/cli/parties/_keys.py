@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich import box
-from rich.table import Table
 
-from fairpremium.cli._group import make_group
-from fairpremium.cli._output import JsonOption, print_facts, print_table, show
-from fairpremium.cli._service import FOLDER, DatabaseOption, FolderOption, require_service, third_party
+from fairpremium.cli._command import Answer, make_group
+from fairpremium.cli._terminal import new_table, print_facts, print_fields, print_table
+from fairpremium.cli.parties._service import ServiceFolder, party_command
 
 _RoleOption = Annotated[
     Literal["operator", "collector", "insurer", "auditor"], typer.Option(help="What the party may do.")
@@ -20,17 +18,16 @@ _RoleOption = Annotated[
 _PartyOption = Annotated[str, typer.Option(help="Name of the party, such as acme.")]
 
 
+@party_command
 def new(
     paths: Annotated[
         list[Path], typer.Argument(help="Files for keys; the public half goes to the same name with .pub.")
     ],
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Make a key to sign with. The file stays with you; the operator of the service gets the one that ends in .pub.
 
     Example: fairpremium keys new insurer.key
     """
-    require_service()
     from fairpremium.parties._keys import new_key, write_key
 
     made = []
@@ -38,7 +35,7 @@ def new(
         key = new_key()
         write_key(path, key)
         made.append({"key_id": key.key_id, "public_key": key.public_key, "key": str(path), "public": f"{path}.pub"})
-    show({"keys": made}, as_json, _render_new)
+    return Answer({"keys": made}, _render_new)
 
 
 def _render_new(result: dict[str, Any]) -> None:
@@ -52,10 +49,10 @@ def _render_new(result: dict[str, Any]) -> None:
         )
 
 
+@party_command
 def secret(
     path: Annotated[Path, typer.Argument(help="File for the secret.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Make the secret of a study, which turns policy numbers into keys.
 
     Collectors and insurers of the study share it, and the third party never gets it. Compare the fingerprint after you
@@ -63,86 +60,65 @@ def secret(
 
     Example: fairpremium keys secret motor.secret
     """
-    require_service()
     from fairpremium.parties._linkage import new_secret, write_secret
 
     made = new_secret()
     write_secret(path, made)
-    result = {"fingerprint": made.fingerprint, "secret": str(path)}
-    show(
-        result,
-        as_json,
-        lambda r: print_facts(
-            {"Fingerprint": r["fingerprint"], "Secret": f"{r['secret']}  (for collectors and insurers, nobody else)"}
-        ),
-    )
+    facts = {"Fingerprint": made.fingerprint, "Secret": f"{path}  (for collectors and insurers, nobody else)"}
+    return Answer({"fingerprint": made.fingerprint, "secret": str(path)}, lambda _: print_facts(facts))
 
 
+@party_command
 def add(
     public: Annotated[Path, typer.Argument(help="Public key of the party, the file that ends in .pub.")],
     party: _PartyOption,
     role: _RoleOption,
-    folder: FolderOption = FOLDER,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    folder: ServiceFolder,
+) -> Answer:
     """Register a party's public key with the service. A party has one role and may have several keys.
 
     Runs where the third party's folder is; a service that runs accepts the key within a second.
 
     Example: fairpremium keys add insurer.key.pub --party acme --role insurer --folder third-party
     """
-    require_service()
     from fairpremium.parties._keys import read_public_key
 
     key = read_public_key(public)
-    with third_party(folder, database, new=True) as service:
+    with folder.open(new=True) as service:
         service.add_key(key.public_key, party=party, role=role)
-    result = {"party": party, "role": role, "key_id": key.key_id, "folder": str(folder)}
-    show(
-        result,
-        as_json,
-        lambda r: print_facts(
-            {"Registered": f"{r['party']} as {r['role']}", "Key id": r["key_id"], "Folder": r["folder"]}
-        ),
-    )
+    result = {"party": party, "role": role, "key_id": key.key_id, "folder": str(folder.folder)}
+    facts = {"Registered": f"{party} as {role}", "Key id": key.key_id, "Folder": folder.folder}
+    return Answer(result, lambda _: print_facts(facts))
 
 
+@party_command
 def revoke(
     key_id: Annotated[str, typer.Argument(help="Id of the key, as keys show prints it.")],
-    folder: FolderOption = FOLDER,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    folder: ServiceFolder,
+) -> Answer:
     """Refuse a key from now on. What it signed before stays; the party may register another one.
 
     Example: fairpremium keys revoke ed25519-0123456789abcdef --folder third-party
     """
-    require_service()
-    with third_party(folder, database) as service:
+    with folder.open() as service:
         service.revoke_key(key_id)
-    show({"revoked": key_id}, as_json, lambda r: print_facts({"Revoked": r["revoked"]}))
+    return Answer({"revoked": key_id}, print_fields)
 
 
+@party_command
 def show_keys(
+    folder: ServiceFolder,
     path: Annotated[
         Path | None, typer.Argument(help="A key, its public half, or a secret; without it those in the folder.")
     ] = None,
-    folder: FolderOption = FOLDER,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Show what a file is, without its secret, or all keys that are registered with the service.
 
     Example: fairpremium keys show insurer.key.pub
     """
-    require_service()
     if path is not None:
-        show(
-            _describe(path), as_json, lambda r: print_facts({n.replace("_", " ").capitalize(): v for n, v in r.items()})
-        )
-        return
-    with third_party(folder, database) as service:
+        return Answer(_describe(path), print_fields)
+    with folder.open() as service:
         listed = [
             {
                 "party": key.party,
@@ -153,8 +129,8 @@ def show_keys(
             }
             for key in service.list_keys()
         ]
-        result = {"service": service.public_key, "file": str(folder / "service.key.pub"), "keys": listed}
-    show(result, as_json, _render)
+        result = {"service": service.public_key, "file": str(folder.folder / "service.key.pub"), "keys": listed}
+    return Answer(result, _render)
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -177,7 +153,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 def _render(result: dict[str, Any]) -> None:
     print_facts({"Service": result["service"], "File": result["file"]})
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = new_table()
     for name in ("party", "role", "key id", "added", "revoked"):
         table.add_column(name)
     for key in result["keys"]:

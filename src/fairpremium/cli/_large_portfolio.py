@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from fairpremium.blocks import join_reports, open_source
-from fairpremium.cli._channels import find_channel
-from fairpremium.cli._files import read_table
+from fairpremium.cli._channel_file import find_channel
 from fairpremium.cli._portfolio import Data, Roles
+from fairpremium.cli._tables import read_table, require_columns
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.pricing._sources import count_labels
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -49,16 +49,13 @@ def is_large(path: Path) -> bool:
 
 
 @contextmanager
-def large_data(
-    path: Path, roles: Roles, features: list[str] | None, reports: Path | None, output: Path
-) -> Iterator[LargeData]:
+def large_data(path: Path, roles: Roles, features: list[str] | None, output: Path) -> Iterator[LargeData]:
     """Look at a large portfolio, after joining its reports into a temporary file beside the output if need be."""
     roles.require_free(features or [])
-    if reports is None:
+    reports = roles.reports
+    if reports is None or roles.key is None:
         yield _look(path, roles, features, path)
         return
-    if roles.key is None:
-        raise ValueError("--reports needs --key, the column that both files share.")
     with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".fairpremium-") as folder:
         stored = reports
         if reports.suffix.lower() == ".csv":
@@ -71,10 +68,8 @@ def large_data(
 
 def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -> LargeData:
     with open_source(path) as source:
-        own = [roles.outcome, roles.sensitive, roles.weight, roles.key]
-        absent = [name for name in [*own, *(features or [])] if name is not None and name not in source.names]
-        if absent:
-            raise ValueError(f"{path} has no column {absent}. Its columns are {list(source.names)}.")
+        own = roles.columns.values()
+        require_columns(source.names, [*own, *(features or [])], path)
         chosen = [name for name in source.names if name not in own] if features is None else features
         labels = list(count_labels(source, roles.sensitive))
     file = min(reports.rglob("*.parquet")) if reports.is_dir() else reports
