@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairpremium.paper._diagram import diagram_svg, diagram_table
-from fairpremium.paper._style import spread_labels
+from fairpremium.paper.figures._diagram import diagram_svg, diagram_table
+from fairpremium.paper.figures._style import spread_labels
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=8))

@@ -1,4 +1,4 @@
-"""``fairpremium reproduce``: the paper's experiments, figures and claims, measured again."""
+"""``fairpremium reproduce``: the paper's experiments, figures and statements, measured again."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def reproduce(
         typer.Option(help="Folder with car_insurance_claim.csv; default: the variable FAIRPREMIUM_DATA."),
     ] = None,
 ) -> Answer:
-    """Run the paper's experiments; draw every figure, judge every claim.
+    """Run the paper's experiments; draw every figure, judge every statement.
 
-    Writes a PNG, an SVG and a CSV for each figure, claims.md, claims.json and metadata.json. An interrupted run
+    Writes a PNG, an SVG and a CSV for each figure, statements.md, statements.json and metadata.json. An interrupted run
     goes on where it stopped.
 
     Example: fairpremium reproduce --quick --figure health-by-keep --out results --jobs 2
@@ -41,14 +41,14 @@ def reproduce(
         raise ValueError(f"There is no folder {data}; --data names the folder with car_insurance_claim.csv.")
     with progress("Running", bar=True) as tell:
         done = run_reproduction(
-            out, figures=figure, settings=QUICK if quick else FULL, jobs=jobs, data=data,
+            out, figures=figure, size=QUICK if quick else FULL, jobs=jobs, data=data,
             report=lambda what, done, total: tell(done / total, f"{done} of {total} tables {what}"),
         )  # fmt: skip
-    verdicts = [claim["verdict"] for claim in done.claims]
+    verdicts = [statement["verdict"] for statement in done.statements]
     result = {
         "folder": str(done.folder),
         "figures": {name: str(done.folder / f"{name}.png") for name in done.figures},
-        "claims": {claim["id"]: claim["verdict"] for claim in done.claims},
+        "statements": {statement["id"]: statement["verdict"] for statement in done.statements},
         "verdicts": {verdict: verdicts.count(verdict) for verdict in ("holds", "depends", "does not hold")},
         "tables_computed": done.effort.computed,
         "tables_found": done.effort.found,
@@ -65,6 +65,6 @@ def _render(result: dict[str, Any]) -> None:
     )
     words = {"holds": "hold", "depends": "depend", "does not hold": "do not hold"}
     counts = ", ".join(f"{count} {words[verdict]}" for verdict, count in result["verdicts"].items())
-    print(f"Of {len(result['claims'])} statements: {counts}. See {folder}/claims.md.")
+    print(f"Of {len(result['statements'])} statements: {counts}. See {folder}/statements.md.")
     if result["quick"]:
         print("A quick run shows that everything works; its verdicts are no evidence. Run again with --full.")

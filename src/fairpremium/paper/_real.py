@@ -15,13 +15,12 @@ from fairpremium.errors import FairPremiumError
 from fairpremium.models import Design, LinearModel, NeuralRepresentation
 from fairpremium.noise import AnchorNoise
 from fairpremium.paper._descent import LOSSES, descend, held_out_loss, record_epochs
-from fairpremium.paper._settings import KEEPS, SEED, Settings
+from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER, SEED, RunSize
 from fairpremium.portfolios import Portfolio
 from fairpremium.pricing import DiscriminationFreePricer, inverse_constants
 from fairpremium.privacy import RandomizedResponse
 
 RAW, LEARNED = "X", "X~"
-MPTP, PAPER, NAIVE, OURS = "true D", "paper", "naive", "ours"
 FULL_SAMPLE, HALF_SAMPLE = "full", "half"
 EXACT, LOW, HIGH = "exact", "-10 %", "+10 %"
 SPLITS = {"n1 = 2": 2, "n1 = 4": 4}
@@ -80,7 +79,7 @@ class Table:
         return 0.0, 1.0
 
 
-def run_real(portfolio: Portfolio, settings: Settings, seed: int) -> pd.DataFrame:
+def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
     """Run all experiments on one split of a portfolio with two groups.
 
     Returns
@@ -90,19 +89,19 @@ def run_real(portfolio: Portfolio, settings: Settings, seed: int) -> pd.DataFram
         or "identified" (whether the library would use that estimate, 0 or 1).
     """
     group = np.array([portfolio.groups.index(d) for d in portfolio.sensitive], dtype=np.intp)
-    split = Split.draw(len(portfolio), settings.real_rows, seed)
+    split = Split.draw(len(portfolio), size.real_rows, seed)
     parts = []
     for sample, rows in ((FULL_SAMPLE, split.train), (HALF_SAMPLE, split.half)):
         raw = raw_table(portfolio, group, rows, split.test)
-        learned = learned_table(portfolio, raw, rows, split.test, settings, seed)
+        learned = learned_table(portfolio, raw, rows, split.test, size, seed)
         estimates = list(estimate_keeps(portfolio, group, split, rows, sample, seed))
         parts.append(pd.DataFrame(estimates, columns=COLUMNS))
         cases = list(assumptions(sample, estimates))
         reports = {keep: split.reports(group, keep)[rows] for keep in KEEPS}
         for features, table in ((RAW, raw), (LEARNED, learned)):
-            parts.append(_curves(table, cases, reports, settings.descent_epochs).assign(features=features))
+            parts.append(_curves(table, cases, reports, size.descent_epochs).assign(features=features))
             parts[-1]["sample"] = sample
-            if seed < settings.ours_seeds:
+            if seed < size.ours_seeds:
                 parts.append(_ours(table, cases, reports, seed).assign(features=features, sample=sample))
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
@@ -123,14 +122,14 @@ def learned_table(
     raw: Table,
     rows: npt.NDArray[np.intp],
     test: npt.NDArray[np.intp],
-    settings: Settings,
+    size: RunSize,
     seed: int,
 ) -> Table:
     """Return X~, learned from the training rows without any sensitive attribute."""
     net = NeuralRepresentation(
         portfolio.family,
         layers=(32, 8),
-        max_epochs=settings.representation_epochs,
+        max_epochs=size.representation_epochs,
         device="cpu",
         random_state=seed,
     )

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
-from fairpremium.paper._style import COLOURS, INK, colour_scale, finish, import_altair, label, spread_labels
+from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper._synthetic import FREE, UNAWARE, class_name
+from fairpremium.paper.figures._style import COLOURS, colour_scale, end_labels, finish, heading, import_altair, label
 
 _CLASSES = [("F", True), ("F", False), ("M", True), ("M", False)]
 _METHODS = [NAIVE, PAPER, OURS, MPTP]
@@ -40,7 +40,7 @@ def draw_prices(table: pd.DataFrame, *, title: str) -> Any:
     return finish(alt.vconcat(*rows, spacing=18), title, subtitle)
 
 
-def _panel(alt: Any, data: pd.DataFrame, heading: str, row: str | None, *, last: bool) -> Any:
+def _panel(alt: Any, data: pd.DataFrame, title: str, row: str | None, *, last: bool) -> Any:
     x, y = _axes(alt, f"{row}: cost" if row else None, [50, 800], last=last)
     truth = (
         alt.Chart(data[data["method"] == MPTP])
@@ -56,9 +56,7 @@ def _panel(alt: Any, data: pd.DataFrame, heading: str, row: str | None, *, last:
         *_errors(alt, data),
     ]
     panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
-    if not heading:
-        return panel
-    return panel.properties(title=alt.Title(heading, anchor="start", fontSize=16, fontWeight="bold", color=INK))
+    return panel.properties(title=heading(title)) if title else panel
 
 
 def _errors(alt: Any, data: pd.DataFrame) -> list[Any]:
@@ -95,13 +93,9 @@ def draw_indirect(table: pd.DataFrame) -> Any:
             alt.Chart(lines).mark_line(strokeWidth=2.2, clip=True).encode(x=x, y=_y(alt, y, "mean"), color=colour),
         ]
         ends = lines[lines["age"] == lines["age"].max()].set_index("kind")["mean"]
-        pixels = [height * (domain[1] - ends[k]) / (domain[1] - domain[0]) for k in kinds]
-        for kind, place in zip(kinds, spread_labels(pixels, 18, 9, height - 2), strict=True):
-            layers.append(label(alt, f"{kind} {ends[kind]:.0f}", width + 6, place, colours[kind]))
-        title = alt.Title(
-            "smokers (80 % women)" if smoker else "non-smokers (30 % women)", anchor="start", fontSize=16,
-            fontWeight="bold", color=INK,
-        )  # fmt: skip
+        pixels = {k: height * (domain[1] - ends[k]) / (domain[1] - domain[0]) for k in kinds}
+        layers += end_labels(alt, [(f"{k} {ends[k]:.0f}", pixels[k], colours[k]) for k in kinds], width, height)
+        title = heading("smokers (80 % women)" if smoker else "non-smokers (30 % women)")
         panels.append(alt.layer(*layers).properties(width=width, height=height, title=title))
     subtitle = [
         "Unaware (pink) charges smokers for being mostly women. The others are discrimination-free prices: with",

@@ -1,4 +1,4 @@
-"""Splits, reports, tables and measures of the studies, each against a direct computation."""
+"""Splits, reports, tables and measures of the experiments, each against a direct computation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium.paper._measures import Real, Synthetic, percent
 from fairpremium.paper._real import COLUMNS, Split, assumptions, raw_table
 from fairpremium.paper._synthetic import AGES, BEST, TRUTH, class_shares, fits, risk_grid
+from fairpremium.paper.statements._measures import Real, Synthetic, percent
 from fairpremium.portfolios import Portfolio, zhang_liu_shi_2025
 
 
@@ -110,7 +110,7 @@ def test_class_shares_are_a_distribution():
     assert shares["women, smokers"] == pytest.approx(0.24)
 
 
-def test_every_fit_of_the_synthetic_study_is_planned_once():
+def test_every_fit_of_the_synthetic_experiment_is_planned_once():
     found = list(fits(with_ours=True))
     assert len(found) == len(set(found)) == 18
     assert set(found) - set(fits(with_ours=False)) == {fit for fit in found if fit[2] == "ours"}

@@ -1,4 +1,4 @@
-"""How large a reproduction is, what it takes from the paper, and what it had to choose because the paper is silent."""
+"""What all experiments share: their size, the names of the methods, and choices where the paper is silent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fairpremium import __version__
 
 KEEPS = (0.9, 0.8, 0.7)
 SEED = 2025
+MPTP, PAPER, NAIVE, OURS = "true D", "paper", "naive", "ours"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSize:
     """The size of a reproduction.
 
     Parameters
@@ -62,7 +63,7 @@ class Settings:
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8]
 
 
-QUICK = Settings(
+QUICK = RunSize(
     name="quick",
     seeds=2,
     ours_seeds=1,
@@ -74,7 +75,7 @@ QUICK = Settings(
     lemma_rows=20_000,
     theorem_runs=50,
 )
-FULL = Settings(
+FULL = RunSize(
     name="full",
     seeds=20,
     ours_seeds=5,
@@ -87,11 +88,11 @@ FULL = Settings(
     theorem_runs=500,
 )
 
-# Where the paper is silent. The page of claims prints them.
+# Where the paper is silent. The page of statements prints them.
 CHOICES = {
     "age in the synthetic portfolio": "whole years from 18 to 80, all equally likely",
     "training of the synthetic nets": "three hidden layers of five neurons as in the paper; tanh, Adam with step 0.05 "
-    "falling along a cosine, mini-batches of 512, 100 epochs, the best epoch on held-out rows is kept; chosen because "
+    "falling along a cosine, mini-batches of 512, 100 epochs, the best epoch on held-out rows is used; chosen because "
     "the fit with the true attribute is then close to the truth for every seed",
     "error of a synthetic price": "root mean square of the estimated minus the true mu(x, d) over the true "
     "distribution of (x, d), enumerated and not sampled",
@@ -111,7 +112,7 @@ CHOICES = {
     "average of keep over the parts (Section 6), estimated on the training rows",
     "ours": '`correction="auto"` on the same columns with the same (known, wrong or estimated) keep; it is no '
     "descent and has no epochs, hence a level line; ridge 1 for cross-entropy; on the first 5 of the 20 seeds, "
-    "because it takes most of the time; pictures show means over these 5, claims of the paper rest on all 20",
+    "because it takes most of the time; pictures show means over these 5, statements of the paper rest on all 20",
     "naive": "the same fit with the report taken for the truth",
     "auto data": "the 8,149 complete rows of 10,000 (the paper says 8,150); the postal code is a label, not a number",
     "convergence": "the first epoch from which on the test loss stays within 5 % of its value after the last epoch; it "

@@ -1,4 +1,4 @@
-"""Verdicts follow from the interval alone, and claims are well formed."""
+"""Verdicts follow from the interval alone, and statements are well formed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairpremium.paper._claims import CLAIMS, judge_errata
-from fairpremium.paper._verdict import Case, combine
+from fairpremium.paper.statements import STATEMENTS, judge_errata
+from fairpremium.paper.statements._verdict import Case, combine
 
 
 def test_mean_standard_error_and_interval_are_those_of_a_t_test():
@@ -60,8 +60,8 @@ def test_the_verdict_of_a_statement(cases, expected):
     assert combine(cases) == expected
 
 
-def test_claims_have_names_of_their_own():
-    names = [claim.id for claim in CLAIMS] + [erratum["id"] for erratum in judge_errata()]
+def test_statements_have_names_of_their_own():
+    names = [statement.id for statement in STATEMENTS] + [erratum["id"] for erratum in judge_errata()]
     assert len(names) == len(set(names))
 
 

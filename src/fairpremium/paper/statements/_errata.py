@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fairpremium.paper._theory import inverse_matrix, printed_pi_inverse
+from fairpremium.paper.statements._verdict import FAILS, HOLDS
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.pricing import inverse_constants, required_splits
 
 
-@dataclass(frozen=True)
-class Erratum:
-    """One printed statement, with the number that decides.
-
-    Parameters
-    ----------
-    id, place, printed, right : str
-        Where it stands, what it says, what is right.
-    criterion : str
-        When the printed statement would be right.
-    measured : str
-        What was computed.
-    holds : bool
-        Whether the printed statement meets the criterion.
-    """
-
-    id: str
-    place: str
-    printed: str
-    right: str
-    criterion: str
-    measured: str
-    holds: bool
-
-
-def compute_errata() -> list[Erratum]:
-    """Compute every erratum; none rests on simulation."""
+def judge_errata() -> list[dict[str, Any]]:
+    """Compute every erratum, in the form of a judged statement; none rests on simulation."""
     return [
-        *_pi_inverse(),
+        *[_pi_inverse(p) for p in ((0.6, 0.4), (0.7, 0.2, 0.1), (0.5, 0.2, 0.15, 0.1, 0.05))],
         _lost_inverse(),
         _transposed(),
         _printed_c1(),
@@ -55,37 +31,61 @@ def compute_errata() -> list[Erratum]:
     ]
 
 
+def _erratum(
+    name: str, place: str, printed: str, right: str, criterion: str, measured: str, holds: bool
+) -> dict[str, Any]:
+    """Return an erratum as a judged statement.
+
+    Parameters
+    ----------
+    name, place, printed, right : str
+        Where it stands, what it says, what is right.
+    criterion : str
+        When the printed statement would be right.
+    measured : str
+        What was computed.
+    holds : bool
+        Whether the printed statement meets the criterion.
+    """
+    return {
+        "id": f"errata/{name}",
+        "source": place,
+        "statement": printed,
+        "criterion": criterion,
+        "verdict": HOLDS if holds else FAILS,
+        "measured": measured,
+        "right": right,
+        "cases": [],
+    }
+
+
 def _channel(K: int, keep: float) -> np.ndarray:
     return np.linalg.inv(inverse_matrix(K, inverse_constants(K, keep)[0]))
 
 
-def _pi_inverse() -> list[Erratum]:
-    found = []
-    for K, p in ((2, (0.6, 0.4)), (3, (0.7, 0.2, 0.1)), (5, (0.5, 0.2, 0.15, 0.1, 0.05))):
-        share, T = np.array(p), _channel(K, 0.7)
-        Pi = T * share / (T @ share)[:, None]
-        printed = printed_pi_inverse(K, 0.7, share)
-        gap = float(np.abs(printed @ Pi - np.eye(K)).max())
-        right = np.linalg.inv(T) * (T @ share) / share[:, None]
-        assert np.allclose(right @ Pi, np.eye(K))
-        found.append(
-            Erratum(
-                f"pi-inverse-{K}",
-                f"Lemma 4.2, K = {K}",
-                "off-diagonal of Pi^-1: C2 (pi_bar p_i + pi sum of the other p) / p_i",
-                "Pi^-1[k, j] = T^-1[k, j] P(S = j) / P(D = k)",
-                "the largest entry of |Pi^-1 Pi - I| is below 1e-9 (pi = 0.7)",
-                f"{gap:.2g}; rows sum to {', '.join(f'{r:.2f}' for r in printed.sum(axis=1))} instead of 1",
-                gap < 1e-9,
-            )
-        )
-    return found
+def _pi_inverse(p: tuple[float, ...]) -> dict[str, Any]:
+    K, share = len(p), np.array(p)
+    T = _channel(K, 0.7)
+    Pi = T * share / (T @ share)[:, None]
+    printed = printed_pi_inverse(K, 0.7, share)
+    gap = float(np.abs(printed @ Pi - np.eye(K)).max())
+    right = np.linalg.inv(T) * (T @ share) / share[:, None]
+    assert np.allclose(right @ Pi, np.eye(K))
+    return _erratum(
+        f"pi-inverse-{K}",
+        f"Lemma 4.2, K = {K}",
+        "off-diagonal of Pi^-1: C2 (pi_bar p_i + pi sum of the other p) / p_i",
+        "Pi^-1[k, j] = T^-1[k, j] P(S = j) / P(D = k)",
+        "the largest entry of |Pi^-1 Pi - I| is below 1e-9 (pi = 0.7)",
+        f"{gap:.2g}; rows sum to {', '.join(f'{r:.2f}' for r in printed.sum(axis=1))} instead of 1",
+        gap < 1e-9,
+    )
 
 
-def _lost_inverse() -> Erratum:
+def _lost_inverse() -> dict[str, Any]:
     p, T = np.array([0.7, 0.2, 0.1]), _channel(3, 0.7)
     printed = T @ (T @ p)
-    return Erratum(
+    return _erratum(
         "lost-inverse",
         "proof of Lemma 4.2",
         "P(D = k) = sum_j T_kj P(S = j)",
@@ -96,12 +96,12 @@ def _lost_inverse() -> Erratum:
     )
 
 
-def _transposed() -> Erratum:
+def _transposed() -> dict[str, Any]:
     p, T = np.array([0.7, 0.2, 0.1]), _channel(3, 0.7)
     Pi = T * p / (T @ p)[:, None]  # Pi[j, k] = P(D = k given S = j)
-    claimed = np.linalg.inv(T) * (T @ p) / p[:, None]
-    gap, right = (float(np.abs(claimed @ P - np.eye(3)).max()) for P in (Pi.T, Pi))
-    return Erratum(
+    used = np.linalg.inv(T) * (T @ p) / p[:, None]
+    gap, right = (float(np.abs(used @ P - np.eye(3)).max()) for P in (Pi.T, Pi))
+    return _erratum(
         "transposed",
         "proof of Theorem 4.3",
         "Pi_kj = P(D = k given S = j)",
@@ -112,7 +112,7 @@ def _transposed() -> Erratum:
     )
 
 
-def _printed_c1() -> Erratum:
+def _printed_c1() -> dict[str, Any]:
     cases = [(2, 0.9), (2, 0.7), (4, 0.7)]
     printed = [(pi + K - 2) / (K * pi) - 1 for K, pi in cases]
     right = [inverse_constants(K, pi)[0] for K, pi in cases]
@@ -120,7 +120,7 @@ def _printed_c1() -> Erratum:
         f"K = {K}, pi = {pi}: printed {a:.3f}, right {b:.3f}"
         for (K, pi), a, b in zip(cases, printed, right, strict=True)
     )
-    return Erratum(
+    return _erratum(
         "c1",
         "Theorem 4.3",
         "C1 = (pi + K - 2)/(K pi) - 1",
@@ -131,14 +131,14 @@ def _printed_c1() -> Erratum:
     )
 
 
-def _lost_root() -> Erratum:
+def _lost_root() -> dict[str, Any]:
     n, delta = 10_000, 1e-3
     log_choose = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)]
     mass = np.exp(np.array(log_choose) - n * math.log(2))
     deviation = np.abs(np.arange(n + 1) / n - 0.5)
     limit = 2 * math.sqrt(0.5 / n) + math.log(1 / delta) / (2 * n)
     probability = float(mass[deviation > limit].sum())
-    return Erratum(
+    return _erratum(
         "lost-root",
         "last line of the proof of Theorem 4.3",
         "deviation at most 2 Rad + M A log(1/delta)/(2n)",
@@ -149,10 +149,10 @@ def _lost_root() -> Erratum:
     )
 
 
-def _linear_in_groups() -> Erratum:
+def _linear_in_groups() -> dict[str, Any]:
     epsilon = [(math.e + K - 2) / (math.e - 1) for K in (2, 5, 50)]
     keep = [inverse_constants(K, 0.7)[0] for K in (2, 5, 50)]
-    return Erratum(
+    return _erratum(
         "linear-in-groups",
         "remark below Theorem 4.3",
         "the bound grows linearly with the number of groups",
@@ -164,10 +164,10 @@ def _linear_in_groups() -> Erratum:
     )
 
 
-def _pole() -> Erratum:
+def _pole() -> dict[str, Any]:
     good, bad = inverse_constants(3, 0.9)[0], (0.3 + 1) / (3 * 0.3 - 1)
     mean = (3 * good + bad) / 4
-    return Erratum(
+    return _erratum(
         "pole",
         "Procedure 4.5",
         "average C1 over the parts, without a limit",
@@ -178,11 +178,11 @@ def _pole() -> Erratum:
     )
 
 
-def _averages() -> Erratum:
+def _averages() -> dict[str, Any]:
     keeps = np.array([0.55, 0.65, 0.75, 0.85])
     C1 = float(np.mean([inverse_constants(2, keep)[0] for keep in keeps]))
     back = C1 / (2 * C1 - 1)
-    return Erratum(
+    return _erratum(
         "averages",
         "Procedure 4.5 against Section 6",
         "the procedure averages C1, the experiments average pi",
@@ -193,10 +193,10 @@ def _averages() -> Erratum:
     )
 
 
-def _splits() -> Erratum:
+def _splits() -> dict[str, Any]:
     C1, _ = inverse_constants(2, 0.8)
     asked = required_splits(0.1, groups=2, keep=0.8, bias=0.0, norm_bound=C1 / math.log(2), delta=0.05, constant=1.0)
-    return Erratum(
+    return _erratum(
         "splits",
         "Theorem 4.6 against Section 6",
         "n1 = 2 or 4 parts (called the group size)",
@@ -208,12 +208,12 @@ def _splits() -> Erratum:
     )
 
 
-def _no_anchor() -> Erratum:
+def _no_anchor() -> dict[str, Any]:
     portfolio = zhang_liu_shi_2025(5000, rng=0)
     most = float(portfolio.propensity(portfolio.X).to_numpy().max())
     theta = inverse_constants(2, most * 0.9 + (1 - most) * 0.1)[0] - inverse_constants(2, 0.9)[0]
     reached = ", ".join(f"{most * keep + (1 - most) * (1 - keep):.2f}" for keep in (0.9, 0.8, 0.7))
-    return Erratum(
+    return _erratum(
         "no-anchor",
         "Section 5, unknown noise",
         "the anchor method finds pi in the synthetic portfolio",
@@ -225,8 +225,8 @@ def _no_anchor() -> Erratum:
     )
 
 
-def _two_events() -> Erratum:
-    return Erratum(
+def _two_events() -> dict[str, Any]:
+    return _erratum(
         "two-events",
         "Theorem 4.6",
         "with probability at least 1 - 3 delta",
@@ -237,10 +237,10 @@ def _two_events() -> Erratum:
     )
 
 
-def _bounded() -> Erratum:
+def _bounded() -> dict[str, Any]:
     sd, n = 40.0, 5000
     largest = sd**2 * 2 * math.log(n)  # the usual size of the largest of n squared normal residuals
-    return Erratum(
+    return _erratum(
         "bounded-loss",
         "Theorems 4.3 and 4.6 against Sections 5 and 6",
         "the experiments illustrate the theorems",

@@ -1,4 +1,4 @@
-"""The page of claims: verdicts first, then every number behind them."""
+"""The page of statements: verdicts first, then every number behind them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fairpremium.paper._settings import CHOICES, Settings
-from fairpremium.paper._verdict import RULE
+from fairpremium.paper._setup import CHOICES, RunSize
+from fairpremium.paper.statements._verdict import RULE
 
-_PARTS = {
+_SECTIONS = {
     "synthetic": "Section 5: the synthetic portfolio",
     "health": "Section 6: health data",
     "auto": "Appendix: auto data",
@@ -18,73 +18,78 @@ _PARTS = {
 }
 
 
-def claims_page(claims: Sequence[dict[str, Any]], settings: Settings) -> str:
-    """Write the claims as Markdown."""
+def statements_page(statements: Sequence[dict[str, Any]], size: RunSize) -> str:
+    """Write the judged statements as Markdown."""
     lines = [
-        "# Claims of the paper, measured",
+        "# Statements of the paper, measured",
         "",
         "Every empirical statement of Zhang, Liu and Shi, *Discrimination-Free Insurance Pricing with Privatized "
         "Sensitive Attributes*, its exact criterion, and what came out. Written by `fairpremium reproduce`.",
         "",
-        f"**The rule.** {RULE} Verdicts are computed, none is written by hand. {settings.seeds} seeds; a seed of a "
+        f"**The rule.** {RULE} Verdicts are computed, none is written by hand. {size.seeds} seeds; a seed of a "
         "real portfolio is another split and other reports, so that the intervals speak about these data, not others. "
         'Rows from "ours" are not statements of the paper: they compare its estimator with `correction="auto"` and '
         "with the naive fit.",
         "",
     ]
-    if settings.name != "full":
+    if size.name != "full":
         lines += [
-            f"**A {settings.name} run**: small samples, short training and {settings.seeds} seeds. It shows that "
+            f"**A {size.name} run**: small samples, short training and {size.seeds} seeds. It shows that "
             "everything runs; its verdicts are no evidence.",
             "",
         ]
     lines += ["## Verdicts", ""]
-    for part, title in _PARTS.items():
-        found = [claim for claim in claims if claim["id"].split("/")[0] == part]
+    for section, title in _SECTIONS.items():
+        found = [statement for statement in statements if statement["id"].split("/")[0] == section]
         if not found:
             lines += [f"### {title}", "", "Not measured in this run.", ""]
             continue
         lines += [
             f"### {title}",
             "",
-            "| claim | from | statement | verdict | cases |",
+            "| name | from | statement | verdict | cases |",
             "| --- | --- | --- | --- | --- |",
         ]
-        lines += [_summary(claim) for claim in found]
+        lines += [_summary(statement) for statement in found]
         lines.append("")
     lines += ["## Numbers", "", "Mean over the seeds, standard error, 95 % interval of the mean, seeds in favour.", ""]
-    for claim in claims:
-        lines += _details(claim)
+    for statement in statements:
+        lines += _details(statement)
     lines += ["## Choices", "", "Where the paper is silent we chose:", ""]
     lines += [f"- **{what}**: {how}." for what, how in CHOICES.items()]
     return "\n".join(lines) + "\n"
 
 
-def _summary(claim: dict[str, Any]) -> str:
-    name = claim["id"].split("/")[1]
-    cells = [name, claim["source"], claim["statement"], f"**{claim['verdict']}**", _tally(claim)]
+def _summary(statement: dict[str, Any]) -> str:
+    name = statement["id"].split("/")[1]
+    cells = [name, statement["source"], statement["statement"], f"**{statement['verdict']}**", _tally(statement)]
     return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
 
 
-def _tally(claim: dict[str, Any]) -> str:
-    if not claim["cases"]:
-        return str(claim["measured"])
-    verdicts = [case["verdict"] for case in claim["cases"]]
+def _tally(statement: dict[str, Any]) -> str:
+    if not statement["cases"]:
+        return str(statement["measured"])
+    verdicts = [case["verdict"] for case in statement["cases"]]
     return ", ".join(f"{verdicts.count(v)} {v}" for v in ("yes", "open", "no") if v in verdicts)
 
 
-def _details(claim: dict[str, Any]) -> list[str]:
-    lines = [f"### {claim['id']}", "", f"{_escape(claim['statement'])} **{claim['verdict'].capitalize()}.**", ""]
-    if not claim["cases"]:
+def _details(statement: dict[str, Any]) -> list[str]:
+    lines = [
+        f"### {statement['id']}",
+        "",
+        f"{_escape(statement['statement'])} **{statement['verdict'].capitalize()}.**",
+        "",
+    ]
+    if not statement["cases"]:
         return [
             *lines,
-            f"Criterion: {_escape(claim['criterion'])}. Measured: {_escape(claim['measured'])}. "
-            f"Right: {_escape(claim['right'])}.",
+            f"Criterion: {_escape(statement['criterion'])}. Measured: {_escape(statement['measured'])}. "
+            f"Right: {_escape(statement['right'])}.",
             "",
         ]
-    lines += [f"Criterion: {_escape(claim['criterion'])}.", ""]
+    lines += [f"Criterion: {_escape(statement['criterion'])}.", ""]
     lines += ["| case | mean | s.e. | interval | in favour | verdict |", "| --- | ---: | ---: | --- | ---: | --- |"]
-    for case in claim["cases"]:
+    for case in statement["cases"]:
         cells = [
             _escape(case["case"] or "all"),
             number(case["mean"]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.paper._style import GREY, INK, finish, import_altair, label, spread_labels
+from fairpremium.paper.figures._style import GREY, end_labels, finish, heading, import_altair
 
 _WIDTH, _HEIGHT = 215, 215
 _THEOREMS = {"4.3": "#0072b2", "4.6": "#d55e00"}
@@ -51,21 +51,18 @@ def _bound_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) -> An
     dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=["bound", "excess"], range=[[1, 0], [6, 3]]), legend=None)
     data = data.assign(theorem=data["theorem"].astype(str))
     drawn = alt.Chart(data).mark_line(strokeWidth=2.4, clip=True).encode(x=x, y=y, color=colour, strokeDash=dash)
-    heading = alt.Title(title, anchor="start", fontSize=16, fontWeight="bold", color=INK)
     labels = _bound_labels(alt, data[data["n"] == data["n"].max()], domain)
-    return alt.layer(drawn, *labels).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+    return alt.layer(drawn, *labels).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))
 
 
 def _bound_labels(alt: Any, ends: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
     """Name the lines at their ends."""
     low, high = (math.log(v) for v in domain)
-    names = [f"{what} {theorem}" for theorem, what in zip(ends["theorem"], ends["what"], strict=True)]
-    pixels = [_HEIGHT * (high - math.log(v)) / (high - low) for v in ends["value"]]
-    places = spread_labels(pixels, 18, 9, _HEIGHT - 2)
-    return [
-        label(alt, name, _WIDTH + 6, place, _THEOREMS[theorem])
-        for name, place, theorem in zip(names, places, ends["theorem"], strict=True)
+    labels = [
+        (f"{what} {theorem}", _HEIGHT * (high - math.log(value)) / (high - low), _THEOREMS[theorem])
+        for theorem, what, value in zip(ends["theorem"], ends["what"], ends["value"], strict=True)
     ]
+    return end_labels(alt, labels, _WIDTH, _HEIGHT)
 
 
 def draw_estimates(table: pd.DataFrame) -> Any:
@@ -107,9 +104,9 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
         ),
     ]
     ends = data[data["keep"] == data["keep"].max()]
-    pixels = [_HEIGHT * (1 - (v - domain[0]) / (domain[1] - domain[0])) for v in ends["estimate"]]
-    for (_, row), place in zip(ends.iterrows(), spread_labels(pixels, 18, 9, _HEIGHT - 2), strict=True):
-        words = f"{row['parts']}: {row['estimate']:.2f}"
-        layers.append(label(alt, words, _WIDTH + 6, place, _PARTS[row["parts"]][0]))
-    heading = alt.Title(title, anchor="start", fontSize=16, fontWeight="bold", color=INK)
-    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+    labels = [
+        (f"{parts}: {estimate:.2f}", _HEIGHT * (domain[1] - estimate) / (domain[1] - domain[0]), _PARTS[parts][0])
+        for parts, estimate in zip(ends["parts"], ends["estimate"], strict=True)
+    ]
+    layers += end_labels(alt, labels, _WIDTH, _HEIGHT)
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))

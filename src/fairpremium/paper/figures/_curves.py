@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairpremium.paper._real import EXACT, FULL_SAMPLE, LEARNED, MPTP, NAIVE, OURS, PAPER, RAW
-from fairpremium.paper._style import COLOURS, INK, colour_scale, finish, import_altair, label, spread_labels
+from fairpremium.paper._real import EXACT, FULL_SAMPLE, LEARNED, RAW
+from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
+from fairpremium.paper.figures._style import COLOURS, colour_scale, end_labels, finish, heading, import_altair
 
-_WIDTH, _HEIGHT, _GAP = 230, 220, 18
+_WIDTH, _HEIGHT = 230, 220
 _DASHES = {"": [1, 0], EXACT: [1, 0], "-10 %": [7, 3], "+10 %": [2, 3], "n1 = 2": [7, 3], "n1 = 4": [1, 0]}
-_FEATURES = {RAW: "original columns X", LEARNED: "learned representation X~"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _of_panel(data: pd.DataFrame, columns: str, value: Any) -> pd.DataFrame:
 
 
 def _panel_title(features: str, columns: str, value: Any) -> str:
-    return f"{_FEATURES[features].split()[-1]}, " + (f"keep {value}" if columns == "keep" else f"{value} sample")
+    return f"{features}, " + (f"keep {value}" if columns == "keep" else f"{value} sample")
 
 
 def _number(value: Any) -> float:
@@ -110,10 +110,8 @@ def _panel(alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int,
             ),
         )
     )
-    heading = alt.Title(title, anchor="start", fontSize=16, fontWeight="bold", color=INK, offset=8)
-    return alt.layer(drawn, *_labels(alt, _finals(data, last), domain)).properties(
-        width=_WIDTH, height=_HEIGHT, title=heading
-    )
+    named = alt.layer(drawn, *_labels(alt, _finals(data, last), domain))
+    return named.properties(width=_WIDTH, height=_HEIGHT, title=heading(title, offset=8))
 
 
 def _names(data: pd.DataFrame) -> pd.Series:
@@ -122,16 +120,13 @@ def _names(data: pd.DataFrame) -> pd.Series:
 
 
 def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
-    """Write name and last loss of every line at its end, moved apart where they would touch."""
+    """Write name and last loss of every line at its end; an arrow says that the line leaves the picture."""
     low, high = domain
-    pixels = [_HEIGHT * (high - v) / (high - low) for v in finals["loss"]]
-    places = spread_labels([max(p, 0) for p in pixels], _GAP, 9, _HEIGHT - 2)
     found = []
-    for (_, row), pixel, place in zip(finals.iterrows(), pixels, places, strict=True):
-        arrow = "↑ " if pixel < 0 else ""
-        words = f"{arrow}{row['line']} {_digits(row['loss'])}"
-        found.append(label(alt, words, _WIDTH + 6, place, COLOURS[row["method"]]))
-    return found
+    for line, method, loss in zip(finals["line"], finals["method"], finals["loss"], strict=True):
+        pixel = _HEIGHT * (high - loss) / (high - low)
+        found.append((f"{'↑ ' if pixel < 0 else ''}{line} {_digits(loss)}", pixel, COLOURS[method]))
+    return end_labels(alt, found, _WIDTH, _HEIGHT)
 
 
 def _digits(value: float) -> str:

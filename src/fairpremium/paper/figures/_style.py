@@ -8,24 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.audit._plots import GREY, INK, LIGHT, import_altair, import_vl_convert, in_house_style, to_svg
-from fairpremium.paper._real import MPTP, NAIVE, OURS, PAPER
+from fairpremium.audit._plots import GREY, INK, import_altair, import_vl_convert, in_house_style
+from fairpremium.audit._plots import to_svg as chart_to_svg
+from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
 
-__all__ = [
-    "COLOURS",
-    "GREY",
-    "INK",
-    "LIGHT",
-    "colour_scale",
-    "finish",
-    "import_altair",
-    "import_vl_convert",
-    "label",
-    "spread_labels",
-    "to_png",
-    "to_svg",
-    "with_stable_names",
-]
+__all__ = ["COLOURS", "GREY", "INK", "import_altair", "import_vl_convert"]
 
 # Okabe and Ito, as in the audit: told apart by all common kinds of colour vision.
 COLOURS = {MPTP: INK, PAPER: "#0072b2", OURS: "#009e73", NAIVE: "#d55e00"}
@@ -58,6 +45,19 @@ def label(
         align=align, baseline=baseline, fontSize=FONT_SIZE, color=colour
     )
     return mark.encode(x=alt.value(x), y=alt.value(y), text="text:N")
+
+
+def heading(text: str, **more: Any) -> Any:
+    """Return the title of a panel."""
+    return import_altair().Title(text, anchor="start", fontSize=16, fontWeight="bold", color=INK, **more)
+
+
+def end_labels(alt: Any, labels: Sequence[tuple[str, float, str]], width: float, height: float) -> list[Any]:
+    """Write (words, pixels from the top, colour) beside the ends of lines, moved apart where they would touch."""
+    places = spread_labels([max(pixel, 0) for _, pixel, _ in labels], 18, 9, height - 2)
+    return [
+        label(alt, words, width + 6, place, colour) for (words, _, colour), place in zip(labels, places, strict=True)
+    ]
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -107,12 +107,17 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     return placed
 
 
-def with_stable_names(svg: str) -> str:
+def to_svg(chart: Any) -> str:
+    """Return a chart as SVG text that does not depend on what was drawn before."""
+    return _with_stable_names(chart_to_svg(chart))
+
+
+def _with_stable_names(svg: str) -> str:
     """Number the clip paths of a drawing from one; the converter counts over all drawings of a process.
 
     Examples
     --------
-    >>> with_stable_names('<g clip-path="url(#clip45)"/><clipPath id="clip45"/><clipPath id="clip7"/>')
+    >>> _with_stable_names('<g clip-path="url(#clip45)"/><clipPath id="clip45"/><clipPath id="clip7"/>')
     '<g clip-path="url(#clip1)"/><clipPath id="clip1"/><clipPath id="clip2"/>'
     """
     found = list(dict.fromkeys(re.findall(r"\bclip\d+\b", svg)))

@@ -1,4 +1,4 @@
-"""The studies: what one seed of each of them computes, and what it needs."""
+"""The experiments: what one seed of each of them computes, and what it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from fairpremium.paper._real import run_real
-from fairpremium.paper._settings import Settings
+from fairpremium.paper._setup import RunSize
 from fairpremium.paper._synthetic import run_synthetic
 from fairpremium.paper._theory import run_theory
 from fairpremium.portfolios import load_auto, load_health
@@ -21,20 +21,20 @@ Data = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
-class Study:
-    """A group of experiments that share their rows: one table for each seed.
+class Experiment:
+    """Runs that share their rows: one table for each seed.
 
     Parameters
     ----------
-    run : function of (settings, seed, data)
+    run : function of (size, seed, data)
         Returns the table of a seed.
     check : function of (data)
-        Raises if the data or packages that the study needs are not there.
+        Raises if the data or packages that the experiment needs are not there.
     effort : float
         Seconds of one seed at full size, roughly, so that the longest tasks start first.
     """
 
-    run: Callable[[Settings, int, Data], pd.DataFrame]
+    run: Callable[[RunSize, int, Data], pd.DataFrame]
     check: Callable[[Data], object]
     effort: float
 
@@ -55,23 +55,23 @@ def _check_auto(data: Data) -> None:
     load_auto(data)
 
 
-STUDIES = {
-    "synthetic": Study(lambda settings, seed, data: run_synthetic(settings, seed), _check_torch, 70),
-    "health": Study(lambda settings, seed, data: run_real(load_health(), settings, seed), _check_health, 16),
-    "auto": Study(lambda settings, seed, data: run_real(load_auto(data), settings, seed), _check_auto, 55),
-    "theory": Study(lambda settings, seed, data: run_theory(settings, seed), lambda data: None, 1),
+EXPERIMENTS = {
+    "synthetic": Experiment(lambda size, seed, data: run_synthetic(size, seed), _check_torch, 70),
+    "health": Experiment(lambda size, seed, data: run_real(load_health(), size, seed), _check_health, 16),
+    "auto": Experiment(lambda size, seed, data: run_real(load_auto(data), size, seed), _check_auto, 55),
+    "theory": Experiment(lambda size, seed, data: run_theory(size, seed), lambda data: None, 1),
 }
 
 
-def run_task(study: str, settings: Settings, seed: int, data: Data, path: Path) -> None:
-    """Compute one seed of a study and write its table, and beside it the seconds of processor time that it took.
+def run_seed(experiment: str, size: RunSize, seed: int, data: Data, path: Path) -> None:
+    """Compute one seed of an experiment and write its table, and beside it the seconds of processor time that it took.
 
     A table that exists is complete.
     """
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # collinear columns of X~ and the like: the table is the result
-        table = STUDIES[study].run(settings, seed, data)
+        table = EXPERIMENTS[experiment].run(size, seed, data)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.part")
     table.to_csv(draft, index=False, float_format="%.10g", lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The numbers that statements are about, one for each seed, read off the tables of the studies."""
+"""The numbers that statements are about, one for each seed, read off the tables of the experiments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.paper import _real, _synthetic
-from fairpremium.paper._real import EXACT, FULL_SAMPLE, MPTP, OURS, PAPER, RAW
+from fairpremium.paper import _synthetic
+from fairpremium.paper._real import EXACT, FULL_SAMPLE, RAW
+from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
 
 CONVERGED = 0.05  # share of the last test loss
 
@@ -24,8 +25,7 @@ class Synthetic:
         rows = self._rows(self.errors, method, keep, assumed)
         if like:
             rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
-        total = (rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4)
-        error: Array = np.sqrt(total.to_numpy())
+        error: Array = np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4).to_numpy())
         return error
 
     def class_errors(self, method: str) -> dict[str, Array]:
@@ -134,7 +134,7 @@ class Real:
     def _key(method: str, keep: float, assumed: str) -> tuple[float, str]:
         if method == MPTP:
             return 0.0, ""
-        return keep, "" if method == _real.NAIVE else assumed
+        return keep, "" if method == NAIVE else assumed
 
 
 def percent(worse: Array, better: Array) -> Array:
