@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fairpremium.paper.statements import STATEMENTS, judge_errata
-from fairpremium.paper.statements._verdict import Case, combine
+from fairpremium.paper.statements._statement import Case, combine
 
 
 def test_mean_standard_error_and_interval_are_those_of_a_t_test():

@@ -19,7 +19,6 @@ from fairpremium.errors import FairPremiumError
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
 _UsageError: Any = typer.BadParameter.__base__
 _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sqlite3.OperationalError)
-_USAGE_EXIT_CODE = 2
 
 
 class _OneLineErrors(TyperGroup):
@@ -43,19 +42,14 @@ class _OneLineErrors(TyperGroup):
             except typer.Abort:
                 _fail("Aborted.", code=1)
             except OSError as error:
-                _fail(_describe(error))
+                named = error.filename is not None and error.strerror is not None
+                _fail(f"{error.filename}: {error.strerror}." if named else str(error))
             except _MISTAKES as error:
                 _fail(str(error))
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _describe(error: OSError) -> str:
-    if error.filename is None or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}."
-
-
-def _fail(message: str, code: int = _USAGE_EXIT_CODE) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     print(f"Error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
 

@@ -74,7 +74,11 @@ def audit(
             family=law,
             title=title,
             unit=unit,
-            hashes={path.name: _sha256(path) for path in (prices, roles.reports) if path is not None},
+            hashes={
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in (prices, roles.reports)
+                if path is not None
+            },
             channel_source=said_by,
             channel_estimated=estimator is not None,
         )
@@ -113,11 +117,6 @@ def _channel(
         return found, "" if found is None else source
     found.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
     return found.require_channel(), f"estimated, not declared. {found.message_}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _render(result: dict[str, Any]) -> None:

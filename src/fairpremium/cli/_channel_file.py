@@ -69,8 +69,8 @@ def _parse(text: bytes, source: str) -> Described:
     return Described(channel, tuple(columns), source)
 
 
-def describe_channel(channel: Channel | None) -> dict[str, Any] | None:
-    """Return what a summary says about a channel."""
+def describe_channel(channel: Channel | None) -> Any:
+    """Return what a summary says about a channel: a dict, or None without a channel."""
     if channel is None:
         return None
     return {

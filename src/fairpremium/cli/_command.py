@@ -13,14 +13,16 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import numpy as np
 import typer
 
+from fairpremium.cli._terminal import print_facts
+
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 class Answer(NamedTuple):
-    """What a command returns: the result, the function that prints it for people, and the exit code."""
+    """What a command returns: the result, what people see of it (facts, or a function that prints), the exit code."""
 
     result: dict[str, Any]
-    render: Callable[[dict[str, Any]], None]
+    shown: dict[str, Any] | Callable[[dict[str, Any]], None]
     exit_code: int = 0
 
 
@@ -63,8 +65,10 @@ def command(function: Callable[..., Answer | None], before: Callable[[], None] |
             return
         if as_json:
             print(json.dumps(plain(answer.result), indent=2, ensure_ascii=False, allow_nan=False))
+        elif callable(answer.shown):
+            answer.shown(answer.result)
         else:
-            answer.render(answer.result)
+            print_facts(answer.shown)
         if answer.exit_code:
             raise typer.Exit(answer.exit_code)
 

@@ -16,9 +16,11 @@ from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_source import Noise, ReportSource, noise_option
 from fairpremium.cli._tables import check_output
-from fairpremium.cli._terminal import print_facts, progress, shares_text
+from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.families import get_family
 from fairpremium.pricing import DiscriminationFreePricer
+
+_JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} reports have no row"
 
 
 @command
@@ -62,12 +64,13 @@ def fit(
             else:
                 pricer.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
     pricer.save(output)
-    return Answer(_summary(pricer, data, said_by, str(output)), _render)
+    summary = _summary(pricer, data, said_by, str(output))
+    return Answer(summary, _facts(summary))
 
 
 def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: str) -> dict[str, Any]:
     names = [str(group) for group in pricer.groups_]
-    noise = pricer.noise_
+    noise, chosen = pricer.noise_, pricer.candidates_[pricer.candidates_["chosen"]].iloc[0]
     return {
         "rows": pricer.n_rows_,
         "reports_missing": pricer.n_missing_reports_,
@@ -77,13 +80,11 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
         "groups": dict(zip(names, pricer.group_distribution_.tolist(), strict=True)),
         "channel": describe_channel(pricer.channel_),
         "channel_source": source,
-        "noise": None
-        if noise is None
-        else {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
-        "model": pricer.candidates_.loc[pricer.candidates_["chosen"], "model"].iloc[0],
+        "noise": noise and {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
+        "model": chosen["model"],
         "correction": pricer.correction_,
         "pooling": pricer.pooling_,
-        "reason": pricer.candidates_.loc[pricer.candidates_["chosen"], "reason"].iloc[0],
+        "reason": chosen["reason"],
         "reference": {
             "name": pricer.reference if isinstance(pricer.reference, str) else "given",
             "weights": dict(zip(names, pricer.reference_distribution_.tolist(), strict=True)),
@@ -93,26 +94,20 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
     }
 
 
-def _render(result: dict[str, Any]) -> None:
-    join, channel = result["join"], result["channel"]
+def _facts(result: dict[str, Any]) -> dict[str, Any]:
+    join, channel, source = result["join"], result["channel"], result["channel_source"]
     missing, reference = result["reports_missing"], result["reference"]
-    print_facts(
-        {
-            "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
-            "Features": ", ".join(result["features"]),
-            "Joined": join
-            and f"{join['matched']:,} of {join['rows']:,} rows have a report; {join['unused_reports']:,} reports "
-            "have no row",
-            "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
-            "Groups": f"{shares_text(result['groups'])} (estimated shares)",
-            "Channel": result["channel_source"]
-            if channel is None
-            else f"{channel_text(channel)} (from {result['channel_source']})",
-            "Noise": result["noise"] and result["noise"]["message"],
-            "Model": result["model"],
-            "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}"
-            + ("" if result["reason"] == "given" else f" ({result['reason']})"),
-            "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
-            "Written": result["output"],
-        }
-    )
+    reason = "" if result["reason"] == "given" else f" ({result['reason']})"
+    return {
+        "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
+        "Features": ", ".join(result["features"]),
+        "Joined": join and _JOINED.format(**join),
+        "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
+        "Groups": f"{shares_text(result['groups'])} (estimated shares)",
+        "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
+        "Noise": result["noise"] and result["noise"]["message"],
+        "Model": result["model"],
+        "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}{reason}",
+        "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
+        "Written": result["output"],
+    }

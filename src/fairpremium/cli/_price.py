@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -12,7 +12,7 @@ import typer
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import is_large
 from fairpremium.cli._tables import check_output, read_table, require_file, write_table
-from fairpremium.cli._terminal import print_facts, progress
+from fairpremium.cli._terminal import progress
 from fairpremium.pricing import DiscriminationFreePricer
 
 _DEFAULT_LEVEL = 0.95
@@ -103,20 +103,15 @@ def _answer(
         "columns": columns,
         "output": str(output),
     }
-    return Answer(result, _render)
-
-
-def _render(result: dict[str, Any]) -> None:
-    premium, level = result["premium"], result["level"]
-    print_facts(
-        {
-            "Priced": f"{result['rows']:,} rows with {result['model']}",
-            "Premium": f"mean {premium['mean']:.6g}, from {premium['min']:.6g} to {premium['max']:.6g}",
-            "Intervals": f"{100 * level:g} %" if level else "none (the model was fitted with --no-intervals)",
-            "Columns": ", ".join(result["columns"]),
-            "Written": result["output"],
-        }
-    )
+    mean, smallest, largest = premium
+    facts = {
+        "Priced": f"{rows:,} rows with {source}",
+        "Premium": f"mean {mean:.6g}, from {smallest:.6g} to {largest:.6g}",
+        "Intervals": f"{100 * level:g} %" if level else "none (the model was fitted with --no-intervals)",
+        "Columns": ", ".join(columns),
+        "Written": str(output),
+    }
+    return Answer(result, facts)
 
 
 def _read(pricer: DiscriminationFreePricer, new: Path, key: str | None) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._tables import as_text, check_output, read_table, require_filled
-from fairpremium.cli._terminal import print_facts, progress
-from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
+from fairpremium.cli._terminal import progress
+from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
 
 
 @command
@@ -52,39 +52,38 @@ def privatize(
         values = as_text(frame[column], people)
         _refuse_copies(frame, column, values)
         if memo_key is not None:
-            memo = MemoizedReports(channel, _secret(memo_key), attribute=column, campaign=campaign or "")
+            if not memo_key.is_file():
+                raise ValueError(f"There is no file {memo_key}. Make a secret with: openssl rand -out {memo_key} 32")
+            memo = MemoizedReports(channel, memo_key.read_bytes(), attribute=column, campaign=campaign or "")
             reports = memo.privatize(_persons(frame, person, people), values)
         else:
             reports = channel.privatize(values)
         if ledger is not None and budget is not None:
-            _charge(ledger, budget, _persons(frame, person, people), column, channel)
+            with PrivacyLedger(ledger, budget=budget) as spent:
+                spent.charge_many((who, column, channel.epsilon) for who in _persons(frame, person, people))
         write_reports(output, _replace(frame, column, report_column, reports), channel, column=report_column)
+    described = describe_channel(channel)
+    descriptor = f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output)
     result = {
         "rows": len(frame),
         "column": column,
         "report_column": report_column,
-        "channel": describe_channel(channel),
+        "channel": described,
         "memoized": memo_key is not None,
         "charged": None if ledger is None else channel.epsilon,
         "output": str(output),
-        "descriptor": f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output),
+        "descriptor": descriptor,
     }
-    return Answer(result, _render)
-
-
-def _render(result: dict[str, Any]) -> None:
-    charged = result["charged"]
-    print_facts(
-        {
-            "Reports": f"{result['rows']:,}, column {result['report_column']!r} in the place of {result['column']!r}",
-            "Groups": ", ".join(result["channel"]["groups"]),
-            "Channel": channel_text(result["channel"]),
-            "Repeats": "the same person and answer get the same report" if result["memoized"] else None,
-            "Charged": None if charged is None else f"epsilon {charged:.4g} for every row",
-            "Written": result["output"],
-            "Described": result["descriptor"] if result["descriptor"] != result["output"] else None,
-        }
-    )
+    facts = {
+        "Reports": f"{len(frame):,}, column {report_column!r} in the place of {column!r}",
+        "Groups": ", ".join(described["groups"]),
+        "Channel": channel_text(described),
+        "Repeats": None if memo_key is None else "the same person and answer get the same report",
+        "Charged": None if ledger is None else f"epsilon {channel.epsilon:.4g} for every row",
+        "Written": str(output),
+        "Described": None if descriptor == str(output) else descriptor,
+    }
+    return Answer(result, facts)
 
 
 def _check_repeats(
@@ -132,14 +131,3 @@ def _replace(frame: pd.DataFrame, column: str, report_column: str, reports: Any)
 
 def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:
     return [str(key) for key in require_filled(as_text(frame[person], people), people, "a key")]
-
-
-def _secret(path: Path) -> bytes:
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}. Make a secret with: openssl rand -out {path} 32")
-    return path.read_bytes()
-
-
-def _charge(path: Path, budget: float, persons: list[str], attribute: str, channel: Channel) -> None:
-    with PrivacyLedger(path, budget=budget) as ledger:
-        ledger.charge_many((person, attribute, channel.epsilon) for person in persons)

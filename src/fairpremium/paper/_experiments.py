@@ -28,14 +28,14 @@ class Experiment:
     ----------
     run : function of (size, seed, data)
         Returns the table of a seed.
-    check : function of (data)
-        Raises if the data or packages that the experiment needs are not there.
+    checks : functions of (data)
+        They raise if the data or packages that the experiment needs are not there.
     effort : float
         Seconds of one seed at full size, roughly, so that the longest tasks start first.
     """
 
     run: Callable[[RunSize, int, Data], pd.DataFrame]
-    check: Callable[[Data], object]
+    checks: tuple[Callable[[Data], object], ...]
     effort: float
 
 
@@ -45,21 +45,13 @@ def _check_torch(data: Data) -> None:
     NeuralRepresentation(layers=(1,), max_epochs=1, held_out=0.0, device="cpu").fit([[0.0], [1.0]], [0.0, 1.0])
 
 
-def _check_health(data: Data) -> None:
-    _check_torch(data)
-    load_health()
-
-
-def _check_auto(data: Data) -> None:
-    _check_torch(data)
-    load_auto(data)
-
-
 EXPERIMENTS = {
-    "synthetic": Experiment(lambda size, seed, data: run_synthetic(size, seed), _check_torch, 70),
-    "health": Experiment(lambda size, seed, data: run_real(load_health(), size, seed), _check_health, 16),
-    "auto": Experiment(lambda size, seed, data: run_real(load_auto(data), size, seed), _check_auto, 55),
-    "theory": Experiment(lambda size, seed, data: run_theory(size, seed), lambda data: None, 1),
+    "synthetic": Experiment(lambda size, seed, data: run_synthetic(size, seed), (_check_torch,), 70),
+    "health": Experiment(
+        lambda size, seed, data: run_real(load_health(), size, seed), (_check_torch, lambda data: load_health()), 16
+    ),
+    "auto": Experiment(lambda size, seed, data: run_real(load_auto(data), size, seed), (_check_torch, load_auto), 55),
+    "theory": Experiment(lambda size, seed, data: run_theory(size, seed), (), 1),
 }
 
 

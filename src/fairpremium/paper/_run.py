@@ -56,7 +56,8 @@ def run_missing(runs: Sequence[SeedRun], size: RunSize, *, jobs: int, data: Data
     if not todo:
         return effort
     for experiment in dict.fromkeys(t.experiment for t in todo):
-        EXPERIMENTS[experiment].check(data)
+        for check in EXPERIMENTS[experiment].checks:
+            check(data)
     done, start = 0, time.perf_counter()
     report("", done, len(todo))
     pool = start_processes(min(jobs, len(todo)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fairpremium import __version__
 
@@ -89,35 +91,4 @@ FULL = RunSize(
 )
 
 # Where the paper is silent. The page of statements prints them.
-CHOICES = {
-    "age in the synthetic portfolio": "whole years from 18 to 80, all equally likely",
-    "training of the synthetic nets": "three hidden layers of five neurons as in the paper; tanh, Adam with step 0.05 "
-    "falling along a cosine, mini-batches of 512, 100 epochs, the best epoch on held-out rows is used; chosen because "
-    "the fit with the true attribute is then close to the truth for every seed",
-    "error of a synthetic price": "root mean square of the estimated minus the true mu(x, d) over the true "
-    "distribution of (x, d), enumerated and not sampled",
-    "test loss": "mean loss of f_d(x) on the test rows with their true d, that is of the best estimate; the paper's "
-    "file names say mu",
-    "split": "80 % training and 20 % test rows, drawn anew for every seed; half the sample means a random half of "
-    "the training rows, with the same test rows",
-    "columns": "text columns one-hot, all columns standardised with the training rows, an intercept",
-    "gradient descent": "full batches, start at zero, constant step 1/L with L the largest curvature of the pooled "
-    "risk (the largest eigenvalue of X'X/n, a quarter of it for cross-entropy), one step an epoch, "
-    "300 epochs; nothing stops it early",
-    "X~": "the last hidden layer (8 tanh units) of a net with layers 32 and 8 that is trained on the training rows, a "
-    "fifth of them held out to stop it; with half the sample it is trained on that half",
-    "randomized response": "one uniform number a row and seed, shared by all values of keep: a report that is true at "
-    "0.7 is true at 0.8 as well, so that values of keep are compared on the same luck",
-    "estimated keep": "logistic classifier on the raw columns for both X and X~, the group with the highest estimate, "
-    "average of keep over the parts (Section 6), estimated on the training rows",
-    "ours": '`correction="auto"` on the same columns with the same (known, wrong or estimated) keep; it is no '
-    "descent and has no epochs, hence a level line; ridge 1 for cross-entropy; on the first 5 of the 20 seeds, "
-    "because it takes most of the time; pictures show means over these 5, statements of the paper rest on all 20",
-    "naive": "the same fit with the report taken for the truth",
-    "auto data": "the 8,149 complete rows of 10,000 (the paper says 8,150); the postal code is a label, not a number",
-    "convergence": "the first epoch from which on the test loss stays within 5 % of its value after the last epoch; it "
-    "depends on the step, which is 1/L for each representation",
-    "bounded loss in the theorems": "squared loss of prices in [0, 1] for outcomes 0 and 1 (M = 1); f_k from 21 "
-    "constants on each of two halves of five risk classes, so that the best f and the Rademacher complexity can be "
-    "computed",
-}
+CHOICES: dict[str, str] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))

@@ -48,11 +48,10 @@ def run_synthetic(size: RunSize, seed: int) -> pd.DataFrame:
         sensitive = portfolio.sensitive if method == MPTP else reports[keep]
         pricer = _pricer(portfolio, method, assumed, size, seed)
         try:
-            pricer.fit(portfolio.X, portfolio.y, sensitive=sensitive)
+            prices = _prices(portfolio, pricer.fit(portfolio.X, portfolio.y, sensitive=sensitive))
         except FairPremiumError:  # a refusal is a result: no price
-            parts.append(_prices(portfolio, None).assign(keep=keep, assumed=assumed, method=method))
-            continue
-        parts.append(_prices(portfolio, pricer).assign(keep=keep, assumed=assumed, method=method))
+            prices = parts[0].assign(value=np.nan)
+        parts.append(prices.assign(keep=keep, assumed=assumed, method=method))
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
 
@@ -96,12 +95,9 @@ def _pricer(
     return DiscriminationFreePricer(portfolio.family, model, channel=channel, intervals=False, random_state=seed, **how)
 
 
-def _prices(portfolio: SimulatedPortfolio, pricer: DiscriminationFreePricer | None) -> pd.DataFrame:
-    """Return the three prices of every risk, nan where there is no pricer."""
+def _prices(portfolio: SimulatedPortfolio, pricer: DiscriminationFreePricer) -> pd.DataFrame:
+    """Return the three prices of every risk."""
     grid = risk_grid()
-    K, n = len(portfolio.groups), len(grid)
-    if pricer is None:
-        return _long(portfolio, grid, np.full((n, K), np.nan), np.full(n, np.nan), np.full(n, np.nan))
     best = pricer.predict_best_estimate(grid)[list(portfolio.groups)].to_numpy()
     return _long(portfolio, grid, best, pricer.predict_unaware(grid), pricer.predict(grid))
 

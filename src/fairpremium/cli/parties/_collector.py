@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._tables import as_text, check_output, read_table, require_filled, write_table
-from fairpremium.cli._terminal import print_facts, progress
+from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
 from fairpremium.privacy import Channel, PrivacyLedger
 
@@ -46,7 +46,7 @@ def submit(
     Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
     --reports reports.parquet --key collector.key
     """
-    from fairpremium.parties._collector import Collector, plan_parts
+    from fairpremium.parties._collector import Collector, draw_reports, plan_parts, read_drawn
     from fairpremium.parties._linkage import read_secret
 
     if (ledger is None) != (budget is None):
@@ -63,25 +63,45 @@ def submit(
                 table = frame.rename(columns={policy: "policy", column: "report"})
                 stored, drawn = _store_as_is(table, reports, _labels(seen))
             else:
-                stored, drawn = _draw_and_store(frame, reports, policy, column, channel, study, (ledger, budget))
+                before = len(read_drawn(reports, channel)) if reports.exists() else 0
+                account = nullcontext() if ledger is None else PrivacyLedger(ledger, budget=budget or 0.0)
+                with account as spent:
+                    draw_reports(
+                        frame, reports, policy=policy, column=column, channel=channel, study=study, ledger=spent
+                    )
+                stored = read_drawn(reports, channel)
+                drawn = len(stored) - before
         steps = plan_parts(reports, study, len(stored))
         with progress("Sending reports", bar=True) as tell:
             collector.submit(
                 stored, study=study, secret=shared, channel=channel, steps=steps,
                 tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
             )  # fmt: skip
+    epsilon = None if channel is None else channel.epsilon
+    parts = sum(parts for _, parts in steps)
+    charged = None if ledger is None or not drawn else epsilon
+    described = describe_channel(channel)
     result = {
         "study": study,
         "people": len(frame),
         "reports": len(stored),
         "drawn": drawn,
-        "parts": sum(parts for _, parts in steps),
-        "channel": describe_channel(channel),
-        "epsilon": None if channel is None else channel.epsilon,
-        "charged": None if ledger is None or channel is None or not drawn else channel.epsilon,
+        "parts": parts,
+        "channel": described,
+        "epsilon": epsilon,
+        "charged": charged,
         "file": str(reports),
     }
-    return Answer(result, _render)
+    facts = {
+        "Study": study,
+        "Drawn": f"{drawn:,} reports now, {len(stored) - drawn:,} before",
+        "Channel": "none: the column as it stands" if described is None else channel_text(described),
+        "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
+        "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
+        "Sent": f"{len(stored):,} reports in {parts} part(s)",
+        "Stored": f"{reports}  (never send it: it has the policy numbers)",
+    }
+    return Answer(result, facts)
 
 
 @contextmanager
@@ -140,30 +160,6 @@ def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Serie
     return texts.map(known)
 
 
-def _draw_and_store(
-    frame: pd.DataFrame,
-    reports: Path,
-    policy: str,
-    column: str,
-    channel: Channel,
-    study: str,
-    account: tuple[Path | None, float | None],
-) -> tuple[pd.DataFrame, int]:
-    """Return all reports that are in the file, in the order in which they came, and how many are new."""
-    from fairpremium.parties._collector import draw_reports, read_drawn
-
-    before = len(read_drawn(reports, channel)) if reports.exists() else 0
-    path, budget = account
-    options: dict[str, Any] = {"policy": policy, "column": column, "channel": channel, "study": study}
-    if path is None or budget is None:
-        draw_reports(frame, reports, **options)
-    else:
-        with PrivacyLedger(path, budget=budget) as ledger:
-            draw_reports(frame, reports, **options, ledger=ledger)
-    stored = read_drawn(reports, channel)
-    return stored, len(stored) - before
-
-
 def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:
     if not reports.exists():
         _replace(table, reports)
@@ -187,21 +183,6 @@ def _replace(table: pd.DataFrame, path: Path) -> None:
     draft = path.with_name(f".{path.stem}.draft{path.suffix}")
     write_table(table, draft)
     draft.replace(path)
-
-
-def _render(result: dict[str, Any]) -> None:
-    epsilon, charged = result["epsilon"], result["charged"]
-    print_facts(
-        {
-            "Study": result["study"],
-            "Drawn": f"{result['drawn']:,} reports now, {result['reports'] - result['drawn']:,} before",
-            "Channel": "none: the column as it stands" if epsilon is None else channel_text(result["channel"]),
-            "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
-            "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
-            "Sent": f"{result['reports']:,} reports in {result['parts']} part(s)",
-            "Stored": f"{result['file']}  (never send it: it has the policy numbers)",
-        }
-    )
 
 
 collector = make_group("The collector's side: reports leave, the attribute stays.", {"submit": submit})

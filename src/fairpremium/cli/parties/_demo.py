@@ -64,8 +64,10 @@ def demo(
         found = _run_parties(runner, out)
     bundle = _check_bundle(out)
     pricer = bundle.pricer
-    _present_prices(pricer, portfolio).to_csv(out / "prices.csv", index=False)
     X = portfolio.X
+    # a price list as an insurer has it today, which leaves sex out and nothing else
+    present = {"policy": _numbers("P"), "smoker": X["smoker"], "premium": pricer.predict_unaware(X).round(2)}
+    pd.DataFrame(present).assign(y=portfolio.y.round(2)).to_csv(out / "prices.csv", index=False)
     comparison = compute_price_comparison(pricer, X, by=_risk_classes(X), level=_LEVEL, truth=portfolio)
     channel = RandomizedResponse(portfolio.groups, keep=_KEEP)
     result = {
@@ -151,12 +153,8 @@ def _check_bundle(out: Path) -> Bundle:
 
 def _risk_classes(X: pd.DataFrame) -> pd.Series:
     """Return the risk class of each row, younger ages and smokers first."""
-    ages, smoking = ("Age 20-40", "Other ages"), ("smoker", "non-smoker")
-    order = [f"{age}, {habit}" for age in ages for habit in smoking]
-    age = np.where(X["age_20_40"], *ages)
-    habit = np.where(X["smoker"], *smoking)
-    labels = [f"{a}, {h}" for a, h in zip(age, habit, strict=True)]
-    return pd.Series(pd.Categorical(labels, categories=order))
+    order = ["Age 20-40, smoker", "Age 20-40, non-smoker", "Other ages, smoker", "Other ages, non-smoker"]
+    return pd.Series(pd.Categorical.from_codes(2 * ~X["age_20_40"].astype(bool) + ~X["smoker"].astype(bool), order))
 
 
 def _numbers(letter: str) -> pd.Series:
@@ -169,14 +167,6 @@ def _write_data(out: Path, portfolio: SimulatedPortfolio) -> None:
     pd.concat([policy, portfolio.X], axis=1).assign(y=portfolio.y.round(2)).to_csv(out / "portfolio.csv", index=False)
     new = zhang_liu_shi_2025(n=_ROWS, rng=_NEW_SEED, age_band=True)
     pd.concat([_numbers("N"), new.X], axis=1).to_csv(out / "new.csv", index=False)
-
-
-def _present_prices(pricer: Any, portfolio: SimulatedPortfolio) -> pd.DataFrame:
-    """Return a price list as an insurer has it today, which leaves sex out and nothing else."""
-    X = portfolio.X
-    unaware = pricer.predict_unaware(X).round(2)
-    table = {"policy": _numbers("P"), "smoker": X["smoker"], "premium": unaware, "y": portfolio.y.round(2)}
-    return pd.DataFrame(table)
 
 
 def _render(result: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import column_option
 from fairpremium.cli._price import PriceOptions, price_table
 from fairpremium.cli._tables import check_output, read_table, require_file
-from fairpremium.cli._terminal import print_facts, print_fields, progress
+from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
     Connection,
     SecretOption,
@@ -70,27 +70,23 @@ def upload(
             features=named, x_star=apart, rows_per_part=rows_per_part,
             tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
         )  # fmt: skip
+    sent = [feature.name for feature in there.spec.features]
     result = {
         "portfolio": there.id,
         "study": there.spec.study,
         "state": there.state,
         "rows": there.rows,
         "parts": len(there.parts),
-        "features": [feature.name for feature in there.spec.features],
+        "features": sent,
         "sha256": there.sha256,
     }
-    return Answer(result, _render_portfolio)
-
-
-def _render_portfolio(result: dict[str, Any]) -> None:
-    print_facts(
-        {
-            "Portfolio": f"{result['portfolio']} ({result['state']}) of study {result['study']}",
-            "Rows": f"{result['rows']:,} in {result['parts']} part(s)",
-            "Features": ", ".join(result["features"]),
-            "SHA-256": result["sha256"],
-        }
-    )
+    facts = {
+        "Portfolio": f"{there.id} ({there.state}) of study {there.spec.study}",
+        "Rows": f"{there.rows:,} in {len(there.parts)} part(s)",
+        "Features": ", ".join(sent),
+        "SHA-256": there.sha256,
+    }
+    return Answer(result, facts)
 
 
 @party_command
@@ -168,12 +164,12 @@ def cancel(fit: _FitArgument, connection: Connection) -> Answer:
 
     check_ids(fit=fit)
     with connection.open(Insurer) as insurer:
-        return Answer(message_fields(insurer.cancel(fit)), _render_fit)
+        return _answer(insurer.cancel(fit))._replace(exit_code=0)
 
 
 def _answer(seen: Fit) -> Answer:
     failed = seen.state in ("refused", "failed", "cancelled")
-    return Answer(message_fields(seen), _render_fit, exit_code=1 if failed else 0)
+    return Answer(message_fields(seen), _fit_facts(message_fields(seen)), exit_code=1 if failed else 0)
 
 
 def _render_fits(result: dict[str, Any]) -> None:
@@ -183,19 +179,16 @@ def _render_fits(result: dict[str, Any]) -> None:
         print("None.")
 
 
-def _render_fit(fit: dict[str, Any]) -> None:
-    spec, refusal, problem = fit["spec"], fit["refusal"], fit["problem"]
-    matched = fit["matched"]
-    print_facts(
-        {
-            "Fit": f"{fit['id']}: {_state(fit)}",
-            "Of": f"portfolio {spec['portfolio']} in study {spec['study']}: {spec['family']}, {spec['model']}",
-            "Refused": None if refusal is None else f"rule {refusal['rule']}: {refusal['title']} ({refusal['limit']})",
-            "Problem": None if problem is None else problem["title"],
-            "Matched": None if matched is None else f"about {matched:,} rows have a report",
-            "SHA-256": fit["sha256"],
-        }
-    )
+def _fit_facts(fit: dict[str, Any]) -> dict[str, Any]:
+    spec, refusal, problem, matched = (fit[name] for name in ("spec", "refusal", "problem", "matched"))
+    return {
+        "Fit": f"{fit['id']}: {_state(fit)}",
+        "Of": f"portfolio {spec['portfolio']} in study {spec['study']}: {spec['family']}, {spec['model']}",
+        "Refused": refusal and f"rule {refusal['rule']}: {refusal['title']} ({refusal['limit']})",
+        "Problem": problem and problem["title"],
+        "Matched": None if matched is None else f"about {matched:,} rows have a report",
+        "SHA-256": fit["sha256"],
+    }
 
 
 def _state(fit: dict[str, Any]) -> str:
@@ -231,7 +224,7 @@ def fetch(
         report.write_text(bundle.report or "", encoding="utf-8")
     if model is not None:
         bundle.pricer.save(model)
-    return Answer({**_describe(bundle), "output": str(output)}, _render_bundle)
+    return _describe(bundle.manifest, output)
 
 
 @party_command
@@ -269,45 +262,30 @@ def erase(portfolio: Annotated[str, typer.Argument(help="Id of the portfolio.")]
     check_ids(portfolio=portfolio)
     with connection.open(Insurer) as insurer:
         insurer.erase(portfolio)
-    return Answer({"erased": portfolio}, print_fields)
+    return Answer({"erased": portfolio}, {"Erased": portfolio})
 
 
-def _describe(bundle: Any) -> dict[str, Any]:
-    manifest = bundle.manifest
-    return {
+def _describe(manifest: dict[str, Any], output: Path) -> Answer:
+    """Return what the manifest of a checked bundle says."""
+    rows, matched, point = manifest["portfolio"]["rows"], manifest["matched"], manifest["log"]
+    result = {
         "study": manifest["study"]["id"],
         "fit": manifest["fit"]["id"],
-        "true_attribute": manifest["true_attribute"],
-        "rows": manifest["portfolio"]["rows"],
-        "matched": manifest["matched"],
-        "disclosure": manifest["disclosure"],
-        "log": manifest["log"],
+        **{name: manifest[name] for name in ("true_attribute", "matched", "disclosure", "log")},
+        "rows": rows,
+        "output": str(output),
     }
-
-
-def _render_bundle(result: dict[str, Any]) -> None:
-    point = result["log"]
-    print_facts(
-        {
-            "Bundle": f"{result['output']}: fit {result['fit']} of study {result['study']}, checked",
-            "Attribute": "the true attribute was used" if result["true_attribute"] else None,
-            "Rows": f"{result['rows']:,}"
-            + ("" if result["matched"] is None else f", about {result['matched']:,} with a report"),
-            "Noise": result["disclosure"]["statement"],
-            "Log": f"checkpoint {point['seq']}, signed by {point['key_id']}",
-        }
-    )
+    facts = {
+        "Bundle": f"{output}: fit {result['fit']} of study {result['study']}, checked",
+        "Attribute": "the true attribute was used" if manifest["true_attribute"] else None,
+        "Rows": f"{rows:,}" + ("" if matched is None else f", about {matched:,} with a report"),
+        "Noise": manifest["disclosure"]["statement"],
+        "Log": f"checkpoint {point['seq']}, signed by {point['key_id']}",
+    }
+    return Answer(result, facts)
 
 
 insurer = make_group(
     "The insurer's side: features and losses leave, premiums come back.",
-    {
-        "upload": upload,
-        "fit": fit,
-        "show": show_fit,
-        "cancel": cancel,
-        "fetch": fetch,
-        "price": price,
-        "erase": erase,
-    },
+    {"upload": upload, "fit": fit, "show": show_fit, "cancel": cancel, "fetch": fetch, "price": price, "erase": erase},
 )

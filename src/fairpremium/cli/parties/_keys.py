@@ -12,10 +12,7 @@ from fairpremium.cli._command import Answer, make_group
 from fairpremium.cli._terminal import new_table, print_facts, print_fields, print_table
 from fairpremium.cli.parties._service import ServiceFolder, party_command
 
-_RoleOption = Annotated[
-    Literal["operator", "collector", "insurer", "auditor"], typer.Option(help="What the party may do.")
-]
-_PartyOption = Annotated[str, typer.Option(help="Name of the party, such as acme.")]
+_KEY = ("party", "role", "key_id", "added", "revoked")
 
 
 @party_command
@@ -50,9 +47,7 @@ def _render_new(result: dict[str, Any]) -> None:
 
 
 @party_command
-def secret(
-    path: Annotated[Path, typer.Argument(help="File for the secret.")],
-) -> Answer:
+def secret(path: Annotated[Path, typer.Argument(help="File for the secret.")]) -> Answer:
     """Make the secret of a study, which turns policy numbers into keys.
 
     Collectors and insurers of the study share it, and the third party never gets it. Compare the fingerprint after you
@@ -65,14 +60,16 @@ def secret(
     made = new_secret()
     write_secret(path, made)
     facts = {"Fingerprint": made.fingerprint, "Secret": f"{path}  (for collectors and insurers, nobody else)"}
-    return Answer({"fingerprint": made.fingerprint, "secret": str(path)}, lambda _: print_facts(facts))
+    return Answer({"fingerprint": made.fingerprint, "secret": str(path)}, facts)
 
 
 @party_command
 def add(
     public: Annotated[Path, typer.Argument(help="Public key of the party, the file that ends in .pub.")],
-    party: _PartyOption,
-    role: _RoleOption,
+    party: Annotated[str, typer.Option(help="Name of the party, such as acme.")],
+    role: Annotated[
+        Literal["operator", "collector", "insurer", "auditor"], typer.Option(help="What the party may do.")
+    ],
     folder: ServiceFolder,
 ) -> Answer:
     """Register a party's public key with the service. A party has one role and may have several keys.
@@ -87,14 +84,12 @@ def add(
     with folder.open(new=True) as service:
         service.add_key(key.public_key, party=party, role=role)
     result = {"party": party, "role": role, "key_id": key.key_id, "folder": str(folder.folder)}
-    facts = {"Registered": f"{party} as {role}", "Key id": key.key_id, "Folder": folder.folder}
-    return Answer(result, lambda _: print_facts(facts))
+    return Answer(result, {"Registered": f"{party} as {role}", "Key id": key.key_id, "Folder": folder.folder})
 
 
 @party_command
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="Id of the key, as keys show prints it.")],
-    folder: ServiceFolder,
+    key_id: Annotated[str, typer.Argument(help="Id of the key, as keys show prints it.")], folder: ServiceFolder
 ) -> Answer:
     """Refuse a key from now on. What it signed before stays; the party may register another one.
 
@@ -102,7 +97,7 @@ def revoke(
     """
     with folder.open() as service:
         service.revoke_key(key_id)
-    return Answer({"revoked": key_id}, print_fields)
+    return Answer({"revoked": key_id}, {"Revoked": key_id})
 
 
 @party_command
@@ -120,13 +115,7 @@ def show_keys(
         return Answer(_describe(path), print_fields)
     with folder.open() as service:
         listed = [
-            {
-                "party": key.party,
-                "role": key.role,
-                "key_id": key.key_id,
-                "added": _iso(key.added),
-                "revoked": _iso(key.revoked),
-            }
+            {**{name: getattr(key, name) for name in _KEY[:3]}, **{name: _iso(getattr(key, name)) for name in _KEY[3:]}}
             for key in service.list_keys()
         ]
         result = {"service": service.public_key, "file": str(folder.folder / "service.key.pub"), "keys": listed}
@@ -142,22 +131,20 @@ def _describe(path: Path) -> dict[str, Any]:
     from fairpremium.parties._linkage import read_secret
 
     head = path.read_bytes()[:20]
-    if head.startswith(b"ed25519:"):
-        public = read_public_key(path)
-        return {"kind": "public key", "key_id": public.key_id, "public_key": public.public_key}
     if head.startswith(b"linkage-secret:"):
         return {"kind": "secret of a study", "fingerprint": read_secret(path).fingerprint}
-    key = read_key(path)
-    return {"kind": "key", "key_id": key.key_id, "public_key": key.public_key}
+    is_public = head.startswith(b"ed25519:")
+    key = read_public_key(path) if is_public else read_key(path)
+    return {"kind": "public key" if is_public else "key", "key_id": key.key_id, "public_key": key.public_key}
 
 
 def _render(result: dict[str, Any]) -> None:
     print_facts({"Service": result["service"], "File": result["file"]})
     table = new_table()
-    for name in ("party", "role", "key id", "added", "revoked"):
-        table.add_column(name)
+    for name in _KEY:
+        table.add_column(name.replace("_", " "))
     for key in result["keys"]:
-        table.add_row(key["party"], key["role"], key["key_id"], key["added"], key["revoked"] or "")
+        table.add_row(*(key[name] or "" for name in _KEY))
     print_table(table)
 
 

@@ -93,7 +93,7 @@ def create(
         seen = operator.put_study(study, declared)
         if open_now:
             seen = operator.set_state(study, "open")
-    return Answer(message_fields(seen), _render)
+    return Answer(message_fields(seen), _facts(message_fields(seen)))
 
 
 def _attribute(
@@ -151,7 +151,7 @@ def _set_state(study: str, state: str, connection: Connection) -> Answer:
     check_ids(study=study)
     with connection.open(Operator) as operator:
         seen = operator.set_state(study, state)
-    return Answer(message_fields(seen), _render)
+    return Answer(message_fields(seen), _facts(message_fields(seen)))
 
 
 @party_command
@@ -170,35 +170,35 @@ def show_study(
     with connection.open(Client) as client:
         path = "/v1/studies" if study is None else f"/v1/studies/{study}"
         seen = client.send("GET", path).json()
-    return Answer({"studies": seen}, _render_all) if study is None else Answer(seen, _render)
+    return Answer({"studies": seen}, _render_all) if study is None else Answer(seen, _facts(seen))
 
 
 def _render_all(result: dict[str, Any]) -> None:
     for n, study in enumerate(result["studies"]):
         if n:
             print()
-        _render(study)
+        print_facts(_facts(study))
     if not result["studies"]:
         print("None.")
 
 
-def _render(study: dict[str, Any]) -> None:
+def _facts(study: dict[str, Any]) -> dict[str, Any]:
     spec = study.get("spec", study)
-    facts = {
+    listed = {
+        name.capitalize(): ", ".join(spec.get(name, [])) or None
+        for name in ("collectors", "insurers", "families", "models")
+    }
+    return {
         "Study": f"{study['id']} ({study['state']}): {study['title']}",
         "Groups": ", ".join(str(group) for group in _groups(study["attribute"])),
         "Reports": _how(study["attribute"]),
-        "Collectors": ", ".join(spec.get("collectors", [])) or None,
-        "Insurers": ", ".join(spec.get("insurers", [])) or None,
-        "Families": ", ".join(spec.get("families", [])) or None,
-        "Models": ", ".join(spec.get("models", [])) or None,
+        **listed,
         "Received": _count(study, "reports"),
         "Accepted": _count(study, "accepted"),
-        "Fits": str(study["fits"]) if "fits" in study else None,
-        "Fits left": str(study["fits_left"]) if "fits_left" in study else None,
+        "Fits": study.get("fits"),
+        "Fits left": study.get("fits_left"),
         "Noise": _noise(spec["release"]) if "release" in spec else None,
     }
-    print_facts(facts)
 
 
 def _groups(attribute: dict[str, Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,11 +15,14 @@ from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper._synthetic import BEST, FREE, PERTURBED, UNAWARE
 from fairpremium.paper._theory import THEORY_KEEPS
 from fairpremium.paper.figures._curves import Look, draw_curves
-from fairpremium.paper.figures._diagram import diagram_svg, diagram_table
 from fairpremium.paper.figures._prices import draw_indirect, draw_prices
 from fairpremium.paper.figures._style import import_altair, import_vl_convert, to_png, to_svg
 from fairpremium.paper.figures._tables import Tables, bound_table, curve_table, estimate_table, price_table
 from fairpremium.paper.figures._theory import draw_bounds, draw_estimates
+
+Cases = list[tuple[float, float, str]]  # keep, assumed keep, method
+
+_DIAGRAM = Path(__file__).with_name("parties.svg")  # who sends what; the table beside it says the same in words
 
 __all__ = ["FIGURES", "Figure", "import_altair", "import_vl_convert", "to_png", "to_svg"]
 
@@ -47,11 +51,11 @@ class Figure:
     draw: Callable[[pd.DataFrame], Any]
 
 
-def _known(keeps: tuple[float, ...]) -> list[tuple[float, float, str]]:
+def _known(keeps: tuple[float, ...]) -> Cases:
     return [(0.0, 0.0, MPTP), *[(k, k, method) for k in keeps for method in (NAIVE, PAPER, OURS)]]
 
 
-def _perturbed(keep: float) -> list[tuple[float, float, str]]:
+def _perturbed(keep: float) -> Cases:
     wrong = [(keep, assumed, method) for assumed in PERTURBED[keep] for method in (PAPER, OURS)]
     return [(0.0, 0.0, MPTP), (keep, keep, NAIVE), *wrong]
 
@@ -66,21 +70,21 @@ def _lines(keeps: tuple[float, ...], assumed: tuple[str, ...], samples: tuple[st
     return found
 
 
-def _real_figures(experiment: str) -> list[Figure]:
-    title, unit = {
-        "health": ("Health data", "test loss, (1,000 $)²"),
-        "auto": ("Auto data", "test loss, cross-entropy"),
-    }[experiment]
-    where = {"health": "Section 6", "auto": "appendix"}[experiment]
-    sizes = (FULL_SAMPLE, HALF_SAMPLE)
+def _synthetic_figure(name: str, source: str, cases: Cases, title: str) -> Figure:
+    tabulate = partial(price_table, cases=cases, prices=(BEST,))
+    return Figure(f"synthetic-{name}", source, ("synthetic",), tabulate, partial(draw_prices, title=title))
+
+
+def _real_figures(experiment: str, where: str, title: str, unit: str) -> list[Figure]:
+    one, sizes = (FULL_SAMPLE,), (FULL_SAMPLE, HALF_SAMPLE)
     kinds: list[tuple[str, str, str, tuple[float, ...], tuple[str, ...], tuple[str, ...]]] = [
-        ("by-keep", "keep known", "by noise rate, known", KEEPS, (EXACT,), (FULL_SAMPLE,)),
+        ("by-keep", "keep known", "by noise rate, known", KEEPS, (EXACT,), one),
         ("by-size", "keep 0.9, known", "by sample size, known", (0.9,), (EXACT,), sizes),
-        ("perturbed", "keep wrong by 10 %", "error of 10 % in the noise rate", KEEPS, (LOW, HIGH), (FULL_SAMPLE,)),
-        ("estimated", "keep estimated, n1 = 4", "by noise rate, estimated", KEEPS, ("n1 = 4",), (FULL_SAMPLE,)),
+        ("perturbed", "keep wrong by 10 %", "error of 10 % in the noise rate", KEEPS, (LOW, HIGH), one),
+        ("estimated", "keep estimated, n1 = 4", "by noise rate, estimated", KEEPS, ("n1 = 4",), one),
         ("estimated-by-size", "keep 0.9, estimated, n1 = 4", "by sample size, estimated", (0.9,), ("n1 = 4",), sizes),
-        ("splits", "keep estimated from 2 or 4 parts", "effect of n1", KEEPS, ("n1 = 2", "n1 = 4"), (FULL_SAMPLE,)),
-    ]  # fmt: skip
+        ("splits", "keep estimated from 2 or 4 parts", "effect of n1", KEEPS, ("n1 = 2", "n1 = 4"), one),
+    ]
     return [
         Figure(
             f"{experiment}-{name}",
@@ -96,13 +100,18 @@ def _real_figures(experiment: str) -> list[Figure]:
 FIGURES = {
     figure.id: figure
     for figure in [
-        Figure("parties", "Section 3: insurer-third-party diagram", (), lambda tables: diagram_table(), diagram_svg),
         Figure(
-            "synthetic-direct",
+            "parties",
+            "Section 3: insurer-third-party diagram",
+            (),
+            lambda tables: pd.read_csv(_DIAGRAM.with_suffix(".csv")),
+            lambda table: _DIAGRAM.read_text(encoding="utf-8"),
+        ),
+        _synthetic_figure(
+            "direct",
             "Section 5.1 (a): best estimate against the true means",
-            ("synthetic",),
-            partial(price_table, cases=_known((0.8,)), prices=(BEST,)),
-            partial(draw_prices, title="Best estimates with the true attribute, and from reports with keep 0.8"),
+            _known((0.8,)),
+            "Best estimates with the true attribute, and from reports with keep 0.8",
         ),
         Figure(
             "synthetic-indirect",
@@ -111,25 +120,23 @@ FIGURES = {
             partial(price_table, cases=_known((0.8,)), prices=(UNAWARE, FREE)),
             draw_indirect,
         ),
-        Figure(
-            "synthetic-known",
+        _synthetic_figure(
+            "known",
             "Section 5.2: known noise, keep 0.9, 0.8, 0.7",
-            ("synthetic",),
-            partial(price_table, cases=_known(KEEPS), prices=(BEST,)),
-            partial(draw_prices, title="Best estimates from reports, keep known"),
+            _known(KEEPS),
+            "Best estimates from reports, keep known",
         ),
         *[
-            Figure(
-                f"synthetic-perturbed-{keep}",
-                f"Section 5.3: keep {keep} taken for {PERTURBED[keep][0]} and {PERTURBED[keep][1]}",
-                ("synthetic",),
-                partial(price_table, cases=_perturbed(keep), prices=(BEST,)),
-                partial(draw_prices, title=f"Best estimates from reports with keep {keep}, told a wrong keep"),
+            _synthetic_figure(
+                f"perturbed-{keep}",
+                f"Section 5.3: keep {keep} taken for {low} and {high}",
+                _perturbed(keep),
+                f"Best estimates from reports with keep {keep}, told a wrong keep",
             )
-            for keep in PERTURBED
+            for keep, (low, high) in PERTURBED.items()
         ],
-        *_real_figures("health"),
-        *_real_figures("auto"),
+        *_real_figures("health", "Section 6", "Health data", "test loss, (1,000 $)²"),
+        *_real_figures("auto", "appendix", "Auto data", "test loss, cross-entropy"),
         Figure(
             "estimated-keep",
             "Section 6.2: estimates of keep (in the text)",

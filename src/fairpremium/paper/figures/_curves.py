@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairpremium.paper._real import EXACT, FULL_SAMPLE, LEARNED, RAW
-from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
+from fairpremium.paper._real import EXACT, FULL_SAMPLE, HALF_SAMPLE, LEARNED, RAW
+from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper.figures._style import COLOURS, colour_scale, end_labels, finish, heading, import_altair
 
 _WIDTH, _HEIGHT = 230, 220
@@ -29,14 +29,16 @@ def draw_curves(table: pd.DataFrame, *, look: Look) -> Any:
     """Draw a table of test losses."""
     alt = import_altair()
     data = table.dropna(subset=["loss"])
-    panels = sorted(set(table.loc[table["keep"] > 0, look.columns]), key=lambda v: (v != FULL_SAMPLE, -_number(v)))
+    by_keep = look.columns == "keep"
+    panels = KEEPS if by_keep else (FULL_SAMPLE, HALF_SAMPLE)
+    named = "keep {}".format if by_keep else "{} sample".format
     last = int(table["epoch"].max())
     rows = []
     for features in (RAW, LEARNED):
         part = data[data["features"] == features]
         domain = _domain(part, last)
         charts = [
-            _panel(alt, _of_panel(part, look.columns, value), domain, last, _panel_title(features, look.columns, value),
+            _panel(alt, _of_panel(part, look.columns, value), domain, last, f"{features}, {named(value)}",
                    look.unit if i == 0 else None)
             for i, value in enumerate(panels)
         ]  # fmt: skip
@@ -53,14 +55,6 @@ def _of_panel(data: pd.DataFrame, columns: str, value: Any) -> pd.DataFrame:
     """Return the lines of a panel; the fit with the true attribute belongs to every keep."""
     here = data[columns] == value
     return data[here | (data["method"] == MPTP)] if columns == "keep" else data[here]
-
-
-def _panel_title(features: str, columns: str, value: Any) -> str:
-    return f"{features}, " + (f"keep {value}" if columns == "keep" else f"{value} sample")
-
-
-def _number(value: Any) -> float:
-    return float(value) if not isinstance(value, str) else 0.0
 
 
 def _finals(data: pd.DataFrame, last: int) -> pd.DataFrame:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from fairpremium.audit._plots import GREY, INK, import_altair, import_vl_convert, in_house_style
 from fairpremium.audit._plots import to_svg as chart_to_svg
@@ -84,27 +86,13 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     >>> spread_labels([99, 99], gap=10, low=0, high=100)
     [90.0, 100.0]
     """
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    blocks: list[list[float]] = []  # (centre, size): labels that touch move as one
-    for i in order:
-        blocks.append([float(positions[i]), 1.0])
-        while True:
-            centre, size = blocks[-1]
-            half = (size - 1) * gap / 2
-            blocks[-1][0] = max(low + half, min(high - half, centre))
-            if len(blocks) == 1:
-                break
-            before, count = blocks[-2]
-            if blocks[-1][0] - half - (before + (count - 1) * gap / 2) >= gap:
-                break
-            merged = (before * count + blocks[-1][0] * size) / (count + size)
-            blocks[-2:] = [[merged, count + size]]
-    placed = [0.0] * len(positions)
-    ranks = iter(order)
-    for centre, size in blocks:
-        for j in range(int(size)):
-            placed[next(ranks)] = centre + (j - (size - 1) / 2) * gap
-    return placed
+    order = np.argsort(positions, kind="stable")
+    steps = gap * np.arange(len(positions))
+    # without the steps the labels need not touch, only stay in order: the nearest such places are a monotone regression
+    free = isotonic_regression(np.asarray(positions, dtype=np.float64)[order] - steps).x
+    placed = np.empty(len(positions))
+    placed[order] = np.clip(free, low, high - steps[-1]) + steps
+    return [float(place) for place in placed]
 
 
 def to_svg(chart: Any) -> str:

@@ -114,20 +114,20 @@ class Real:
         )
         return found
 
-    def estimated_keep(self, keep: float, assumed: str = "n1 = 4", sample: str = FULL_SAMPLE) -> Array:
-        """Return the anchor estimates by seed."""
-        return self._quantity("keep", keep, assumed, sample)
+    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
+        """Return the anchor estimates from four parts by seed."""
+        return self._quantity("keep", keep, sample)
 
-    def identified(self, keep: float, assumed: str = "n1 = 4", sample: str = FULL_SAMPLE) -> Array:
+    def identified(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
         """Return whether the library would use the estimate, by seed."""
-        return self._quantity("identified", keep, assumed, sample)
+        return self._quantity("identified", keep, sample)
 
-    def _quantity(self, quantity: str, keep: float, assumed: str, sample: str) -> Array:
+    def _quantity(self, quantity: str, keep: float, sample: str) -> Array:
         r = self.runs
-        rows = r[
-            (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == assumed) & (r["sample"] == sample)
-        ]
-        values: Array = rows.sort_values("seed")["value"].to_numpy()
+        wanted = (
+            (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
+        )
+        values: Array = r[wanted].sort_values("seed")["value"].to_numpy()
         return values
 
     @staticmethod

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairpremium.paper._setup import CHOICES, RunSize
-from fairpremium.paper.statements._verdict import RULE
+from fairpremium.paper.statements._statement import RULE
 
 _SECTIONS = {
     "synthetic": "Section 5: the synthetic portfolio",
@@ -44,14 +44,8 @@ def statements_page(statements: Sequence[dict[str, Any]], size: RunSize) -> str:
         if not found:
             lines += [f"### {title}", "", "Not measured in this run.", ""]
             continue
-        lines += [
-            f"### {title}",
-            "",
-            "| name | from | statement | verdict | cases |",
-            "| --- | --- | --- | --- | --- |",
-        ]
-        lines += [_summary(statement) for statement in found]
-        lines.append("")
+        lines += [f"### {title}", "", "| name | from | statement | verdict | cases |"]
+        lines += ["| --- | --- | --- | --- | --- |", *map(_summary, found), ""]
     lines += ["## Numbers", "", "Mean over the seeds, standard error, 95 % interval of the mean, seeds in favour.", ""]
     for statement in statements:
         lines += _details(statement)
@@ -74,36 +68,25 @@ def _tally(statement: dict[str, Any]) -> str:
 
 
 def _details(statement: dict[str, Any]) -> list[str]:
-    lines = [
-        f"### {statement['id']}",
-        "",
-        f"{_escape(statement['statement'])} **{statement['verdict'].capitalize()}.**",
-        "",
-    ]
+    text, criterion = _escape(statement["statement"]), _escape(statement["criterion"])
+    lines = [f"### {statement['id']}", "", f"{text} **{statement['verdict'].capitalize()}.**", ""]
     if not statement["cases"]:
-        return [
-            *lines,
-            f"Criterion: {_escape(statement['criterion'])}. Measured: {_escape(statement['measured'])}. "
-            f"Right: {_escape(statement['right'])}.",
-            "",
-        ]
-    lines += [f"Criterion: {_escape(statement['criterion'])}.", ""]
+        measured, right = _escape(statement["measured"]), _escape(statement["right"])
+        return [*lines, f"Criterion: {criterion}. Measured: {measured}. Right: {right}.", ""]
+    lines += [f"Criterion: {criterion}.", ""]
     lines += ["| case | mean | s.e. | interval | in favour | verdict |", "| --- | ---: | ---: | --- | ---: | --- |"]
     for case in statement["cases"]:
+        refused = f" ({case['without_number']} without a number)" if case["without_number"] else ""
         cells = [
             _escape(case["case"] or "all"),
             number(case["mean"]),
             number(case["standard_error"]),
             f"{number(case['low'])} to {number(case['high'])}",
-            f"{case['seeds_in_favour']} of {case['seeds']}" + _refused(case),
+            f"{case['seeds_in_favour']} of {case['seeds']}{refused}",
             case["verdict"],
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
-
-
-def _refused(case: dict[str, Any]) -> str:
-    return f" ({case['without_number']} without a number)" if case["without_number"] else ""
 
 
 def number(value: float | None) -> str:

@@ -10,8 +10,7 @@ import numpy as np
 from fairpremium.paper._real import EXACT, HALF_SAMPLE, HIGH, LEARNED, LOW, RAW
 from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper.statements._measures import Real, percent
-from fairpremium.paper.statements._statement import Cases, Statement, state
-from fairpremium.paper.statements._verdict import Case
+from fairpremium.paper.statements._statement import Case, Cases, Statement, state
 
 BOTH = (RAW, LEARNED)
 STEPS = ((0.9, 0.8), (0.8, 0.7))

@@ -8,8 +8,7 @@ from typing import Any
 from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper._synthetic import PERTURBED, TRUTH
 from fairpremium.paper.statements._measures import Synthetic
-from fairpremium.paper.statements._statement import Cases, Statement, state
-from fairpremium.paper.statements._verdict import Case
+from fairpremium.paper.statements._statement import Case, Cases, Statement, state
 
 COST = "in units of cost"
 SYNTHETIC: list[Statement] = []

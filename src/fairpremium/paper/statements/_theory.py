@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.paper._theory import DELTA, GROUPS, ROWS, THEORY_KEEPS
-from fairpremium.paper.statements._statement import Cases, Statement, state
-from fairpremium.paper.statements._verdict import Case
+from fairpremium.paper.statements._statement import Case, Cases, Statement, state
 
 DIFFERENCE = "difference in per cent of the risk, margin 1 %"
 LOOSE = "1 - log10(bound / 95 % quantile of the excess risk), n = 2,000"
