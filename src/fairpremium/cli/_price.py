@@ -62,9 +62,8 @@ def price_table(
             table.insert(0, key, frame[key].to_numpy())
         write_table(table, options.output)
     level = (options.level or _DEFAULT_LEVEL) if "low" in table else None
-    premium = table["premium"]
-    limits = (premium.mean(), premium.min(), premium.max())
-    return _answer(len(table), source, level, limits, list(table.columns), options.output)
+    premium = {name: getattr(table["premium"], name)() for name in ("mean", "min", "max")}
+    return _answer(len(table), source, level, premium, list(table.columns), options.output)
 
 
 def _price_large(model: Path, new: Path, options: PriceOptions, key: str | None) -> Answer:
@@ -83,30 +82,24 @@ def _price_large(model: Path, new: Path, options: PriceOptions, key: str | None)
     with progress("Pricing"):
         priced = pricer.predict_to(new, output, columns=columns, level=level)
     columns += ["premium", *(["low", "high"] if level is not None else [])]
-    limits = (priced.mean, priced.smallest, priced.largest)
-    return _answer(priced.rows, str(model), level, limits, columns, output)
+    premium = {"mean": priced.mean, "min": priced.smallest, "max": priced.largest}
+    return _answer(priced.rows, str(model), level, premium, columns, output)
 
 
 def _answer(
-    rows: int,
-    source: str,
-    level: float | None,
-    premium: tuple[float, float, float],
-    columns: list[str],
-    output: Path,
+    rows: int, source: str, level: float | None, premium: dict[str, float], columns: list[str], output: Path
 ) -> Answer:
     result = {
         "rows": rows,
         "model": source,
         "level": level,
-        "premium": dict(zip(("mean", "min", "max"), premium, strict=True)),
+        "premium": premium,
         "columns": columns,
         "output": str(output),
     }
-    mean, smallest, largest = premium
     facts = {
         "Priced": f"{rows:,} rows with {source}",
-        "Premium": f"mean {mean:.6g}, from {smallest:.6g} to {largest:.6g}",
+        "Premium": "mean {mean:.6g}, from {min:.6g} to {max:.6g}".format(**premium),
         "Intervals": f"{100 * level:g} %" if level else "none (the model was fitted with --no-intervals)",
         "Columns": ", ".join(columns),
         "Written": str(output),

@@ -42,7 +42,7 @@ def read_table(
     """
     kind = check_suffix(path, TABLES)
     require_file(path)
-    header = list(_read_parquet_schema(path).names) if kind == ".parquet" else _csv_header(path)
+    header = _parquet_header(path) if kind == ".parquet" else _csv_header(path)
     _check_header(header, path)
     require_columns(header, require, path)
     frame = _read_parquet(path) if kind == ".parquet" else _read_csv(path, header, text, words, all_text)
@@ -124,14 +124,12 @@ def check_suffix(path: Path, suffixes: Collection[str]) -> str:
     return suffix
 
 
-def _read_parquet_schema(path: Path) -> Any:
+def _parquet_header(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(path)
+        return list(pq.read_schema(path).names)
     except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise ValueError(f"{path} is not a Parquet file that can be read.") from error
 
 
@@ -142,8 +140,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         frame = pq.read_table(path).to_pandas()
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file that can be read.") from error
-    named = [name for name in frame.index.names if name is not None]
-    frame = frame.reset_index(level=named).reset_index(drop=True) if named else frame.reset_index(drop=True)
+    frame = frame.reset_index(level=[name for name in frame.index.names if name is not None]).reset_index(drop=True)
     frame.attrs = {}
     return frame
 

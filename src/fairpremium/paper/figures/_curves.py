@@ -10,7 +10,7 @@ import pandas as pd
 
 from fairpremium.paper._real import EXACT, FULL_SAMPLE, HALF_SAMPLE, LEARNED, RAW
 from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
-from fairpremium.paper.figures._style import COLOURS, colour_scale, end_labels, finish, heading, import_altair
+from fairpremium.paper.figures._style import COLOURS, axis, colour_scale, end_labels, finish, heading, import_altair
 
 _WIDTH, _HEIGHT = 230, 220
 _DASHES = {"": [1, 0], EXACT: [1, 0], "-10 %": [7, 3], "+10 %": [2, 3], "n1 = 2": [7, 3], "n1 = 4": [1, 0]}
@@ -79,30 +79,19 @@ def _panel(alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int,
     flat = data[data["method"] == OURS]
     ends = pd.concat([flat.assign(epoch=1), flat.assign(epoch=last)])
     lines = pd.concat([data[data["method"] != OURS], ends])
-    x = alt.X(
-        "epoch:Q",
-        scale=alt.Scale(type="log", domain=[1, last], nice=False),
-        axis=alt.Axis(title="epoch", values=[v for v in (1, 10, 100) if v <= last], format="d"),
-    )
-    y = alt.Y(
-        "loss:Q",
-        scale=alt.Scale(domain=list(domain), nice=False, zero=False),
-        axis=alt.Axis(title=unit, tickCount=5, minExtent=54),
-    )
+    ticks = [v for v in (1, 10, 100) if v <= last]
+    x = axis("X", "epoch", (1, last), scale="log", title="epoch", values=ticks, format="d")
+    y = axis("Y", "loss", domain, title=unit, tickCount=5, minExtent=54)
     methods = [m for m in (MPTP, PAPER, OURS, NAIVE) if m in set(lines["method"])]
     dashes = list(dict.fromkeys(lines["assumed"]))
-    drawn = (
-        alt.Chart(lines)
-        .mark_line(strokeWidth=2.4, clip=True)
-        .encode(
-            x=x,
-            y=y,
-            detail="line:N",
-            color=alt.Color("method:N", scale=colour_scale(alt, methods), legend=None),
-            strokeDash=alt.StrokeDash(
-                "assumed:N", scale=alt.Scale(domain=dashes, range=[_DASHES[d] for d in dashes]), legend=None
-            ),
-        )
+    dashing = alt.Scale(domain=dashes, range=[_DASHES[d] for d in dashes])
+    drawn = alt.Chart(lines).mark_line(strokeWidth=2.4, clip=True)
+    drawn = drawn.encode(
+        x=x,
+        y=y,
+        detail="line:N",
+        color=alt.Color("method:N", scale=colour_scale(alt, methods), legend=None),
+        strokeDash=alt.StrokeDash("assumed:N", scale=dashing, legend=None),
     )
     named = alt.layer(drawn, *_labels(alt, _finals(data, last), domain))
     return named.properties(width=_WIDTH, height=_HEIGHT, title=heading(title, offset=8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import pandas as pd
 
 from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper._synthetic import FREE, UNAWARE, class_name
-from fairpremium.paper.figures._style import COLOURS, colour_scale, end_labels, finish, heading, import_altair, label
+from fairpremium.paper.figures._style import (
+    COLOURS,
+    axis,
+    colour_scale,
+    end_labels,
+    finish,
+    heading,
+    import_altair,
+    label,
+)
 
 _CLASSES = [("F", True), ("F", False), ("M", True), ("M", False)]
 _METHODS = [NAIVE, PAPER, OURS, MPTP]
@@ -41,18 +51,14 @@ def draw_prices(table: pd.DataFrame, *, title: str) -> Any:
 
 
 def _panel(alt: Any, data: pd.DataFrame, title: str, row: str | None, *, last: bool) -> Any:
-    x, y = _axes(alt, f"{row}: cost" if row else None, [50, 800], last=last)
-    truth = (
-        alt.Chart(data[data["method"] == MPTP])
-        .mark_line(strokeWidth=7, color=_TRUTH)
-        .encode(x=x, y=_y(alt, y, "truth"))
-    )
+    x, y = _axes(f"{row}: cost" if row else None, [50, 800], last=last)
+    truth = alt.Chart(data[data["method"] == MPTP]).mark_line(strokeWidth=7, color=_TRUTH).encode(x=x, y=y("truth"))
     colour = alt.Color("method:N", scale=colour_scale(alt, _METHODS), legend=None)
     banded = alt.Chart(data[data["method"].isin([PAPER, OURS])])
     layers = [
         truth,
-        banded.mark_area(opacity=0.18, clip=True).encode(x=x, y=_y(alt, y, "low"), y2="high:Q", color=colour),
-        alt.Chart(data).mark_line(strokeWidth=2, clip=True).encode(x=x, y=_y(alt, y, "mean"), color=colour),
+        banded.mark_area(opacity=0.18, clip=True).encode(x=x, y=y("low"), y2="high:Q", color=colour),
+        alt.Chart(data).mark_line(strokeWidth=2, clip=True).encode(x=x, y=y("mean"), color=colour),
         *_errors(alt, data),
     ]
     panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
@@ -84,13 +90,13 @@ def draw_indirect(table: pd.DataFrame) -> Any:
         kinds = [UNAWARE, MPTP, PAPER, OURS, NAIVE]
         colours = {**COLOURS, UNAWARE: "#cc79a7"}
         domain = [150, 650]
-        x, y = _axes(alt, "price" if smoker else None, domain)
+        x, y = _axes("price" if smoker else None, domain)
         colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[colours[k] for k in kinds]), legend=None)
         layers = [
             alt.Chart(lines[lines["method"] == MPTP])
             .mark_line(strokeWidth=7, color=_TRUTH)
-            .encode(x=x, y=_y(alt, y, "truth"), detail="price:N"),
-            alt.Chart(lines).mark_line(strokeWidth=2.2, clip=True).encode(x=x, y=_y(alt, y, "mean"), color=colour),
+            .encode(x=x, y=y("truth"), detail="price:N"),
+            alt.Chart(lines).mark_line(strokeWidth=2.2, clip=True).encode(x=x, y=y("mean"), color=colour),
         ]
         ends = lines[lines["age"] == lines["age"].max()].set_index("kind")["mean"]
         pixels = {k: height * (domain[1] - ends[k]) / (domain[1] - domain[0]) for k in kinds}
@@ -104,15 +110,7 @@ def draw_indirect(table: pd.DataFrame) -> Any:
     return finish(alt.hconcat(*panels, spacing=24), "Leaving the attribute out is not enough", subtitle)
 
 
-def _axes(alt: Any, title: str | None, domain: list[int], *, last: bool = True) -> tuple[Any, dict[str, Any]]:
-    x = alt.X(
-        "age:Q",
-        scale=alt.Scale(domain=[18, 80], nice=False),
-        axis=alt.Axis(title="age" if last else None, values=[20, 40, 60, 80]),
-    )
-    y = {"scale": alt.Scale(domain=domain, nice=False), "axis": alt.Axis(title=title, tickCount=4, minExtent=40)}
-    return x, y
-
-
-def _y(alt: Any, settings: dict[str, Any], name: str) -> Any:
-    return alt.Y(f"{name}:Q", **settings)
+def _axes(title: str | None, domain: list[int], *, last: bool = True) -> tuple[Any, Callable[[str], Any]]:
+    """Return the axis of ages, and the function that makes the axis of a price."""
+    x = axis("X", "age", (18, 80), title="age" if last else None, values=[20, 40, 60, 80])
+    return x, lambda field: axis("Y", field, domain, title=title, tickCount=4, minExtent=40)

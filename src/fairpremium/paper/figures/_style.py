@@ -39,6 +39,13 @@ def colour_scale(alt: Any, methods: Sequence[str]) -> Any:
     return alt.Scale(domain=list(methods), range=[COLOURS[m] for m in methods])
 
 
+def axis(kind: str, field: str, domain: Sequence[float], *, scale: str = "linear", **axis: Any) -> Any:
+    """Return the axis of a number, "X" or "Y", over exactly the given domain."""
+    alt = import_altair()
+    exact = alt.Scale(type=scale, domain=list(domain), nice=False, zero=False)
+    return getattr(alt, kind)(f"{field}:Q", scale=exact, axis=alt.Axis(**axis))
+
+
 def label(
     alt: Any, words: str, x: float, y: float, colour: str, *, align: str = "left", baseline: str = "middle"
 ) -> Any:

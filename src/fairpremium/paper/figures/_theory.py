@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.paper.figures._style import GREY, end_labels, finish, heading, import_altair
+from fairpremium.paper.figures._style import GREY, axis, end_labels, finish, heading, import_altair
 
 _WIDTH, _HEIGHT = 215, 215
 _THEOREMS = {"4.3": "#0072b2", "4.6": "#d55e00"}
@@ -35,16 +35,10 @@ def draw_bounds(table: pd.DataFrame, *, keeps: tuple[float, ...]) -> Any:
 
 def _bound_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) -> Any:
     domain = (1e-5, 3.0)
-    x = alt.X(
-        "n:Q",
-        scale=alt.Scale(type="log", domain=[2000, 128_000], nice=False),
-        axis=alt.Axis(title="rows", values=[2000, 10_000, 100_000], format="~s"),
-    )
-    y = alt.Y(
-        "value:Q",
-        scale=alt.Scale(type="log", domain=list(domain), nice=False),
-        axis=alt.Axis(title="excess risk" if first else None, values=[1e-4, 1e-2, 1], format="~g", minExtent=44),
-    )
+    ticks = [2000, 10_000, 100_000]
+    x = axis("X", "n", (2000, 128_000), scale="log", title="rows", values=ticks, format="~s")
+    title_y, ticks_y = "excess risk" if first else None, [1e-4, 1e-2, 1]
+    y = axis("Y", "value", domain, scale="log", title=title_y, values=ticks_y, format="~g", minExtent=44)
     colour = alt.Color(
         "theorem:N", scale=alt.Scale(domain=list(_THEOREMS), range=list(_THEOREMS.values())), legend=None
     )
@@ -84,21 +78,16 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
     domain = [0.5, 1.0]
     shift = {"n1 = 2": -0.008, "n1 = 4": 0.008}
     data = data.assign(at=data["keep"] + data["parts"].map(shift))
-    x = alt.X(
-        "at:Q",
-        scale=alt.Scale(domain=[0.65, 0.95], nice=False),
-        axis=alt.Axis(title="true keep", values=[0.7, 0.8, 0.9]),
-    )
-    axis = alt.Axis(title="estimated keep" if first else None, tickCount=5, minExtent=44, format=".1f")
-    scale = alt.Scale(domain=domain, nice=False)
-    y = alt.Y("estimate:Q", scale=scale, axis=axis)
+    x = axis("X", "at", (0.65, 0.95), title="true keep", values=[0.7, 0.8, 0.9])
+    title_y = "estimated keep" if first else None
+    y = axis("Y", "estimate", domain, title=title_y, tickCount=5, minExtent=44, format=".1f")
     colours = alt.Scale(domain=list(_PARTS), range=[c for c, _ in _PARTS.values()])
     shapes = alt.Scale(domain=list(_PARTS), range=[s for _, s in _PARTS.values()])
     base = alt.Chart(data).encode(x=x, color=alt.Color("parts:N", scale=colours, legend=None))
     diagonal = pd.DataFrame({"at": [0.65, 0.95], "estimate": [0.65, 0.95]})
     layers = [
         alt.Chart(diagonal).mark_line(color=GREY, strokeWidth=3, opacity=0.6).encode(x=x, y=y),
-        base.mark_rule(strokeWidth=2.5, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+        base.mark_rule(strokeWidth=2.5, clip=True).encode(y=alt.Y("low:Q", scale=y.scale), y2="high:Q"),
         base.mark_point(filled=True, size=110, opacity=1).encode(
             y=y, shape=alt.Shape("parts:N", scale=shapes, legend=None)
         ),
