@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fairpremium import DiscriminationFreePricer
-from fairpremium.cli import _large
-from fairpremium.pricing import _source_portfolio
+from fairpremium.cli import _large_portfolio
+from fairpremium.pricing import _sources
 from fairpremium.privacy import read_reports
 
 WORDS = ["--outcome", "y", "--features", "age,smoker,age_20_40", "--random-state", 0, "-o"]
@@ -20,8 +20,8 @@ REPORTS = ["--sensitive", "report", "--keep", 0.8, "--correction", "inverse"]
 @pytest.fixture
 def stored(call, files, monkeypatch):
     """The portfolio as CSV, as a folder of Parquet files and as one of them, with and without the reports."""
-    monkeypatch.setattr(_source_portfolio, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(_source_portfolio, "_SMALL_CELLS", 0)
+    monkeypatch.setattr(_sources, "_SMALL_ROWS", 0)
+    monkeypatch.setattr(_sources, "_SMALL_CELLS", 0)
     call("privatize", "people.csv", "--column", "sex", "--groups", "F,M", "--keep", 0.8, "-o", "reports.csv")
     frame = pd.read_csv("portfolio.csv", dtype={"policy": str}).assign(report=read_reports("reports.csv")[0]["report"])
     frame.to_csv("both.csv", index=False)
@@ -45,7 +45,7 @@ def test_a_folder_and_a_large_file_give_the_same_model(call, call_json, stored, 
     assert found["rows"] == len(stored)
     assert found["features"] == ["age", "smoker", "age_20_40"]
     assert_same("csv.json", "folder.json")
-    monkeypatch.setattr(_large, "LARGE_BYTES", 0)
+    monkeypatch.setattr(_large_portfolio, "LARGE_BYTES", 0)
     call("fit", "both.parquet", *WORDS, "large.json", *REPORTS)
     assert_same("csv.json", "large.json")
 
@@ -85,7 +85,7 @@ def test_premiums_of_a_folder(call, call_json, stored):
 
 def test_mistakes_are_one_line(refuse, call, stored):
     call("fit", "both", *WORDS, "model.json", *REPORTS)
-    assert "has no column ['nix']" in refuse("fit", "both", "--outcome", "nix", "-o", "m.json", *REPORTS)
+    assert "has no column 'nix'" in refuse("fit", "both", "--outcome", "nix", "-o", "m.json", *REPORTS)
     for name, role in (("y", "outcome"), ("report", "sensitive"), ("age", "weight"), ("policy", "key")):
         words = ["--outcome", "y", "--key", "policy", "--weight", "age", "--features", f"smoker,{name}", "-o", "m.json"]
         expected = f"Column '{name}' is --{role} already"

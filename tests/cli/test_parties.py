@@ -473,7 +473,7 @@ def test_without_the_extra_it_says_how_to_get_it(refuse, monkeypatch):
 
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "fairpremium.cli._service.find_spec", lambda name: None if name in ("fastapi", "httpx") else found(name)
+        "fairpremium.cli.parties._service.find_spec", lambda name: None if name in ("fastapi", "httpx") else found(name)
     )
     for line in ("keys new a.key", "serve", "worker", "study show", "log verify", "demo", FIT):
         said = refuse(*line.split())
@@ -506,8 +506,8 @@ def test_a_terminal_shows_how_far_a_fit_is(tmp_path):
     import pty
 
     code = (
-        "import time\nfrom fairpremium.cli._output import progress_bar\n"
-        "with progress_bar('Fitting') as tell:\n    tell(0.25, 'joining')\n    time.sleep(0.5)\nprint('done')"
+        "import time\nfrom fairpremium.cli._terminal import progress\n"
+        "with progress('Fitting', bar=True) as tell:\n    tell(0.25, 'joining')\n    time.sleep(0.5)\nprint('done')"
     )
     master, slave = pty.openpty()
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=slave, check=True, timeout=120)

@@ -9,8 +9,8 @@ def test_a_figure_that_needs_no_experiment(call_json):
     result = call_json("reproduce", "--quick", "--figure", "parties", "--out", "results")
     assert result["figures"] == {"parties": str(Path("results") / "parties.png")}
     assert Path("results/parties.png").is_file()
-    assert result["claims"]["errata/c1"] == "does not hold"
-    assert sum(result["verdicts"].values()) == len(result["claims"])
+    assert result["statements"]["errata/c1"] == "does not hold"
+    assert sum(result["verdicts"].values()) == len(result["statements"])
 
 
 def test_for_people(call):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from xml.sax.saxutils import escape
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairpremium.paper._diagram import diagram_svg, diagram_table
-from fairpremium.paper._style import spread_labels
+from fairpremium.paper.figures import FIGURES
+from fairpremium.paper.figures._style import spread_labels
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=8))
@@ -26,6 +27,9 @@ def test_labels_that_have_room_stay():
 
 
 def test_the_diagram_says_in_words_what_it_shows():
-    svg = diagram_svg(diagram_table())
-    assert "policyholder to third party: report S" in svg
+    diagram = FIGURES["parties"]
+    table = diagram.tabulate({})
+    svg = diagram.draw(table)
+    for row in table.itertuples(index=False):
+        assert escape(f"{row[0]} to {row[1]}: {row[2]} ({row[3]})") in svg
     assert svg.count("marker-end") == 6

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from fairpremium.paper import QUICK, reproduce
-from fairpremium.paper._claims import CLAIMS
-from fairpremium.paper._figures import FIGURES
-from fairpremium.paper._settings import CHOICES
+from fairpremium.paper._setup import CHOICES
+from fairpremium.paper.figures import FIGURES
+from fairpremium.paper.statements import STATEMENTS
 
 CURVES = {"features", "sample", "keep", "assumed", "method", "epoch", "loss", "standard_error", "seeds"}
 PRICES = {
@@ -44,7 +44,7 @@ TINY = replace(QUICK, synthetic_rows=300, net_epochs=2, theorem_runs=20, lemma_r
 def done(tmp_path_factory, shared_data):
     calls = []
     run = reproduce(
-        tmp_path_factory.mktemp("quick"), settings=QUICK, jobs=2, data=shared_data, report=lambda *c: calls.append(c)
+        tmp_path_factory.mktemp("quick"), size=QUICK, jobs=2, data=shared_data, report=lambda *c: calls.append(c)
     )
     return run, calls
 
@@ -52,7 +52,7 @@ def done(tmp_path_factory, shared_data):
 def test_the_figures_are_those_of_the_paper():
     expected = {"parties", "synthetic-direct", "synthetic-indirect", "synthetic-known", "synthetic-perturbed-0.9"}
     expected |= {"synthetic-perturbed-0.8", "estimated-keep", "theory-bounds"}
-    expected |= {f"{study}-{kind}" for study in ("health", "auto") for kind in KINDS}
+    expected |= {f"{experiment}-{kind}" for experiment in ("health", "auto") for kind in KINDS}
     assert set(FIGURES) == expected
 
 
@@ -67,35 +67,35 @@ def test_every_figure_has_a_table_and_two_pictures(done):
         assert len(table)
 
 
-@pytest.mark.parametrize("study", ["health", "auto"])
-def test_curves_have_every_method_for_raw_and_learned_columns(done, study):
+@pytest.mark.parametrize("experiment", ["health", "auto"])
+def test_curves_have_every_method_for_raw_and_learned_columns(done, experiment):
     for kind in KINDS:
-        table = pd.read_csv(done[0].folder / f"{study}-{kind}.csv")
+        table = pd.read_csv(done[0].folder / f"{experiment}-{kind}.csv")
         for features in ("X", "X~"):
             part = table[table["features"] == features]
             assert set(part["method"]) == {"true D", "naive", "paper", "ours"}
             assert set(part.loc[part["method"] == "ours", "epoch"]) == {0}
             assert part.loc[part["method"] == "true D", "epoch"].max() == QUICK.descent_epochs
         assert (table["seeds"] <= QUICK.ours_seeds).all()  # the seeds that have every method
-    by_keep = pd.read_csv(done[0].folder / f"{study}-by-keep.csv")
+    by_keep = pd.read_csv(done[0].folder / f"{experiment}-by-keep.csv")
     assert set(by_keep["keep"]) == {0.0, 0.7, 0.8, 0.9}
-    by_size = pd.read_csv(done[0].folder / f"{study}-by-size.csv")
+    by_size = pd.read_csv(done[0].folder / f"{experiment}-by-size.csv")
     assert set(by_size["sample"]) == {"full", "half"}
 
 
-def test_claims_have_numbers_and_verdicts(done):
+def test_statements_have_numbers_and_verdicts(done):
     folder = done[0].folder
-    claims = json.loads((folder / "claims.json").read_text())["claims"]
-    assert {claim.id for claim in CLAIMS} <= {claim["id"] for claim in claims}
-    page = (folder / "claims.md").read_text()
+    statements = json.loads((folder / "statements.json").read_text())["statements"]
+    assert {statement.id for statement in STATEMENTS} <= {statement["id"] for statement in statements}
+    page = (folder / "statements.md").read_text()
     assert "its verdicts are no evidence" in " ".join(page.split())
-    for claim in claims:
-        assert claim["verdict"] in {"holds", "does not hold", "depends"}
-        assert f"### {claim['id']}" in page
-        assert claim["criterion"]
-        for case in claim["cases"]:
+    for statement in statements:
+        assert statement["verdict"] in {"holds", "does not hold", "depends"}
+        assert f"### {statement['id']}" in page
+        assert statement["criterion"]
+        for case in statement["cases"]:
             assert case["verdict"] in {"yes", "no", "open"}
-            with_ours = claim["id"].endswith(("/ours-better", "/ours-beats-naive"))
+            with_ours = statement["id"].endswith(("/ours-better", "/ours-beats-naive"))
             assert case["seeds"] + case["without_number"] == (QUICK.ours_seeds if with_ours else QUICK.seeds)
             assert case["seeds"] < 1 or math.isfinite(case["mean"])
     for what in CHOICES:
@@ -122,34 +122,34 @@ def test_progress_counts_every_table(done):
 
 def test_a_second_run_computes_only_what_is_missing(done, shared_data):
     folder = done[0].folder
-    figures = ["theory-bounds", "estimated-keep"]  # they need all four studies, and are quickly drawn
-    names = [f"{figure}.{kind}" for figure in figures for kind in ("csv", "svg")] + ["claims.md", "claims.json"]
+    figures = ["theory-bounds", "estimated-keep"]  # they need all four experiments, and are quickly drawn
+    names = [f"{figure}.{kind}" for figure in figures for kind in ("csv", "svg")] + ["statements.md", "statements.json"]
     before = {name: (folder / name).read_bytes() for name in names}
     lost = next((folder / "runs").glob("theory-*/seed-001.csv"))
     lost.unlink()
-    again = reproduce(folder, figures=figures, settings=QUICK, jobs=1, data=shared_data)
+    again = reproduce(folder, figures=figures, size=QUICK, jobs=1, data=shared_data)
     assert (again.effort.computed, again.effort.found) == (1, 4 * QUICK.seeds - 1)
     assert {name: (folder / name).read_bytes() for name in names} == before
-    more = reproduce(folder, figures=["theory-bounds"], settings=replace(QUICK, seeds=3), jobs=1)
+    more = reproduce(folder, figures=["theory-bounds"], size=replace(QUICK, seeds=3), jobs=1)
     assert (more.effort.computed, more.effort.found) == (1, 2)  # one further seed, not three
 
 
 def test_the_number_of_jobs_does_not_change_a_byte(tmp_path):
     figures = ["synthetic-indirect", "theory-bounds"]
     for jobs in (1, 2):
-        reproduce(tmp_path / str(jobs), figures=figures, settings=TINY, jobs=jobs)
+        reproduce(tmp_path / str(jobs), figures=figures, size=TINY, jobs=jobs)
     one, two = ({p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("*.csv")} for n in "12")
     assert len(one) == 2 + 4
     assert one == two
-    assert (tmp_path / "1" / "claims.json").read_bytes() == (tmp_path / "2" / "claims.json").read_bytes()
+    assert (tmp_path / "1" / "statements.json").read_bytes() == (tmp_path / "2" / "statements.json").read_bytes()
 
 
 def test_only_what_a_figure_needs_is_run(tmp_path):
-    run = reproduce(tmp_path, figures=["parties"], settings=QUICK)
+    run = reproduce(tmp_path, figures=["parties"], size=QUICK)
     assert run.effort.computed == 0
-    assert "Not measured in this run" in (tmp_path / "claims.md").read_text()
+    assert "Not measured in this run" in (tmp_path / "statements.md").read_text()
     assert {p.name for p in tmp_path.iterdir()} == {
-        "parties.csv", "parties.svg", "parties.png", "claims.md", "claims.json", "metadata.json"
+        "parties.csv", "parties.svg", "parties.png", "statements.md", "statements.json", "metadata.json"
     }  # fmt: skip
 
 
@@ -160,5 +160,5 @@ def test_mistakes(tmp_path, monkeypatch):
         reproduce(tmp_path, jobs=0)
     monkeypatch.delenv("FAIRPREMIUM_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=r"car_insurance_claim\.csv"):
-        reproduce(tmp_path, figures=["auto-by-keep"], settings=QUICK)
+        reproduce(tmp_path, figures=["auto-by-keep"], size=QUICK)
     assert not (tmp_path / "runs").exists()

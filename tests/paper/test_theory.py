@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fairpremium.paper import _theory
-from fairpremium.paper._settings import QUICK
+from fairpremium.paper._setup import QUICK
 from fairpremium.paper._theory import (
     HALF,
     LOSS,

@@ -13,13 +13,12 @@ import typer
 from typer.core import TyperGroup
 
 from fairpremium import __version__
-from fairpremium.cli._group import help_of
+from fairpremium.cli._command import help_of
 from fairpremium.errors import FairPremiumError
 
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
 _UsageError: Any = typer.BadParameter.__base__
 _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sqlite3.OperationalError)
-_USAGE_EXIT_CODE = 2
 
 
 class _OneLineErrors(TyperGroup):
@@ -43,19 +42,14 @@ class _OneLineErrors(TyperGroup):
             except typer.Abort:
                 _fail("Aborted.", code=1)
             except OSError as error:
-                _fail(_describe(error))
+                named = error.filename is not None and error.strerror is not None
+                _fail(f"{error.filename}: {error.strerror}." if named else str(error))
             except _MISTAKES as error:
                 _fail(str(error))
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _describe(error: OSError) -> str:
-    if error.filename is None or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}."
-
-
-def _fail(message: str, code: int = _USAGE_EXIT_CODE) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     print(f"Error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
 
@@ -64,26 +58,26 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-# Where each command is, in the order of the help; a group of commands is a Typer.
-_HOMES = {
+# The module of each command, in the order of the help; a group of commands is a Typer.
+_MODULES = {
     "privatize": "_privatize",
     "fit": "_fit",
     "price": "_price",
     "audit": "_audit",
     "plan": "_plan",
-    "demo": "_demo",
+    "demo": "parties._demo",
     "reproduce": "_reproduce",
-    "serve": "_serve",
-    "worker": "_serve",
-    "keys": "_keys",
-    "study": "_study",
-    "collector": "_collector",
-    "insurer": "_insurer",
-    "log": "_log",
+    "serve": "parties._serve",
+    "worker": "parties._serve",
+    "keys": "parties._keys",
+    "study": "parties._study",
+    "collector": "parties._collector",
+    "insurer": "parties._insurer",
+    "log": "parties._log",
 }
 
 
-def make_app(names: Iterable[str] = tuple(_HOMES)) -> typer.Typer:
+def make_app(names: Iterable[str] = tuple(_MODULES)) -> typer.Typer:
     """Return the application with some of its commands; others are not even imported."""
     app = typer.Typer(
         name="fairpremium",
@@ -94,7 +88,7 @@ def make_app(names: Iterable[str] = tuple(_HOMES)) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_main)
     for name in names:
-        command = getattr(import_module(f"fairpremium.cli.{_HOMES[name]}"), name)
+        command = getattr(import_module(f"fairpremium.cli.{_MODULES[name]}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
@@ -133,6 +127,6 @@ def __getattr__(name: str) -> Any:
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
     named = sys.argv[1:2]
-    app = make_app(named) if named and named[0] in _HOMES else make_app()
+    app = make_app(named) if named and named[0] in _MODULES else make_app()
     typer.main.get_command(app).main(prog_name="fairpremium")
     raise AssertionError("unreachable: the group exits")

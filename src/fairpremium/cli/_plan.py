@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from fairpremium import pricing
-from fairpremium.cli._channels import load_channel
-from fairpremium.cli._options import split_list, split_numbers
-from fairpremium.cli._output import JsonOption, print_table, show, stdout_console
+from fairpremium.cli._channel_file import load_channel
+from fairpremium.cli._command import Answer, command
+from fairpremium.cli._parsing import split_list, split_numbers
+from fairpremium.cli._terminal import new_table, print_table, stdout_console
 
 _EXPLAINED = {
     "share": "share of the group",
@@ -27,6 +26,7 @@ _EXPLAINED = {
 }
 
 
+@command
 def plan(
     groups: Annotated[str | None, typer.Option(help="Number of groups, or their names, such as 4 or F,M.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy parameter of a report.")] = None,
@@ -45,8 +45,7 @@ def plan(
         str, typer.Option(help="Standard deviation of the outcome, for all groups or one each.")
     ] = "1",
     outcome_means: Annotated[str | None, typer.Option(help="Mean outcome of each group.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Compute what a channel costs in rows and precision, before anybody is asked.
 
     Example: fairpremium plan --groups 4 --epsilon 1 --rows 100000
@@ -63,7 +62,7 @@ def plan(
         outcome_sd=spread[0] if isinstance(spread, list) and len(spread) == 1 else spread or 1.0,
         outcome_means=split_numbers(outcome_means, "--outcome-means"),
     )
-    show(result.to_dict(), as_json, _render)
+    return Answer(result.to_dict(), _render)
 
 
 def _groups(text: str | None) -> int | list[str] | None:
@@ -76,7 +75,7 @@ def _render(result: dict[str, Any]) -> None:
     asked = "" if result["rows"] is None else f", {result['rows']:,} rows"
     console.print(f"keep {_number(result['keep'])}, epsilon {_number(result['epsilon'])}{asked}")
     columns = list(result["groups"][0])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = new_table()
     for name in columns:
         table.add_column(name.replace("_", "\n"), justify="left" if name == "group" else "right", no_wrap=True)
     for row in result["groups"]:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
-from fairpremium.cli._channels import Described, find_channel
-from fairpremium.cli._files import (
-    as_text,
-    read_columns,
-    read_table,
-    require_columns,
-    require_numbers,
-)
+from fairpremium.cli._channel_file import Described, find_channel
+from fairpremium.cli._command import option_panel
+from fairpremium.cli._tables import as_text, read_table, require_columns, require_filled, require_numbers
 
 _MANY_LEVELS = 20
+
+column_option = option_panel("Columns")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The names of the columns that are not features."""
+    """The options that name the columns that are not features, and the file of the reports."""
 
-    outcome: str
-    sensitive: str
-    weight: str | None
-    key: str | None
+    outcome: Annotated[str, column_option(help="Column with the losses.")]
+    sensitive: Annotated[str, column_option(help="Column with the reports.")] = "report"
+    weight: Annotated[str | None, column_option(help="Column with the exposure or volume.")] = None
+    reports: Annotated[Path | None, column_option(help="File with the reports, joined by --key.")] = None
+    key: Annotated[str | None, column_option(help="Column that identifies a policy.")] = None
 
     def __post_init__(self) -> None:
-        """Refuse a column with two roles."""
+        """Refuse a column with two roles, and reports that cannot be joined."""
         named: dict[str, str] = {}
-        for role, name in vars(self).items():
+        for role, name in self.columns.items():
             if name in named:
                 raise ValueError(f"Column {name!r} cannot be both --{named[name]} and --{role}.")
-            if name is not None:
-                named[name] = role
+            named[name] = role
+        if self.reports is not None and self.key is None:
+            raise ValueError("--reports needs --key, the column that both files share.")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are given, by role."""
+        found = {"outcome": self.outcome, "sensitive": self.sensitive, "weight": self.weight, "key": self.key}
+        return {role: name for role, name in found.items() if name is not None}
 
     def require_free(self, names: list[str]) -> None:
         """Refuse columns that have a role already."""
-        for role, name in vars(self).items():
+        for role, name in self.columns.items():
             if name in names:
                 raise ValueError(f"Column {name!r} is --{role} already; expected others here.")
 
@@ -55,28 +60,25 @@ class Data:
     weight: pd.Series | None
     described: Described | None
     reports_path: Path
-    joined: dict[str, Any] | None = field(default=None)
+    joined: dict[str, Any] | None = None
 
 
-def load_data(path: Path, roles: Roles, features: list[str] | None, reports: Path | None) -> Data:
+def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
-    if reports is not None and roles.key is None:
-        raise ValueError("--reports needs --key, the column that both files share.")
-    text = {roles.sensitive} | ({roles.key} if roles.key else set())
-    frame = read_table(path, text=text)
-    own = [roles.outcome, roles.weight, roles.key, *([roles.sensitive] if reports is None else [])]
-    require_columns(frame, own, path)
+    reports = roles.reports
+    own = [name for role, name in roles.columns.items() if reports is None or role != "sensitive"]
+    frame = read_table(path, require=own, text={roles.sensitive, roles.key})
     joined = None
     if reports is None:
-        column, source = frame[roles.sensitive], path
+        column = frame[roles.sensitive]
+    elif roles.sensitive in frame.columns:
+        raise ValueError(
+            f"Both {path} and {reports} could hold the reports: {path} has a column {roles.sensitive!r} too. "
+            "Leave out --reports, or name the other file's column with --sensitive."
+        )
     else:
-        if roles.sensitive in frame.columns:
-            raise ValueError(
-                f"Both {path} and {reports} could hold the reports: {path} has a column {roles.sensitive!r} too. "
-                "Leave out --reports, or name the other file's column with --sensitive."
-            )
-        column, joined = _join(frame, path, reports, roles)
-        source = reports
+        column, joined = _join(frame, path, reports, str(roles.key), roles.sensitive)
+    source = reports or path
     return Data(
         X=_features(frame, features, roles, path),
         y=require_numbers(frame, roles.outcome, path),
@@ -88,26 +90,19 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, reports: Pat
     )
 
 
-def _join(frame: pd.DataFrame, path: Path, reports: Path, roles: Roles) -> tuple[pd.Series, dict[str, Any]]:
+def _join(frame: pd.DataFrame, path: Path, reports: Path, key: str, sensitive: str) -> tuple[pd.Series, dict[str, Any]]:
     """Return the report of each row of the portfolio, missing where there is none, and the counts."""
-    key = str(roles.key)
-    if reports.is_file():
-        require_columns(pd.DataFrame(columns=read_columns(reports)), [key, roles.sensitive], reports)
-    table = read_table(reports, text={key, roles.sensitive})
-    require_columns(table, [key, roles.sensitive], reports)
-    keys, wanted = as_text(table[key], reports), as_text(frame[key], path)
-    for column, place in ((keys, reports), (wanted, path)):
-        if column.isna().any():
-            raise ValueError(
-                f"Column {key!r} of {place} is empty in {int(column.isna().sum())} rows; expected a key in each."
-            )
+    table = read_table(reports, require=[key, sensitive], text={key, sensitive})
+    keys, wanted = (
+        require_filled(as_text(one[key], place), place, "a key") for one, place in ((table, reports), (frame, path))
+    )
     repeated = int(keys.duplicated().sum())
     if repeated:
         raise ValueError(f"Column {key!r} of {reports} repeats a key in {repeated} rows; expected one report per key.")
     place = pd.Index(keys).get_indexer(pd.Index(wanted))
     if (place < 0).all():
         raise ValueError(f"No key of {path} occurs in {reports}. Do both files use the same {key!r}?")
-    column = table[roles.sensitive].reset_index(drop=True).reindex(place).reset_index(drop=True)
+    column = table[sensitive].reset_index(drop=True).reindex(place).reset_index(drop=True)
     matched = int((place >= 0).sum())
     unused = len(table) - len(set(place[place >= 0].tolist()))
     return column, {"matched": matched, "rows": len(frame), "unused_reports": unused}
@@ -116,9 +111,9 @@ def _join(frame: pd.DataFrame, path: Path, reports: Path, roles: Roles) -> tuple
 def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: Path) -> pd.DataFrame:
     if names is not None:
         roles.require_free(names)
-        require_columns(frame, names, path)
+        require_columns(list(frame.columns), names, path)
         return frame[names]
-    found = [name for name in frame.columns if name not in vars(roles).values()]
+    found = [name for name in frame.columns if name not in roles.columns.values()]
     if not found:
         raise ValueError(f"{path} has no column left to be a feature.")
     for name in found:

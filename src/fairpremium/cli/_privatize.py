@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from fairpremium.cli._channels import channel_text, describe_channel
-from fairpremium.cli._files import as_text, check_output, read_columns, read_table, require_columns
-from fairpremium.cli._options import split_list
-from fairpremium.cli._output import JsonOption, print_facts, progress, show
-from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
+from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._command import Answer, command
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._tables import as_text, check_output, read_table, require_filled
+from fairpremium.cli._terminal import progress
+from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
 
 
+@command
 def privatize(
     people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per person.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
@@ -31,8 +33,7 @@ def privatize(
     campaign: Annotated[str | None, typer.Option(help="Name of the collection, with --memo-key.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="File that records what each person has spent.")] = None,
     budget: Annotated[float | None, typer.Option(help="Most epsilon a person may spend, with --ledger.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Replace a sensitive attribute by noisy reports of it.
 
     The output has all other columns as they are and, in the place of the attribute, a report that is the
@@ -51,39 +52,38 @@ def privatize(
         values = as_text(frame[column], people)
         _refuse_copies(frame, column, values)
         if memo_key is not None:
-            memo = MemoizedReports(channel, _secret(memo_key), attribute=column, campaign=campaign or "")
+            if not memo_key.is_file():
+                raise ValueError(f"There is no file {memo_key}. Make a secret with: openssl rand -out {memo_key} 32")
+            memo = MemoizedReports(channel, memo_key.read_bytes(), attribute=column, campaign=campaign or "")
             reports = memo.privatize(_persons(frame, person, people), values)
         else:
             reports = channel.privatize(values)
         if ledger is not None and budget is not None:
-            _charge(ledger, budget, _persons(frame, person, people), column, channel)
+            with PrivacyLedger(ledger, budget=budget) as spent:
+                spent.charge_many((who, column, channel.epsilon) for who in _persons(frame, person, people))
         write_reports(output, _replace(frame, column, report_column, reports), channel, column=report_column)
+    described = describe_channel(channel)
+    descriptor = f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output)
     result = {
         "rows": len(frame),
         "column": column,
         "report_column": report_column,
-        "channel": describe_channel(channel),
+        "channel": described,
         "memoized": memo_key is not None,
         "charged": None if ledger is None else channel.epsilon,
         "output": str(output),
-        "descriptor": f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output),
+        "descriptor": descriptor,
     }
-    show(result, as_json, _render)
-
-
-def _render(result: dict[str, Any]) -> None:
-    charged = result["charged"]
-    print_facts(
-        {
-            "Reports": f"{result['rows']:,}, column {result['report_column']!r} in the place of {result['column']!r}",
-            "Groups": ", ".join(result["channel"]["groups"]),
-            "Channel": channel_text(result["channel"]),
-            "Repeats": "the same person and answer get the same report" if result["memoized"] else None,
-            "Charged": None if charged is None else f"epsilon {charged:.4g} for every row",
-            "Written": result["output"],
-            "Described": result["descriptor"] if result["descriptor"] != result["output"] else None,
-        }
-    )
+    facts = {
+        "Reports": f"{len(frame):,}, column {report_column!r} in the place of {column!r}",
+        "Groups": ", ".join(described["groups"]),
+        "Channel": channel_text(described),
+        "Repeats": None if memo_key is None else "the same person and answer get the same report",
+        "Charged": None if ledger is None else f"epsilon {channel.epsilon:.4g} for every row",
+        "Written": str(output),
+        "Described": None if descriptor == str(output) else descriptor,
+    }
+    return Answer(result, facts)
 
 
 def _check_repeats(
@@ -105,11 +105,7 @@ def _check_repeats(
 def _read(people: Path, column: str, report_column: str, person: str | None, output: Path) -> pd.DataFrame:
     # CSV to CSV copies fields as they are; CSV to Parquet has to give them a type.
     unchanged = output.suffix.lower() == ".csv"
-    text = {column} if person is None else {column, person}
-    if people.is_file():
-        require_columns(pd.DataFrame(columns=read_columns(people)), [column, person], people)
-    frame = read_table(people, text=text, all_text=unchanged)
-    require_columns(frame, [column, person], people)
+    frame = read_table(people, require=[column, person], text={column, person}, all_text=unchanged)
     if report_column != column and report_column in frame.columns:
         raise ValueError(f"{people} already has a column {report_column!r}. Choose another --report-column.")
     return frame
@@ -134,19 +130,4 @@ def _replace(frame: pd.DataFrame, column: str, report_column: str, reports: Any)
 
 
 def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:
-    persons = as_text(frame[person], people)
-    missing = int((persons.isna() | (persons == "")).sum())
-    if missing:
-        raise ValueError(f"Column {person!r} of {people} is empty in {missing} rows; expected a key in each.")
-    return [str(key) for key in persons]
-
-
-def _secret(path: Path) -> bytes:
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}. Make a secret with: openssl rand -out {path} 32")
-    return path.read_bytes()
-
-
-def _charge(path: Path, budget: float, persons: list[str], attribute: str, channel: Channel) -> None:
-    with PrivacyLedger(path, budget=budget) as ledger:
-        ledger.charge_many((person, attribute, channel.epsilon) for person in persons)
+    return [str(key) for key in require_filled(as_text(frame[person], people), people, "a key")]

@@ -1,21 +1,19 @@
-"""``fairpremium reproduce``: the paper's experiments, figures and claims, measured again."""
+"""``fairpremium reproduce``: the paper's experiments, figures and statements, measured again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fairpremium.cli._output import JsonOption, show
+from fairpremium.cli._command import Answer, command
+from fairpremium.cli._terminal import progress
 from fairpremium.paper import FULL, QUICK
 from fairpremium.paper import reproduce as run_reproduction
 
 
+@command
 def reproduce(
     figure: Annotated[
         list[str] | None, typer.Option(help="A figure to draw; may be given several times. Default: all.")
@@ -31,47 +29,32 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder with car_insurance_claim.csv; default: the variable FAIRPREMIUM_DATA."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Run the paper's experiments; draw every figure, judge every claim.
+) -> Answer:
+    """Run the paper's experiments; draw every figure, judge every statement.
 
-    Writes a PNG, an SVG and a CSV for each figure, claims.md, claims.json and metadata.json. An interrupted run
+    Writes a PNG, an SVG and a CSV for each figure, statements.md, statements.json and metadata.json. An interrupted run
     goes on where it stopped.
 
     Example: fairpremium reproduce --quick --figure health-by-keep --out results --jobs 2
     """
     if data is not None and not data.is_dir():
         raise ValueError(f"There is no folder {data}; --data names the folder with car_insurance_claim.csv.")
-    with _progress() as report:
+    with progress("Running", bar=True) as tell:
         done = run_reproduction(
-            out, figures=figure, settings=QUICK if quick else FULL, jobs=jobs, data=data, report=report
-        )
-    verdicts = [claim["verdict"] for claim in done.claims]
+            out, figures=figure, size=QUICK if quick else FULL, jobs=jobs, data=data,
+            report=lambda what, done, total: tell(done / total, f"{done} of {total} tables {what}"),
+        )  # fmt: skip
+    verdicts = [statement["verdict"] for statement in done.statements]
     result = {
         "folder": str(done.folder),
         "figures": {name: str(done.folder / f"{name}.png") for name in done.figures},
-        "claims": {claim["id"]: claim["verdict"] for claim in done.claims},
+        "statements": {statement["id"]: statement["verdict"] for statement in done.statements},
         "verdicts": {verdict: verdicts.count(verdict) for verdict in ("holds", "depends", "does not hold")},
         "tables_computed": done.effort.computed,
         "tables_found": done.effort.found,
         "quick": quick,
     }
-    show(result, as_json, _render)
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """Show a bar on a terminal; elsewhere nothing."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what or "running")
+    return Answer(result, _render)
 
 
 def _render(result: dict[str, Any]) -> None:
@@ -82,6 +65,6 @@ def _render(result: dict[str, Any]) -> None:
     )
     words = {"holds": "hold", "depends": "depend", "does not hold": "do not hold"}
     counts = ", ".join(f"{count} {words[verdict]}" for verdict, count in result["verdicts"].items())
-    print(f"Of {len(result['claims'])} statements: {counts}. See {folder}/claims.md.")
+    print(f"Of {len(result['statements'])} statements: {counts}. See {folder}/statements.md.")
     if result["quick"]:
         print("A quick run shows that everything works; its verdicts are no evidence. Run again with --full.")

@@ -2,6 +2,7 @@
 
 from fairpremium.families._domain import REAL, Domain
 from fairpremium.families._family import (
+    FAMILIES,
     Bernoulli,
     Family,
     Gamma,
@@ -15,6 +16,7 @@ from fairpremium.families._law import Law, LawTerms, NegativeBinomialLaw, law_of
 from fairpremium.families._link import Identity, Link, Log, Logit
 
 __all__ = [
+    "FAMILIES",
     "REAL",
     "Bernoulli",
     "Domain",

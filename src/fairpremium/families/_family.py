@@ -303,7 +303,7 @@ def _log_tweedie_series(y: Array, phi: Array, p: float) -> Array:
     return result
 
 
-_FAMILIES: dict[str, type[Family]] = {f.name: f for f in (Normal, Poisson, NegativeBinomial, Gamma, Tweedie, Bernoulli)}
+FAMILIES: dict[str, type[Family]] = {f.name: f for f in (Normal, Poisson, NegativeBinomial, Gamma, Tweedie, Bernoulli)}
 
 
 def get_family(family: str | Family | dict[str, Any]) -> Family:
@@ -318,6 +318,6 @@ def get_family(family: str | Family | dict[str, Any]) -> Family:
         return family
     settings = dict(family) if isinstance(family, dict) else {"name": family}
     name = settings.pop("name", None)
-    if not isinstance(name, str) or name not in _FAMILIES:
-        raise ValueError(f"Got family={name!r}, but expected one of {sorted(_FAMILIES)} or a family object.")
-    return _FAMILIES[name](**settings)
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"Got family={name!r}, but expected one of {sorted(FAMILIES)} or a family object.")
+    return FAMILIES[name](**settings)

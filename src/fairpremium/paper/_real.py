@@ -15,13 +15,15 @@ from fairpremium.errors import FairPremiumError
 from fairpremium.models import Design, LinearModel, NeuralRepresentation
 from fairpremium.noise import AnchorNoise
 from fairpremium.paper._descent import LOSSES, descend, held_out_loss, record_epochs
-from fairpremium.paper._settings import KEEPS, SEED, Settings
+from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER, SEED, RunSize
 from fairpremium.portfolios import Portfolio
 from fairpremium.pricing import DiscriminationFreePricer, inverse_constants
 from fairpremium.privacy import RandomizedResponse
 
+Rows = npt.NDArray[np.intp]  # positions of rows, or a group for each
+Assumption = tuple[float, str, float]  # true keep, name, assumed keep
+
 RAW, LEARNED = "X", "X~"
-MPTP, PAPER, NAIVE, OURS = "true D", "paper", "naive", "ours"
 FULL_SAMPLE, HALF_SAMPLE = "full", "half"
 EXACT, LOW, HIGH = "exact", "-10 %", "+10 %"
 SPLITS = {"n1 = 2": 2, "n1 = 4": 4}
@@ -40,9 +42,9 @@ class Split:
         A uniform number for each row of the portfolio: the report is true where it is below keep.
     """
 
-    train: npt.NDArray[np.intp]
-    half: npt.NDArray[np.intp]
-    test: npt.NDArray[np.intp]
+    train: Rows
+    half: Rows
+    test: Rows
     luck: Array
 
     @classmethod
@@ -55,7 +57,7 @@ class Split:
         half = np.sort(rng.permutation(train)[: cut // 2])
         return cls(train, half, np.sort(order[cut:]), rng.random(n))
 
-    def reports(self, group: npt.NDArray[np.intp], keep: float) -> npt.NDArray[np.intp]:
+    def reports(self, group: Rows, keep: float) -> Rows:
         """Randomize the groups (two of them) of all rows."""
         return np.where(self.luck < keep, group, 1 - group)
 
@@ -68,8 +70,8 @@ class Table:
     test: Array
     y_train: Array
     y_test: Array
-    group_train: npt.NDArray[np.intp]
-    group_test: npt.NDArray[np.intp]
+    group_train: Rows
+    group_test: Rows
     family: str
 
     @property
@@ -80,7 +82,7 @@ class Table:
         return 0.0, 1.0
 
 
-def run_real(portfolio: Portfolio, settings: Settings, seed: int) -> pd.DataFrame:
+def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
     """Run all experiments on one split of a portfolio with two groups.
 
     Returns
@@ -90,26 +92,24 @@ def run_real(portfolio: Portfolio, settings: Settings, seed: int) -> pd.DataFram
         or "identified" (whether the library would use that estimate, 0 or 1).
     """
     group = np.array([portfolio.groups.index(d) for d in portfolio.sensitive], dtype=np.intp)
-    split = Split.draw(len(portfolio), settings.real_rows, seed)
+    split = Split.draw(len(portfolio), size.real_rows, seed)
     parts = []
     for sample, rows in ((FULL_SAMPLE, split.train), (HALF_SAMPLE, split.half)):
         raw = raw_table(portfolio, group, rows, split.test)
-        learned = learned_table(portfolio, raw, rows, split.test, settings, seed)
+        learned = learned_table(portfolio, raw, rows, split.test, size, seed)
         estimates = list(estimate_keeps(portfolio, group, split, rows, sample, seed))
         parts.append(pd.DataFrame(estimates, columns=COLUMNS))
         cases = list(assumptions(sample, estimates))
         reports = {keep: split.reports(group, keep)[rows] for keep in KEEPS}
         for features, table in ((RAW, raw), (LEARNED, learned)):
-            parts.append(_curves(table, cases, reports, settings.descent_epochs).assign(features=features))
-            parts[-1]["sample"] = sample
-            if seed < settings.ours_seeds:
-                parts.append(_ours(table, cases, reports, seed).assign(features=features, sample=sample))
+            found = [_curves(table, cases, reports, size.descent_epochs)]
+            if seed < size.ours_seeds:
+                found.append(_ours(table, cases, reports, seed))
+            parts += [losses.assign(quantity="loss", features=features, sample=sample) for losses in found]
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
 
-def raw_table(
-    portfolio: Portfolio, group: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], test: npt.NDArray[np.intp]
-) -> Table:
+def raw_table(portfolio: Portfolio, group: Rows, rows: Rows, test: Rows) -> Table:
     """Return the columns of a portfolio, one-hot and standardised with the training rows."""
     design = Design.learn(portfolio.X)
     matrix = design.transform(portfolio.X)
@@ -118,21 +118,10 @@ def raw_table(
     )
 
 
-def learned_table(
-    portfolio: Portfolio,
-    raw: Table,
-    rows: npt.NDArray[np.intp],
-    test: npt.NDArray[np.intp],
-    settings: Settings,
-    seed: int,
-) -> Table:
+def learned_table(portfolio: Portfolio, raw: Table, rows: Rows, test: Rows, size: RunSize, seed: int) -> Table:
     """Return X~, learned from the training rows without any sensitive attribute."""
     net = NeuralRepresentation(
-        portfolio.family,
-        layers=(32, 8),
-        max_epochs=settings.representation_epochs,
-        device="cpu",
-        random_state=seed,
+        portfolio.family, layers=(32, 8), max_epochs=size.representation_epochs, device="cpu", random_state=seed
     )
     net.fit(portfolio.X.iloc[rows], portfolio.y[rows])
     train, fresh = (net.transform(portfolio.X.iloc[i]).to_numpy() for i in (rows, test))
@@ -146,12 +135,7 @@ def _table(train: Array, test: Array, *rest: Any) -> Table:
 
 
 def estimate_keeps(
-    portfolio: Portfolio,
-    group: npt.NDArray[np.intp],
-    split: Split,
-    rows: npt.NDArray[np.intp],
-    sample: str,
-    seed: int,
+    portfolio: Portfolio, group: Rows, split: Split, rows: Rows, sample: str, seed: int
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the anchor estimates of keep (Procedure 4.5), as rows of the table."""
     for keep in KEEPS:
@@ -163,7 +147,7 @@ def estimate_keeps(
             yield "identified", "", sample, keep, assumed, "", 0, float(noise.identified_)
 
 
-def assumptions(sample: str, estimates: list[tuple[Any, ...]]) -> Iterator[tuple[float, str, float]]:
+def assumptions(sample: str, estimates: list[tuple[Any, ...]]) -> Iterator[Assumption]:
     """Yield (true keep, name, assumed keep): the experiments of a sample size."""
     found = {(row[3], row[4]): row[7] for row in estimates if row[0] == "keep"}
     if sample == HALF_SAMPLE:
@@ -178,12 +162,7 @@ def assumptions(sample: str, estimates: list[tuple[Any, ...]]) -> Iterator[tuple
             yield keep, assumed, found[keep, assumed]
 
 
-def _curves(
-    table: Table,
-    cases: list[tuple[float, str, float]],
-    reports: dict[float, npt.NDArray[np.intp]],
-    epochs: int,
-) -> pd.DataFrame:
+def _curves(table: Table, cases: list[Assumption], reports: dict[float, Rows], epochs: int) -> pd.DataFrame:
     """Descend with the true groups, with the reports taken for them, and with the corrected risk of every case."""
     labels: list[tuple[float, str, str]] = [(0.0, "", MPTP)]
     weights = [_indicator(table.group_train)]
@@ -200,20 +179,15 @@ def _curves(
     loss = held_out_loss(fresh, (table.y_test - center) / scale, table.group_test, beta, family=table.family)
     return pd.DataFrame(
         [
-            ("loss", keep, assumed, method, epoch, value)
+            (keep, assumed, method, epoch, value)
             for (keep, assumed, method), column in zip(labels, loss.T * scale**2, strict=True)
             for epoch, value in zip(record_epochs(epochs), column, strict=True)
         ],
-        columns=["quantity", "keep", "assumed", "method", "epoch", "value"],
+        columns=COLUMNS[3:],
     )
 
 
-def _ours(
-    table: Table,
-    cases: list[tuple[float, str, float]],
-    reports: dict[float, npt.NDArray[np.intp]],
-    seed: int,
-) -> pd.DataFrame:
+def _ours(table: Table, cases: list[Assumption], reports: dict[float, Rows], seed: int) -> pd.DataFrame:
     """Fit `correction="auto"` in every case; a fit that the library refuses has no loss (nan)."""
     found = []
     ridge = 1.0 if table.family == "bernoulli" else 0.0
@@ -234,16 +208,16 @@ def _ours(
             loss = float(LOSSES[table.family](table.y_test, own).mean())
         except FairPremiumError:
             loss = float("nan")
-        found.append(("loss", keep, assumed, OURS, 0, loss))
-    return pd.DataFrame(found, columns=["quantity", "keep", "assumed", "method", "epoch", "value"])
+        found.append((keep, assumed, OURS, 0, loss))
+    return pd.DataFrame(found, columns=COLUMNS[3:])
 
 
-def _indicator(group: npt.NDArray[np.intp]) -> Array:
+def _indicator(group: Rows) -> Array:
     """Return one column of zeros and ones for each of two groups."""
     return np.column_stack([group == 0, group == 1]).astype(np.float64)
 
 
-def inverse_weights(reports: npt.NDArray[np.intp], keep: float) -> Array:
+def inverse_weights(reports: Rows, keep: float) -> Array:
     """Return T^-1[k, s_i], shape (n, 2)."""
     C1, C2 = inverse_constants(2, keep)
     return np.where(_indicator(reports) == 1, C1, C2)

@@ -1,4 +1,4 @@
-"""Reproduce the paper: run the studies, write tables, draw them, judge the claims."""
+"""Reproduce the paper: run the experiments, write tables, draw them, judge the statements."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from typing import Any
 import pandas as pd
 
 from fairpremium import __version__
-from fairpremium.paper._claims import CLAIMS, judge_claims
-from fairpremium.paper._claims_page import claims_page
-from fairpremium.paper._figures import FIGURES, Figure
-from fairpremium.paper._run import Effort, Report, gather, measure_cost, plan_tasks, run_tasks
-from fairpremium.paper._settings import CHOICES, FULL, SEED, Settings
-from fairpremium.paper._style import import_altair, import_vl_convert, to_png, to_svg, with_stable_names
+from fairpremium.paper._run import Effort, Report, gather, measure_cost, plan_runs, run_missing
+from fairpremium.paper._setup import CHOICES, FULL, SEED, RunSize
+from fairpremium.paper.figures import FIGURES, Figure, import_altair, import_vl_convert, to_png, to_svg
+from fairpremium.paper.statements import STATEMENTS, judge_statements, statements_page
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "altair", "vl-convert-python")
 
@@ -33,15 +31,15 @@ class Reproduction:
     ----------
     folder : Path
     figures : tuple of str
-    claims : list of dict
-        As in claims.json.
+    statements : list of dict
+        As in statements.json.
     effort : Effort
         How many tables were computed and found, and what that cost.
     """
 
     folder: Path
     figures: tuple[str, ...]
-    claims: list[dict[str, Any]]
+    statements: list[dict[str, Any]]
     effort: Effort
 
 
@@ -49,12 +47,12 @@ def reproduce(
     out: str | os.PathLike[str],
     *,
     figures: Sequence[str] | None = None,
-    settings: Settings = FULL,
+    size: RunSize = FULL,
     jobs: int = 1,
     data: str | os.PathLike[str] | None = None,
     report: Report | None = None,
 ) -> Reproduction:
-    """Run the paper's experiments and write figures, tables and the page of claims into one folder.
+    """Run the paper's experiments and write figures, tables and the page of statements into one folder.
 
     Parameters
     ----------
@@ -62,11 +60,11 @@ def reproduce(
         Folder to write to. Tables of single seeds stay in its folder ``runs``: what is finished there is not computed
         again, whether a run was interrupted or asks for further figures.
     figures : sequence of str, optional
-        Which figures; by default all. Claims are judged as far as their studies have run.
-    settings : Settings
+        Which figures; by default all. Statements are judged as far as their experiments have run.
+    size : RunSize
         `FULL` or `QUICK`.
     jobs : int
-        Worker processes. Tables and claims have the same bytes for every number.
+        Worker processes. Tables and statements have the same bytes for every number.
     data : path, optional
         Folder with car_insurance_claim.csv; default: the environment variable FAIRPREMIUM_DATA.
     report : function of (what, done, total), optional
@@ -89,17 +87,18 @@ def reproduce(
     import_altair(), import_vl_convert()  # say now, not after an hour, that they are missing
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    studies = list(dict.fromkeys(study for figure in chosen for study in figure.studies))
-    tasks = plan_tasks(studies, settings, folder)
-    effort = run_tasks(tasks, settings, jobs=jobs, data=data, report=report or (lambda what, done, total: None))
-    tables = {study: gather(tasks, study) for study in studies}
+    experiments = list(dict.fromkeys(experiment for figure in chosen for experiment in figure.experiments))
+    runs = plan_runs(experiments, size, folder)
+    effort = run_missing(runs, size, jobs=jobs, data=data, report=report or (lambda what, done, total: None))
+    tables = {experiment: gather(runs, experiment) for experiment in experiments}
     for figure in chosen:
         write_figure(figure, tables, folder)
-    claims = _plain(judge_claims(tables))
-    _write_json(folder / "claims.json", {"seeds": settings.seeds, "settings": settings.name, "claims": claims})
-    (folder / "claims.md").write_text(claims_page(claims, settings), encoding="utf-8", newline="\n")
-    _write_json(folder / "metadata.json", _metadata(chosen, settings, jobs, effort, measure_cost(tasks)))
-    return Reproduction(folder, tuple(figure.id for figure in chosen), claims, effort)
+    statements = _plain(judge_statements(tables))
+    judged = {"seeds": size.seeds, "settings": size.name, "statements": statements}
+    _write_json(folder / "statements.json", judged)
+    (folder / "statements.md").write_text(statements_page(statements, size), encoding="utf-8", newline="\n")
+    _write_json(folder / "metadata.json", _metadata(chosen, size, jobs, effort, measure_cost(runs)))
+    return Reproduction(folder, tuple(figure.id for figure in chosen), statements, effort)
 
 
 def check_figures(names: Sequence[str] | None) -> list[Figure]:
@@ -122,22 +121,20 @@ def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) 
     path = folder / f"{figure.id}.csv"
     figure.tabulate(tables).to_csv(path, index=False, float_format="%.6g", na_rep="nan", lineterminator="\n")
     drawing = figure.draw(read_table(path))
-    svg = drawing if isinstance(drawing, str) else with_stable_names(to_svg(drawing))
+    svg = drawing if isinstance(drawing, str) else to_svg(drawing)
     (folder / f"{figure.id}.svg").write_text(svg, encoding="utf-8", newline="\n")
     (folder / f"{figure.id}.png").write_bytes(to_png(svg))
 
 
-def _metadata(
-    figures: list[Figure], settings: Settings, jobs: int, effort: Effort, cost: dict[str, Any]
-) -> dict[str, Any]:
+def _metadata(figures: list[Figure], size: RunSize, jobs: int, effort: Effort, cost: dict[str, Any]) -> dict[str, Any]:
     return {
         "version": __version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "seed": SEED,
-        "settings": asdict(settings),
+        "settings": asdict(size),
         "figures": {figure.id: figure.source for figure in figures},
-        "claims": len(CLAIMS),
+        "statements": len(STATEMENTS),
         "choices": CHOICES,
         "runtime": {
             "jobs": jobs,

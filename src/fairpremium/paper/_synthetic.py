@@ -12,12 +12,12 @@ from fairpremium.arrays import Array
 from fairpremium.errors import FairPremiumError
 from fairpremium.models import NeuralModel
 from fairpremium.noise import AnchorNoise
-from fairpremium.paper._settings import KEEPS, SEED, Settings
+from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER, SEED, RunSize
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import RandomizedResponse
 
-MPTP, PAPER, NAIVE, OURS, TRUTH = "true D", "paper", "naive", "ours", "truth"
+TRUTH = "truth"
 BEST, UNAWARE, FREE, ESTIMATED_KEEP = "best estimate", "unaware", "discrimination-free", "estimated keep"
 PERTURBED = {0.9: (0.85, 0.95), 0.8: (0.75, 0.85)}
 AGES = np.arange(18, 81)
@@ -29,7 +29,7 @@ def risk_grid() -> pd.DataFrame:
     return pd.DataFrame({"age": np.tile(AGES, 2), "smoker": np.repeat([True, False], len(AGES))})
 
 
-def run_synthetic(settings: Settings, seed: int) -> pd.DataFrame:
+def run_synthetic(size: RunSize, seed: int) -> pd.DataFrame:
     """Price the synthetic portfolio with the true attribute and with reports, by all methods.
 
     Returns
@@ -39,20 +39,19 @@ def run_synthetic(settings: Settings, seed: int) -> pd.DataFrame:
         where no report is used; `assumed` is the keep that the method was told. The price "estimated keep" is no price
         but the anchor estimate from four parts.
     """
-    portfolio = zhang_liu_shi_2025(settings.synthetic_rows, rng=np.random.default_rng([SEED, 0, seed]))
+    portfolio = zhang_liu_shi_2025(size.synthetic_rows, rng=np.random.default_rng([SEED, 0, seed]))
     luck = np.random.default_rng([SEED, 2, seed]).random(len(portfolio))
     other = np.where(portfolio.sensitive == portfolio.groups[0], portfolio.groups[1], portfolio.groups[0])
     reports = {keep: np.where(luck < keep, portfolio.sensitive, other) for keep in KEEPS}
     parts = [_truth(portfolio), _estimates(portfolio, reports, seed)]
-    for keep, assumed, method in fits(with_ours=seed < settings.ours_seeds):
+    for keep, assumed, method in fits(with_ours=seed < size.ours_seeds):
         sensitive = portfolio.sensitive if method == MPTP else reports[keep]
-        pricer = _pricer(portfolio, method, assumed, settings, seed)
+        pricer = _pricer(portfolio, method, assumed, size, seed)
         try:
-            pricer.fit(portfolio.X, portfolio.y, sensitive=sensitive)
+            prices = _prices(portfolio, pricer.fit(portfolio.X, portfolio.y, sensitive=sensitive))
         except FairPremiumError:  # a refusal is a result: no price
-            parts.append(_prices(portfolio, None).assign(keep=keep, assumed=assumed, method=method))
-            continue
-        parts.append(_prices(portfolio, pricer).assign(keep=keep, assumed=assumed, method=method))
+            prices = parts[0].assign(value=np.nan)
+        parts.append(prices.assign(keep=keep, assumed=assumed, method=method))
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
 
@@ -78,14 +77,14 @@ def fits(*, with_ours: bool) -> Iterator[tuple[float, float, str]]:
 
 
 def _pricer(
-    portfolio: SimulatedPortfolio, method: str, assumed: float, settings: Settings, seed: int
+    portfolio: SimulatedPortfolio, method: str, assumed: float, size: RunSize, seed: int
 ) -> DiscriminationFreePricer:
     model = NeuralModel.paper(
         activation="tanh",
         learning_rate=0.05,
         batch_size=512,
-        max_epochs=settings.net_epochs,
-        patience=settings.net_epochs,
+        max_epochs=size.net_epochs,
+        patience=size.net_epochs,
         device="cpu",
     )
     channel: Any = None
@@ -96,12 +95,9 @@ def _pricer(
     return DiscriminationFreePricer(portfolio.family, model, channel=channel, intervals=False, random_state=seed, **how)
 
 
-def _prices(portfolio: SimulatedPortfolio, pricer: DiscriminationFreePricer | None) -> pd.DataFrame:
-    """Return the three prices of every risk, nan where there is no pricer."""
+def _prices(portfolio: SimulatedPortfolio, pricer: DiscriminationFreePricer) -> pd.DataFrame:
+    """Return the three prices of every risk."""
     grid = risk_grid()
-    K, n = len(portfolio.groups), len(grid)
-    if pricer is None:
-        return _long(portfolio, grid, np.full((n, K), np.nan), np.full(n, np.nan), np.full(n, np.nan))
     best = pricer.predict_best_estimate(grid)[list(portfolio.groups)].to_numpy()
     return _long(portfolio, grid, best, pricer.predict_unaware(grid), pricer.predict(grid))
 

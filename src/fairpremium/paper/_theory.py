@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.paper._settings import SEED, Settings
+from fairpremium.paper._setup import SEED, RunSize
 from fairpremium.pricing import excess_risk_bound, inverse_constants, required_splits
 
 GROUPS = (2, 3, 5)
@@ -79,15 +79,15 @@ def inverse_matrix(K: int, C1: float) -> Array:
     return out
 
 
-def run_theory(settings: Settings, seed: int) -> pd.DataFrame:
+def run_theory(size: RunSize, seed: int) -> pd.DataFrame:
     """Check lemma and theorems in populations drawn anew for each seed."""
-    found = [row for K in GROUPS for row in check_lemma(K, 0.7, settings.lemma_rows, seed)]
+    found = [row for K in GROUPS for row in check_lemma(K, 0.7, size.lemma_rows, seed)]
     for K in GROUPS:
         for keep in THEORY_KEEPS:
             population = Population.draw(K, keep, np.random.default_rng([SEED, 4, K, seed]))
             for n in ROWS:
                 rng = np.random.default_rng([SEED, 5, K, round(100 * keep), n, seed])
-                measured = check_bounds(population, n, settings.theorem_runs, rng)
+                measured = check_bounds(population, n, size.theorem_runs, rng)
                 found.extend((quantity, K, keep, n, value) for quantity, value in measured.items())
     return pd.DataFrame(found, columns=COLUMNS)
 

@@ -1,0 +1,92 @@
+"""Folders and large Parquet files, which the commands read piece by piece instead of at once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairpremium.blocks import join_reports, open_source
+from fairpremium.cli._channel_file import find_channel
+from fairpremium.cli._portfolio import Data, Roles
+from fairpremium.cli._tables import read_table, require_columns
+from fairpremium.pricing import DiscriminationFreePricer, count_labels
+from fairpremium.privacy import Channel, RandomizedResponse
+
+LARGE_BYTES = 64 << 20  # a Parquet file from this size on is read piece by piece
+
+
+@dataclass(frozen=True)
+class LargeData(Data):
+    """A portfolio that stays on disk: `reports` holds the distinct reports, X the names of the features alone."""
+
+    path: Path = field(kw_only=True)
+    roles: Roles = field(kw_only=True)
+
+    def fit(self, pricer: DiscriminationFreePricer) -> None:
+        """Fit, reading the rows piece by piece."""
+        labels = [label for label in self.reports if label is not None]
+        if isinstance(pricer.channel, Channel) and not any(isinstance(label, str) for label in labels):
+            pricer.channel = _in_own_type(pricer.channel, labels)
+        pricer.fit(
+            self.path,
+            y=self.roles.outcome,
+            sensitive=self.roles.sensitive,
+            sample_weight=self.roles.weight,
+            features=list(self.X.columns),
+        )
+
+
+def is_large(path: Path) -> bool:
+    """Tell whether a file or folder is read piece by piece."""
+    return path.is_dir() or (path.suffix.lower() == ".parquet" and path.is_file() and path.stat().st_size > LARGE_BYTES)
+
+
+@contextmanager
+def large_data(path: Path, roles: Roles, features: list[str] | None, output: Path) -> Iterator[LargeData]:
+    """Look at a large portfolio, after joining its reports into a temporary file beside the output if need be."""
+    roles.require_free(features or [])
+    reports = roles.reports
+    if reports is None or roles.key is None:
+        yield _look(path, roles, features, path)
+        return
+    with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".fairpremium-") as folder:
+        stored = reports
+        if reports.suffix.lower() == ".csv":
+            stored = Path(folder) / "reports.parquet"
+            read_table(reports, text={roles.key, roles.sensitive}).to_parquet(stored, index=False)
+        joined = Path(folder) / "portfolio.parquet"
+        found = join_reports(path, stored, joined, key=roles.key, sensitive=roles.sensitive)
+        yield replace(_look(joined, roles, features, reports), joined=found._asdict())
+
+
+def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -> LargeData:
+    with open_source(path) as source:
+        own = roles.columns.values()
+        require_columns(source.names, [*own, *(features or [])], path)
+        chosen = [name for name in source.names if name not in own] if features is None else features
+        labels = list(count_labels(source, roles.sensitive))
+    file = min(reports.rglob("*.parquet")) if reports.is_dir() else reports
+    return LargeData(
+        X=pd.DataFrame(columns=chosen),
+        y=pd.Series(dtype=float),
+        reports=pd.Series(labels, dtype=object, name=roles.sensitive),
+        weight=None,
+        described=find_channel(file, roles.sensitive),
+        reports_path=reports,
+        path=path,
+        roles=roles,
+    )
+
+
+def _in_own_type(channel: Channel, labels: list[Any]) -> Channel:
+    """Turn groups that were typed as text into the numbers or booleans that the column holds."""
+    known = {str(label): label for label in labels}
+    if isinstance(channel, RandomizedResponse) and all(isinstance(group, str) for group in channel.groups):
+        return RandomizedResponse([known.get(group, group) for group in channel.groups], keep=channel.keep)
+    return channel

@@ -1,0 +1,82 @@
+"""The options that say what is fitted, for ``fairpremium fit`` here and ``fairpremium insurer fit`` at the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fairpremium.cli._command import option_panel
+from fairpremium.cli._parsing import split_list, split_weights
+from fairpremium.families import FAMILIES, get_family
+from fairpremium.models import LinearModel
+from fairpremium.pricing import DiscriminationFreePricer
+
+model_option = option_panel("Model")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of a fit, wherever it runs."""
+
+    family: Annotated[str, model_option(help=f"{', '.join(list(FAMILIES)[:-1])} or {list(FAMILIES)[-1]}.")] = "normal"
+    power: Annotated[float | None, model_option(help="Variance power of tweedie; 1.5.")] = None
+    model: Annotated[str, model_option(help="linear, boosted or neural.")] = "linear"
+    correction: Annotated[
+        str, model_option(help="How the noise is undone: auto, inverse, score, posterior or likelihood.")
+    ] = "auto"
+    pooling: Annotated[str, model_option(help="auto, or a strength in rows; 0 for none.")] = "auto"
+    reference: Annotated[
+        str, model_option(help="Weights of the groups: marginal, uniform, balanced, or F=0.5,M=0.5.")
+    ] = "marginal"
+
+    def strength(self) -> Any:
+        """Return the strength of pooling, or "auto"."""
+        try:
+            return "auto" if self.pooling == "auto" else float(self.pooling)
+        except ValueError:
+            raise ValueError(f"--pooling expects auto or a number. Got {self.pooling!r}.") from None
+
+    def weights(self) -> Any:
+        """Return the reference distribution: its name, or weights by group."""
+        return split_weights(self.reference, "--reference") if "=" in self.reference else self.reference
+
+
+@dataclass(frozen=True)
+class PricerOptions(ModelOptions):
+    """The options of a fit that runs here."""
+
+    model: Annotated[
+        str, model_option(help="linear, boosted or neural; several, such as linear,boosted, to choose.")
+    ] = "linear"
+    ridge: Annotated[float, model_option(help="Ridge penalty of a linear model.")] = 0.0
+    intervals: Annotated[bool, model_option("--intervals/--no-intervals", help="Confidence limits.")] = True
+    unseen_levels: Annotated[
+        str, model_option(help="Price a text level that fit did not see: error, or base for the base level.")
+    ] = "error"
+    random_state: Annotated[int | None, model_option(help="Seed of the cross-validation.")] = None
+
+    def make_pricer(self) -> DiscriminationFreePricer:
+        """Return the pricer that the options describe, without a channel."""
+        names = split_list(self.model, "--model") or []
+        if self.ridge and "linear" not in names:
+            raise ValueError(f"--ridge belongs to --model linear. Got --model {self.model}.")
+        models = [LinearModel(ridge=self.ridge) if name == "linear" else name for name in names]
+        return DiscriminationFreePricer(
+            family=make_family(self.family, self.power),
+            model=models[0] if len(models) == 1 else models,
+            correction=self.correction,
+            pooling=self.strength(),
+            reference=self.weights(),
+            intervals=self.intervals,
+            unseen_levels=self.unseen_levels,  # type: ignore[arg-type]
+            random_state=self.random_state,
+        )
+
+
+def make_family(name: str, power: float | None) -> Any:
+    """Return the family that --family and --power name."""
+    if power is None:
+        return get_family(name)
+    if name != "tweedie":
+        raise ValueError(f"--power belongs to --family tweedie. Got --family {name}.")
+    return get_family({"name": name, "power": power})

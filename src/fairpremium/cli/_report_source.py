@@ -1,0 +1,176 @@
+"""How the reports were drawn: what the options say, what the file of the reports says, and whether they agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+
+from fairpremium.cli._channel_file import Described, load_channel
+from fairpremium.cli._command import option_panel
+from fairpremium.cli._parsing import split_list, split_weights
+from fairpremium.cli._portfolio import Data
+from fairpremium.cli._tables import as_text, read_table
+from fairpremium.labels import infer_labels
+from fairpremium.noise import AnchorNoise, MarginNoise, NoiseEstimator, RetestNoise, ValidationNoise
+from fairpremium.privacy import Channel, RandomizedResponse
+
+_CLOSE = 1e-3  # an option is typed with a few digits
+
+noise_option = option_panel("How the reports were drawn")
+KeepOption = Annotated[float | None, noise_option(help="Probability that a report is the truth.")]
+EpsilonOption = Annotated[float | None, noise_option(help="Privacy parameter, instead of keep.")]
+ChannelOption = Annotated[Path | None, noise_option(help="JSON file that describes the channel.")]
+
+
+class Noise(StrEnum):
+    """Ways to estimate an unknown channel."""
+
+    anchor = "anchor"
+    margin = "margin"
+    validation = "validation"
+    retest = "retest"
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """The options that say how reports were drawn: a known channel, or a sample to estimate it from."""
+
+    keep: KeepOption = None
+    epsilon: EpsilonOption = None
+    channel: ChannelOption = None
+    groups: Annotated[str | None, noise_option(help="All groups, such as F,M; the distinct reports if left out.")] = (
+        None
+    )
+    true_attribute: Annotated[
+        bool, noise_option("--true-attribute", help="The column holds the truth, not reports.")
+    ] = False
+    margin: Annotated[str | None, noise_option(help="Known shares, such as F=0.45,M=0.55.")] = None
+    validation: Annotated[Path | None, noise_option(help="File of people with truth and report.")] = None
+    true_column: Annotated[str, noise_option(help="Truth in the validation file.")] = "true"
+    report_column: Annotated[str, noise_option(help="Report in the validation file.")] = "report"
+    retest: Annotated[Path | None, noise_option(help="File of people with two fresh reports.")] = None
+    first_column: Annotated[str, noise_option(help="First report in the retest file.")] = "first"
+    second_column: Annotated[str, noise_option(help="Second report in the retest file.")] = "second"
+
+    @cached_property
+    def labels(self) -> list[str] | None:
+        """The groups, if they are given."""
+        return split_list(self.groups, "--groups")
+
+    @cached_property
+    def given(self) -> Described | None:
+        """The channel that ``--channel`` describes."""
+        return None if self.channel is None else load_channel(self.channel)
+
+    def _samples(self) -> list[str]:
+        """Return the names of the samples that are given to estimate a channel from."""
+        return [name for name in ("margin", "validation", "retest") if getattr(self, name) is not None]
+
+    def estimator(self, noise: Noise | None = None, random_state: int | None = None) -> NoiseEstimator | None:
+        """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict."""
+        samples = self._samples()
+        kinds = sorted({*samples, *([noise.value] if noise else [])})
+        if len(kinds) > 1:
+            raise ValueError(f"Give one way to estimate the noise. Got {', '.join(kinds)}.")
+        if noise not in (None, Noise.anchor) and not samples:
+            raise ValueError(f"--noise {noise} needs --{noise}, which says what to estimate from.")
+        known = {
+            "--keep": self.keep is not None,
+            "--epsilon": self.epsilon is not None,
+            "--channel": self.channel is not None,
+            "--true-attribute": self.true_attribute,
+        }
+        named = [name for name, is_given in known.items() if is_given]
+        named += ["--noise"] if noise else [f"--{name}" for name in samples]
+        if len(named) > 1:
+            raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
+        if noise is Noise.anchor:
+            return AnchorNoise(groups=self.labels, random_state=random_state)
+        if self.margin is not None:
+            return MarginNoise(split_weights(self.margin, "--margin") or {})
+        if self.validation is not None:
+            return ValidationNoise(*_pair(self.validation, self.true_column, self.report_column), groups=self.labels)
+        if self.retest is not None:
+            return RetestNoise(*_pair(self.retest, self.first_column, self.second_column), groups=self.labels)
+        return None
+
+    def resolve(
+        self, data: Data, estimator: NoiseEstimator | None
+    ) -> tuple[Channel | NoiseEstimator | None, pd.Series, str]:
+        """Return the channel or its estimator, the reports in the type of its labels, and who says so."""
+        found = data.described
+        texts = as_text(data.reports, data.reports_path)
+        if self.true_attribute or estimator is not None:
+            if found is not None:
+                option = "--true-attribute" if self.true_attribute else f"--{(self._samples() or ['noise'])[0]}"
+                raise ValueError(
+                    f"{option} contradicts {found.source}, which says that the reports went through a known channel."
+                )
+            if self.labels is not None and not set(infer_labels(texts, "sensitive")) <= set(self.labels):
+                raise ValueError(f"Some rows hold a group that is not among --groups {','.join(self.labels)}.")
+            return estimator, texts, "the true attribute" if estimator is None else "an estimate"
+        declared = found or self.given
+        if declared is not None:
+            self._check_agreement(declared, found)
+            channel, source = declared.channel, declared.source
+        elif self.keep is None and self.epsilon is None:
+            raise ValueError(
+                f"Nothing says how the reports of {data.reports_path} were drawn. Give one of --keep, --epsilon, "
+                "--channel, a sample to estimate it from (--margin, --validation, --retest), or --true-attribute if "
+                "they are the truth."
+            )
+        else:
+            labels = self.labels or list(infer_labels(texts, "sensitive"))
+            channel = RandomizedResponse(labels, keep=self.keep, epsilon=self.epsilon)
+            source = "the options" if self.labels else "the options; its groups are the distinct reports"
+        if isinstance(channel.reports[0], tuple):
+            raise ValueError(
+                "The reports are of several attributes at once, and the command line prices one. Use the Python "
+                "interface: DiscriminationFreePricer(channel=channel).fit(X, y, sensitive=frame)."
+            )
+        return channel, _decode(texts, channel, data.reports_path), source
+
+    def _check_agreement(self, declared: Described, found: Described | None) -> None:
+        """Raise if the options contradict the description of a channel."""
+        channel, given = declared.channel, self.given
+        if found is not None and given is not None and found.channel != given.channel:
+            raise ValueError(f"--channel {given.source} contradicts {found.source}: they describe other channels.")
+        for option, typed, said in (
+            ("--keep", self.keep, channel.keep),
+            ("--epsilon", self.epsilon, channel.epsilon),
+        ):
+            if typed is not None and not math.isclose(typed, said, rel_tol=_CLOSE):
+                raise ValueError(
+                    f"{option} {typed:g} contradicts {declared.source}, which says {said:.6g}. Leave the option out "
+                    "if the file is right."
+                )
+        if self.labels is not None and sorted(self.labels) != sorted(map(str, channel.groups)):
+            raise ValueError(
+                f"--groups {','.join(self.labels)} contradicts {declared.source}, which has the groups "
+                f"{', '.join(map(str, channel.groups))}."
+            )
+
+
+def _pair(path: Path, first: str, second: str) -> tuple[pd.Series, pd.Series]:
+    frame = read_table(path, require=[first, second], text={first, second})
+    return as_text(frame[first], path), as_text(frame[second], path)
+
+
+def _decode(texts: pd.Series, channel: Channel, path: Path) -> pd.Series:
+    """Return reports in the type of the channel's labels."""
+    if all(isinstance(label, str) for label in channel.reports):
+        return texts
+    known = {label if isinstance(label, str) else repr(label): label for label in channel.reports}
+    unknown = int((texts.notna() & ~texts.isin(list(known))).sum())
+    if unknown:
+        raise ValueError(
+            f"Column {texts.name!r} of {path} has {unknown} of {len(texts)} rows with a report that the channel "
+            f"cannot make; expected one of {list(known)}."
+        )
+    return texts.map(known, na_action="ignore")

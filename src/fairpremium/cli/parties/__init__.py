@@ -1,0 +1,1 @@
+"""The commands of the three parties: the third party's processes, the operator, collectors, insurers and auditors."""

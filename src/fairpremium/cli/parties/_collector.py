@@ -1,0 +1,188 @@
+"""``fairpremium collector``: the attribute is privatized here, and only reports leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pandas as pd
+import typer
+
+from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._command import Answer, make_group, option_panel
+from fairpremium.cli._tables import as_text, check_output, read_table, require_filled, write_table
+from fairpremium.cli._terminal import progress
+from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
+from fairpremium.privacy import Channel, PrivacyLedger
+
+if TYPE_CHECKING:
+    from fairpremium.parties.protocol import CollectorStudy
+
+_option = option_panel("What is stored here")
+
+
+@party_command
+def submit(
+    people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy. It stays here.")],
+    study: StudyOption,
+    policy: Annotated[str, typer.Option(help="Column with the policy number.")],
+    column: Annotated[str, typer.Option(help="Column with the true attribute.")],
+    secret: SecretOption,
+    reports: Annotated[Path, _option(help="CSV or Parquet file that stores the drawn reports: nobody is drawn twice.")],
+    connection: Connection,
+    ledger: Annotated[Path | None, _option(help="File that records what each person has spent.")] = None,
+    budget: Annotated[float | None, _option(help="Most epsilon a person may spend, with --ledger.")] = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Send the column as it stands; only for a study that asks for it.")
+    ] = False,
+) -> Answer:
+    """Draw a noisy report for every policyholder, here, and send the reports to the service.
+
+    The study says through which channel. What leaves is one key per policy (made with the study's secret) and one
+    report. Run it again after an interruption, or when people have joined: reports that were drawn stay what they are.
+
+    Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
+    --reports reports.parquet --key collector.key
+    """
+    from fairpremium.parties.clients import Collector, draw_reports, plan_parts, read_drawn
+    from fairpremium.parties.protocol import read_secret
+
+    if (ledger is None) != (budget is None):
+        raise ValueError("--ledger and --budget belong together: give both or none.")
+    check_output(reports, inputs=[people, secret, ledger])
+    check_ids(study=study)
+    shared = read_secret(secret)
+    with connection.open(Collector) as collector, _alone(reports):
+        seen = collector.study(study)
+        channel = _check_study(seen, as_is)
+        with progress("Drawing reports"):
+            frame = _read(people, policy, column, seen)
+            if channel is None:
+                table = frame.rename(columns={policy: "policy", column: "report"})
+                stored, drawn = _store_as_is(table, reports, _labels(seen))
+            else:
+                before = len(read_drawn(reports, channel)) if reports.exists() else 0
+                account = nullcontext() if ledger is None else PrivacyLedger(ledger, budget=budget or 0.0)
+                with account as spent:
+                    draw_reports(
+                        frame, reports, policy=policy, column=column, channel=channel, study=study, ledger=spent
+                    )
+                stored = read_drawn(reports, channel)
+                drawn = len(stored) - before
+        steps = plan_parts(reports, study, len(stored))
+        with progress("Sending reports", bar=True) as tell:
+            collector.submit(
+                stored, study=study, secret=shared, channel=channel, steps=steps,
+                tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
+            )  # fmt: skip
+    epsilon = None if channel is None else channel.epsilon
+    parts = sum(parts for _, parts in steps)
+    charged = None if ledger is None or not drawn else epsilon
+    described = describe_channel(channel)
+    result = {
+        "study": study,
+        "people": len(frame),
+        "reports": len(stored),
+        "drawn": drawn,
+        "parts": parts,
+        "channel": described,
+        "epsilon": epsilon,
+        "charged": charged,
+        "file": str(reports),
+    }
+    facts = {
+        "Study": study,
+        "Drawn": f"{drawn:,} reports now, {len(stored) - drawn:,} before",
+        "Channel": "none: the column as it stands" if described is None else channel_text(described),
+        "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
+        "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
+        "Sent": f"{len(stored):,} reports in {parts} part(s)",
+        "Stored": f"{reports}  (never send it: it has the policy numbers)",
+    }
+    return Answer(result, facts)
+
+
+@contextmanager
+def _alone(reports: Path) -> Iterator[None]:
+    """Let one process at a time draw into a file: two would draw different reports for the same people."""
+    import fcntl
+
+    with reports.with_name(f".{reports.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"Another process is drawing reports into {reports}. Wait until it has ended.") from None
+        yield
+
+
+def _check_study(seen: CollectorStudy, as_is: bool) -> Channel | None:
+    """Return the channel of an open study; one without a channel gets the column as it stands, if that was said."""
+    from fairpremium.parties.protocol import Problem
+
+    attribute = seen.attribute
+    if seen.state != "open":  # before anything is drawn and paid for
+        raise Problem("study-not-open")
+    if attribute.kind == "known":
+        if as_is:
+            raise ValueError(f"Study {seen.id} asks for reports through a channel. Leave --as-is out.")
+        return Channel.from_descriptor(attribute.channel)
+    if not as_is:
+        what = "the true attribute" if attribute.kind == "true" else "reports that are noisy already"
+        raise ValueError(f"Study {seen.id} asks for {what}. Say --as-is to send the column as it stands.")
+    return None
+
+
+def _read(people: Path, policy: str, column: str, seen: CollectorStudy) -> pd.DataFrame:
+    frame = read_table(people, require=[policy, column], text={policy, column})
+    numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
+    if numbers.duplicated().any():
+        raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
+    return pd.DataFrame({policy: numbers, column: _as_labels(frame[column], _labels(seen), people)})
+
+
+def _labels(seen: CollectorStudy) -> Sequence[Any]:
+    attribute = seen.attribute
+    return Channel.from_descriptor(attribute.channel).groups if attribute.kind == "known" else attribute.groups
+
+
+def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Series:
+    """Return a column in the type of the study's labels, or raise; the message does not show what it holds."""
+    texts = as_text(column, path)
+    known = {str(label): label for label in labels}
+    unknown = int((~texts.isin(list(known))).sum())
+    if unknown:
+        raise ValueError(
+            f"Column {column.name!r} of {path} has {unknown} of {len(texts)} rows with none of the study's groups "
+            f"{', '.join(known)}. People who prefer not to say need a group of their own."
+        )
+    return texts.map(known)
+
+
+def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:
+    if not reports.exists():
+        _replace(table, reports)
+        return table, len(table)
+    stored = read_table(reports, require=["policy", "report"], text={"policy", "report"})
+    stored["report"] = _as_labels(stored["report"], labels, reports)
+    both = stored.merge(table, on="policy", suffixes=("", "_now"))
+    if (both["report"] != both["report_now"]).any():
+        raise ValueError(
+            f"{reports} holds other reports for some policies than the table of people now. A report that was sent "
+            "stays what it is."
+        )
+    new = table[~table["policy"].isin(stored["policy"])]
+    if len(new):
+        stored = pd.concat([stored[["policy", "report"]], new], ignore_index=True)
+        _replace(stored, reports)
+    return stored, len(new)
+
+
+def _replace(table: pd.DataFrame, path: Path) -> None:
+    draft = path.with_name(f".{path.stem}.draft{path.suffix}")
+    write_table(table, draft)
+    draft.replace(path)
+
+
+collector = make_group("The collector's side: reports leave, the attribute stays.", {"submit": submit})

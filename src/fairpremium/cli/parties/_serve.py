@@ -1,0 +1,116 @@
+"""``fairpremium serve`` and ``fairpremium worker``: the third party's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairpremium.cli._command import option_panel, plain
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._tables import require_file
+from fairpremium.cli._terminal import print_fields
+from fairpremium.cli.parties._service import ServiceFolder, party_command
+
+_PASSWORD = "FAIRPREMIUM_CONSOLE_PASSWORD"
+_option = option_panel("Where to listen")
+_WithParent = Annotated[bool, typer.Option("--with-parent", help="Stop when standard input closes.")]
+
+
+@party_command
+def serve(
+    folder: ServiceFolder,
+    host: Annotated[str, _option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8350,
+    certificate: Annotated[Path | None, _option(help="TLS certificate, PEM.")] = None,
+    certificate_key: Annotated[Path | None, _option(help="Its key, PEM.")] = None,
+    behind_proxy: Annotated[bool, _option("--behind-proxy", help="A proxy in front does TLS.")] = False,
+    names: Annotated[
+        str | None, _option(help="Host names to answer to, such as fair.example:443; all if left out.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes to start.")] = 1,
+    with_parent: _WithParent = False,
+    as_json: bool = False,
+) -> None:
+    """Run the third party's service until it is told to stop (Ctrl-C).
+
+    The folder holds its key, its database and all files, and is made when it does not exist. On another address
+    than loopback it wants TLS: a certificate, or a proxy that does it. The console for operator and auditor answers on
+    loopback, or elsewhere with the password in FAIRPREMIUM_CONSOLE_PASSWORD.
+
+    Example: fairpremium serve --folder third-party --port 8350
+    """
+    from fairpremium.parties.http import serve as run
+    from fairpremium.parties.protocol import read_public_key
+    from fairpremium.parties.service import ServiceSettings, stop_with_parent
+
+    settings = ServiceSettings(
+        folder=folder.folder,
+        database=folder.database,
+        host=host,
+        port=port,
+        certificate=None if certificate is None else str(require_file(certificate)),
+        certificate_key=None if certificate_key is None else str(require_file(certificate_key)),
+        behind_proxy=behind_proxy,
+        hosts=tuple(name.lower() for name in split_list(names, "--names") or ()),
+        console_password=os.environ.get(_PASSWORD) or None,
+    )
+
+    def tell(url: str) -> None:
+        public = folder.folder / "service.key.pub"
+        result = {
+            "service": url,
+            "folder": str(folder.folder),
+            "database": "PostgreSQL" if folder.database else "SQLite",
+            "workers": workers,
+            "public_key": read_public_key(public).public_key,
+            "public_key_file": str(public),
+        }
+        _say(result, as_json)
+
+    with folder.ready(new=True):
+        if with_parent:
+            stop_with_parent()
+        run(settings, workers=workers, tell=tell)
+
+
+@party_command
+def worker(
+    folder: ServiceFolder,
+    once: Annotated[bool, typer.Option("--once", help="Stop when no fit is waiting.")] = False,
+    with_parent: _WithParent = False,
+    as_json: bool = False,
+) -> None:
+    """Do the fits of a service until told to stop (Ctrl-C): one more worker beside those of serve.
+
+    A fit that is interrupted waits for another worker.
+
+    Example: fairpremium worker --folder third-party
+    """
+    from fairpremium.parties.service import stop_with_parent, work
+
+    stop = threading.Event()
+    with folder.ready():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        if with_parent:
+            stop_with_parent()
+        elif not once:
+            _say({"worker": os.getpid(), "folder": str(folder.folder)}, as_json)
+        work(folder.folder, database=folder.database, stop=stop.is_set, once=once)
+
+
+def _say(result: dict[str, Any], as_json: bool) -> None:
+    """Print at once: whoever started this process may wait for it."""
+    if as_json:
+        print(json.dumps(plain(result)))
+    else:
+        print_fields(result)
+        print("Stop it with Ctrl-C.")
+    sys.stdout.flush()

@@ -1,0 +1,236 @@
+"""``fairpremium study``: the operator declares studies, opens and closes them; every party may look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fairpremium.cli._channel_file import channel_text, describe_channel, load_channel
+from fairpremium.cli._command import Answer, make_group, option_panel
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._report_source import ChannelOption, EpsilonOption, KeepOption, noise_option
+from fairpremium.cli._tables import require_file
+from fairpremium.cli._terminal import print_facts
+from fairpremium.cli.parties._service import Connection, check_ids, make_message, message_fields, party_command
+from fairpremium.privacy import Channel, RandomizedResponse
+
+_party_option, _rule_option = option_panel("Who and what"), option_panel("Rule 9: noise on what is released")
+_IdArgument = Annotated[str, typer.Argument(help="Id of the study: a-z, 0-9, '.', '_', '-'.")]
+
+
+@party_command
+def create(
+    study: _IdArgument,
+    *,
+    spec: Annotated[Path | None, typer.Option(help="JSON file with the whole study, instead of options.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title; the id if left out.")] = None,
+    groups: Annotated[str | None, noise_option(help="All groups, such as F,M.")] = None,
+    keep: KeepOption = None,
+    epsilon: EpsilonOption = None,
+    channel: ChannelOption = None,
+    true: Annotated[bool, noise_option("--true", help="Collectors send the true attribute.")] = False,
+    estimated: Annotated[
+        Literal["anchor", "likelihood"] | None,
+        noise_option(help="Reports have unknown noise, to be estimated like this."),
+    ] = None,
+    collector: Annotated[list[str] | None, _party_option(help="A collector; may be repeated.")] = None,
+    insurer: Annotated[list[str] | None, _party_option(help="An insurer; may be repeated.")] = None,
+    family: Annotated[list[str] | None, _party_option(help="An allowed family, may be repeated; all.")] = None,
+    model: Annotated[list[str] | None, _party_option(help="An allowed model, may be repeated; all.")] = None,
+    opens: Annotated[str | None, typer.Option(help="Take reports from then on (ISO 8601).")] = None,
+    closes: Annotated[str | None, typer.Option(help="Take no reports from then on (ISO 8601).")] = None,
+    release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all Gaussian releases together.")] = None,
+    release_delta: Annotated[float | None, _rule_option(help="Its delta.")] = None,
+    fit_epsilon: Annotated[float | None, _rule_option(help="Epsilon of one Gaussian release.")] = None,
+    randomized_epsilon: Annotated[float | None, _rule_option(help="Epsilon of the second randomization.")] = None,
+    no_release_noise: Annotated[bool, _rule_option("--no-release-noise", help="Switch rule 9 off.")] = False,
+    open_now: Annotated[bool, typer.Option("--open", help="Open it for reports at once.")] = False,
+    connection: Connection,
+) -> Answer:
+    """Declare a study: groups, channel, parties, rules. It can be declared anew until it is opened.
+
+    Say in one way how reports are drawn: --keep or --epsilon with --groups, --channel, --true, or --estimated.
+
+    Example: fairpremium study create motor --groups F,M --keep 0.8 --collector app --insurer acme --key operator.key
+    """
+    from fairpremium.parties.clients import Operator
+    from fairpremium.parties.protocol import StudySpec
+
+    check_ids(study=study)
+    release = {
+        "epsilon": release_epsilon,
+        "delta": release_delta,
+        "fit_epsilon": fit_epsilon,
+        "randomized_epsilon": randomized_epsilon,
+    }
+    release = {name: value for name, value in release.items() if value is not None}
+    if spec is not None:
+        given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
+        if true or no_release_noise or release or any(given):
+            raise ValueError("Give --spec or the options that say the same, not both.")
+        declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
+    else:
+        fields: dict[str, Any] = {
+            "title": title or study,
+            "attribute": _attribute(split_list(groups, "--groups"), keep, epsilon, channel, true, estimated),
+            "collectors": collector or [],
+            "insurers": insurer or [],
+            "families": family,
+            "models": model,
+            "opens": opens,
+            "closes": closes,
+            "release": release,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if no_release_noise:
+            if release:
+                raise ValueError("--no-release-noise switches off what the other options of rule 9 would set.")
+            fields["release"] = None
+        declared = make_message(StudySpec, fields)
+    with connection.open(Operator) as operator:
+        seen = operator.put_study(study, declared)
+        if open_now:
+            seen = operator.set_state(study, "open")
+    return Answer(message_fields(seen), _facts(message_fields(seen)))
+
+
+def _attribute(
+    groups: list[str] | None,
+    keep: float | None,
+    epsilon: float | None,
+    channel: Path | None,
+    true: bool,
+    estimated: str | None,
+) -> dict[str, Any]:
+    """Return how reports come about, as JSON has it."""
+    ways = {
+        "--keep": keep is not None,
+        "--epsilon": epsilon is not None,
+        "--channel": channel is not None,
+        "--true": true,
+        "--estimated": estimated is not None,
+    }
+    named = [name for name, is_given in ways.items() if is_given]
+    if len(named) != 1:
+        got = " and ".join(named) or "none of them"
+        raise ValueError(f"Say in one way how reports are drawn: {', '.join(ways)}. Got {got}.")
+    if channel is not None:
+        return {"kind": "known", "channel": load_channel(channel).channel.descriptor()}
+    if groups is None:
+        raise ValueError(f"{named[0]} needs --groups, all values of the attribute, such as F,M.")
+    if true:
+        return {"kind": "true", "groups": groups}
+    if estimated is not None:
+        return {"kind": "estimated", "groups": groups, "method": estimated}
+    return {"kind": "known", "channel": RandomizedResponse(groups, keep=keep, epsilon=epsilon).descriptor()}
+
+
+@party_command
+def open_study(study: _IdArgument, connection: Connection) -> Answer:
+    """Take reports from now on. What was declared is then fixed.
+
+    Example: fairpremium study open motor --key operator.key
+    """
+    return _set_state(study, "open", connection)
+
+
+@party_command
+def close_study(study: _IdArgument, connection: Connection) -> Answer:
+    """Take no more reports. Insurers can still fit.
+
+    Example: fairpremium study close motor --key operator.key
+    """
+    return _set_state(study, "close", connection)
+
+
+def _set_state(study: str, state: str, connection: Connection) -> Answer:
+    from fairpremium.parties.clients import Operator
+
+    check_ids(study=study)
+    with connection.open(Operator) as operator:
+        seen = operator.set_state(study, state)
+    return Answer(message_fields(seen), _facts(message_fields(seen)))
+
+
+@party_command
+def show_study(
+    connection: Connection,
+    study: Annotated[str | None, typer.Argument(help="Id of the study; all of yours if left out.")] = None,
+) -> Answer:
+    """Show a study as your party sees it, or all that it takes part in.
+
+    Example: fairpremium study show motor --key insurer.key
+    """
+    from fairpremium.parties.clients import Client
+
+    if study is not None:
+        check_ids(study=study)
+    with connection.open(Client) as client:
+        path = "/v1/studies" if study is None else f"/v1/studies/{study}"
+        seen = client.send("GET", path).json()
+    return Answer({"studies": seen}, _render_all) if study is None else Answer(seen, _facts(seen))
+
+
+def _render_all(result: dict[str, Any]) -> None:
+    for n, study in enumerate(result["studies"]):
+        if n:
+            print()
+        print_facts(_facts(study))
+    if not result["studies"]:
+        print("None.")
+
+
+def _facts(study: dict[str, Any]) -> dict[str, Any]:
+    spec = study.get("spec", study)
+    listed = {
+        name.capitalize(): ", ".join(spec.get(name, [])) or None
+        for name in ("collectors", "insurers", "families", "models")
+    }
+    return {
+        "Study": f"{study['id']} ({study['state']}): {study['title']}",
+        "Groups": ", ".join(str(group) for group in _groups(study["attribute"])),
+        "Reports": _how(study["attribute"]),
+        **listed,
+        "Received": _count(study, "reports"),
+        "Accepted": _count(study, "accepted"),
+        "Fits": study.get("fits"),
+        "Fits left": study.get("fits_left"),
+        "Noise": _noise(spec["release"]) if "release" in spec else None,
+    }
+
+
+def _groups(attribute: dict[str, Any]) -> list[Any]:
+    if attribute["kind"] == "known":
+        return list(Channel.from_descriptor(attribute["channel"]).groups)
+    return list(attribute["groups"])
+
+
+def _how(attribute: dict[str, Any]) -> str:
+    if attribute["kind"] == "true":
+        return "the true attribute"
+    if attribute["kind"] == "estimated":
+        return f"with unknown noise, estimated by {attribute['method']}"
+    return channel_text(describe_channel(Channel.from_descriptor(attribute["channel"])) or {})
+
+
+def _count(study: dict[str, Any], name: str) -> str | None:
+    if name not in study:
+        return None
+    return "few or none" if study[name] is None else f"about {study[name]:,} reports"
+
+
+def _noise(release: dict[str, Any] | None) -> str:
+    if release is None:
+        return "rule 9 is off"
+    return (
+        f"epsilon {release['epsilon']:g} at delta {release['delta']:g} for all Gaussian releases, "
+        f"{release['fit_epsilon']:g} for each; second randomization epsilon {release['randomized_epsilon']:g}"
+    )
+
+
+study = make_group(
+    "Studies: what is learned about which groups, by whom, under which rules.",
+    {"create": create, "open": open_study, "close": close_study, "show": show_study},
+)

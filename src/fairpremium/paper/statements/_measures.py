@@ -1,0 +1,143 @@
+"""The numbers that statements are about, one for each seed, read off the tables of the experiments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fairpremium.arrays import Array
+from fairpremium.paper import _synthetic
+from fairpremium.paper._real import EXACT, FULL_SAMPLE, RAW
+from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
+
+CONVERGED = 0.05  # share of the last test loss
+
+
+class Synthetic:
+    """Prices of the synthetic portfolio."""
+
+    def __init__(self, runs: pd.DataFrame):
+        self.runs = runs
+        self.errors = _synthetic.squared_errors(runs)
+
+    def error(self, method: str, keep: float = 0.0, assumed: float | None = None, *, like: str = "") -> Array:
+        """Return the root mean square error of mu(x, d) by seed; `like`: of the seeds that this method was run on."""
+        rows = self._rows(self.errors, method, keep, assumed)
+        if like:
+            rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
+        error: Array = np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4).to_numpy())
+        return error
+
+    def class_errors(self, method: str) -> dict[str, Array]:
+        """Return the root mean square error by risk class and seed, with the true attribute."""
+        rows = self._rows(self.errors, method, 0.0, None)
+        return {str(name): np.sqrt(part["error"].to_numpy()) for name, part in rows.groupby("risk_class", sort=False)}
+
+    def class_means(self) -> dict[str, float]:
+        """Return the true mean cost of each risk class."""
+        first = self.runs[self.runs["seed"] == self.runs["seed"].min()]
+        rows = first[(first["method"] == _synthetic.TRUTH) & (first["price"] == _synthetic.BEST)]
+        means = rows.groupby(["group", "smoker"])["value"].mean()
+        return {_synthetic.class_name(str(g), bool(s)): float(v) for (g, s), v in means.items()}
+
+    def surcharge(self, method: str, smoker: bool) -> Array:
+        """Return the unaware minus the discrimination-free price by seed, mean over ages."""
+        rows = self.runs[(self.runs["method"] == method) & (self.runs["smoker"] == smoker)]
+        mean = rows.groupby(["price", "seed"])["value"].mean()
+        return np.asarray(mean[_synthetic.UNAWARE] - mean[_synthetic.FREE], dtype=np.float64)
+
+    def estimated_keep(self, keep: float) -> Array:
+        """Return the anchor estimates by seed."""
+        rows = self.runs[(self.runs["price"] == _synthetic.ESTIMATED_KEEP) & (self.runs["keep"] == keep)]
+        values: Array = rows.sort_values("seed")["value"].to_numpy()
+        return values
+
+    @staticmethod
+    def _rows(table: pd.DataFrame, method: str, keep: float, assumed: float | None) -> pd.DataFrame:
+        wanted = keep if assumed is None else assumed
+        return table[(table["method"] == method) & (table["keep"] == keep) & (table["assumed"] == wanted)]
+
+
+class Real:
+    """Test losses on a real portfolio."""
+
+    def __init__(self, runs: pd.DataFrame):
+        self.runs = runs
+        self.losses = (
+            runs[runs["quantity"] == "loss"].set_index(["method", "features", "sample", "keep", "assumed"]).sort_index()
+        )
+        self.last = int(self.losses["epoch"].max())
+
+    def curve(
+        self, features: str, method: str = PAPER, keep: float = 0.9, assumed: str = EXACT, sample: str = FULL_SAMPLE
+    ) -> pd.DataFrame:
+        """Return test losses, one row for each seed and one column for each recorded epoch."""
+        key = (method, features, sample, *self._key(method, keep, assumed))
+        return self.losses.loc[[key]].pivot(index="seed", columns="epoch", values="value")
+
+    def loss(
+        self,
+        features: str,
+        method: str = PAPER,
+        keep: float = 0.9,
+        assumed: str = EXACT,
+        sample: str = FULL_SAMPLE,
+        *,
+        like: str = "",
+    ) -> Array:
+        """Return the test loss after the last epoch by seed; `like`: of the seeds that this method was run on."""
+        table = self.curve(features, method, keep, assumed, sample)
+        if like:
+            table = table.loc[sorted(set(self.losses.loc[like, "seed"]))]
+        column: Array = table[0 if method == OURS else self.last].to_numpy()
+        return column
+
+    def epochs_to_converge(self, features: str, keep: float) -> Array:
+        """Return the first recorded epoch from which on the test loss stays near its last value, by seed."""
+        table = self.curve(features, keep=keep)
+        last = table[self.last].to_numpy()[:, None]
+        away = np.abs(table.to_numpy() - last) > CONVERGED * last
+        epochs = table.columns.to_numpy()
+        first = away.shape[1] - np.argmax(away[:, ::-1], axis=1)  # the one after the last that is away
+        found: Array = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(float)
+        return found
+
+    def epochs_to_reach(self, features: str, keep: float) -> Array:
+        """Return the first recorded epoch at which the test loss is near the last one of X or below it, by seed.
+
+        Where that never happens it is the last epoch.
+        """
+        table = self.curve(features, keep=keep)
+        there = table.to_numpy() <= (1 + CONVERGED) * self.loss(RAW, keep=keep)[:, None]
+        found: Array = np.where(there.any(axis=1), table.columns.to_numpy()[there.argmax(axis=1)], self.last).astype(
+            float
+        )
+        return found
+
+    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
+        """Return the anchor estimates from four parts by seed."""
+        return self._quantity("keep", keep, sample)
+
+    def identified(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
+        """Return whether the library would use the estimate, by seed."""
+        return self._quantity("identified", keep, sample)
+
+    def _quantity(self, quantity: str, keep: float, sample: str) -> Array:
+        r = self.runs
+        wanted = (
+            (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
+        )
+        values: Array = r[wanted].sort_values("seed")["value"].to_numpy()
+        return values
+
+    @staticmethod
+    def _key(method: str, keep: float, assumed: str) -> tuple[float, str]:
+        if method == MPTP:
+            return 0.0, ""
+        return keep, "" if method == NAIVE else assumed
+
+
+def percent(worse: Array, better: Array) -> Array:
+    """Return by how many per cent one loss is above another, on the scale of logarithms (100 log(a/b))."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 100 * np.log(worse / better)
