@@ -6,7 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,24 +18,23 @@ HEAVY = (
     "sqlalchemy", "cryptography", "plotly", "altair", "vl_convert", "typer", "rich", "polars", "matplotlib",
 )  # fmt: skip
 
-# Which rooms a room may enter: the table of docs/design.md with everything below spelled out.
-LAYERS: dict[str, set[str]] = {}
-LAYERS["privacy"] = set()
-LAYERS["families"] = set()
-LAYERS["blocks"] = set()
-LAYERS["portfolios"] = set()
+# Which packages a package may import: the table of docs/design.md, lowest first, with everything below spelled out.
+LAYERS: dict[str, set[str]] = {"privacy": set(), "families": set(), "blocks": set(), "portfolios": set()}
 LAYERS["models"] = {"families", "blocks"}
 LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
 LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
 LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
-LAYERS["parties"] = {"audit"} | LAYERS["audit"]
+PARTIES = ("protocol", "store", "release", "bundle", "clients", "service", "console", "http")
+for position, name in enumerate(PARTIES):
+    LAYERS[f"parties.{name}"] = {"audit"} | LAYERS["audit"] | {f"parties.{below}" for below in PARTIES[:position]}
+LAYERS["parties"] = {"audit"} | LAYERS["audit"] | {f"parties.{name}" for name in PARTIES}
 LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
 LAYERS["cli"] = {"paper"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
-FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy"}  # free to all
-MAY_USE_THE_FRONT_DOOR = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
+FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy", "parties.faults"}  # free to all
+MAY_USE_THE_TOP_LEVEL = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -62,23 +61,32 @@ def imports_of(path: Path, name: str, source: str | None = None) -> Iterator[tup
                 yield node.lineno, base, alias.name
 
 
+def package_of(parts: Sequence[str]) -> str:
+    """The package that a module belongs to, by the names below ``fairpremium``: that of `LAYERS`, or its own name."""
+    if parts[:1] == ["parties"] and len(parts) > 1 and f"parties.{parts[1]}" in LAYERS.keys() | FOUNDATION:
+        return f"parties.{parts[1]}"
+    return parts[0] if parts else ""
+
+
 def wrong_arrows(path: Path, name: str, source: str | None = None) -> list[str]:
-    """The imports of one module that do not point downwards."""
-    room = name.split(".")[1] if "." in name else ""
-    if not room:
-        return []  # the package's own __init__ is the front door
-    allowed = LAYERS.get(room, set()) | FOUNDATION | {room}
+    """The imports of one module that do not point downwards, or that reach into another package."""
+    own = package_of(name.split(".")[1:])
+    if not own:
+        return []  # the package's own __init__ exports names of all
+    allowed = LAYERS.get(own, set()) | FOUNDATION | {own}
     wrong = []
     for line, module, imported in imports_of(path, name, source):
         parts = module.split(".")
         if parts[0] != "fairpremium":
             continue
-        target = parts[1] if len(parts) > 1 else (imported or "")
-        if target in allowed or (target.startswith("_") and not target.startswith("__")):
+        full = [*parts[1:], *([imported] if imported else [])]
+        target = package_of(full)
+        if target == "__version__" or (target not in LAYERS.keys() | FOUNDATION and own in MAY_USE_THE_TOP_LEVEL):
             continue
-        if target == "__version__" or (target not in LAYERS and room in MAY_USE_THE_FRONT_DOOR):
-            continue
-        wrong.append(f"{name}:{line} ({room}) imports fairpremium.{target}")
+        if target not in allowed:
+            wrong.append(f"{name}:{line} ({own}) imports fairpremium.{target}")
+        elif target != own and any(part.startswith("_") for part in full):
+            wrong.append(f"{name}:{line} ({own}) imports fairpremium.{'.'.join(full)}, which is private")
     return wrong
 
 
@@ -94,10 +102,17 @@ def test_importing_the_package_loads_no_optional_dependency():
     assert loaded <= optional_modules_loaded_by("import sklearn.preprocessing") & {"rich"}
 
 
-def test_every_room_is_in_the_table_of_layers():
-    rooms = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
-    unknown = {room for room in rooms if not room.startswith("_")} - set(LAYERS) - FOUNDATION
+def test_every_package_is_in_the_table_of_layers():
+    packages = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    packages |= {f"parties.{p.parent.name}" for p in PACKAGE.glob("parties/*/__init__.py")}
+    unknown = {name for name in packages if not name.startswith("_")} - set(LAYERS) - FOUNDATION
     assert not unknown, f"say in LAYERS what {sorted(unknown)} may import"
+
+
+def test_no_folder_has_more_than_twenty_modules():
+    folders = {path.parent for path in SOURCES}
+    crowded = {str(f.relative_to(PACKAGE)): n for f in folders if (n := len(list(f.glob("*.py")))) > 20}
+    assert not crowded, f"give {crowded} sub-packages"
 
 
 def test_layers_import_downwards_only():
@@ -115,6 +130,15 @@ def test_layers_import_downwards_only():
         ("fairpremium.models._x", "from fairpremium import DiscriminationFreePricer", True),
         ("fairpremium.privacy._x", "from fairpremium.families import Poisson", True),
         ("fairpremium._x", "from fairpremium.pricing import a", True),
+        ("fairpremium.models._x", "from fairpremium.families._family import Poisson", True),
+        ("fairpremium.models._x", "from fairpremium.families import _family", True),
+        ("fairpremium.parties.store._x", "from fairpremium.parties.service import ThirdParty", True),
+        ("fairpremium.parties.store._x", "from fairpremium.parties.protocol._keys import new_key", True),
+        ("fairpremium.parties.store._x", "from fairpremium.parties import ThirdParty", True),
+        ("fairpremium.cli._x", "from fairpremium.pricing._pricer import DiscriminationFreePricer", True),
+        ("fairpremium.cli.parties._x", "from fairpremium.cli._output import tell", False),
+        ("fairpremium.parties.service._x", "from fairpremium.parties.store import schema", False),
+        ("fairpremium.parties.service._x", "from fairpremium.parties.faults import point", False),
         ("fairpremium.models._x", "from ..families import Poisson", False),
         ("fairpremium.models._x", "from . import _net\nimport numpy", False),
         ("fairpremium.pricing._x", "from fairpremium import __version__", False),

@@ -22,7 +22,6 @@ __all__ = [
     "GlmRisk",
     "GroupModel",
     "GroupPrices",
-    "Learner",
     "LinearModel",
     "LinearProblem",
     "Minimum",
