@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import importlib
+import io
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -20,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<options>[^\n]*)\n(?P<body>.*?)^(?P=indent)```\s*$",
+    re.MULTILINE | re.DOTALL,
 )
 STOPS = {"|", ">", ">>", "&", "&&", ";"}
 SHELLS = {"bash", "sh", "shell", "console"}
@@ -30,12 +35,12 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def blocks(page: Path, languages: set[str]) -> list[tuple[int, str]]:
+def blocks(page: Path, languages: set[str], options: str = "") -> list[tuple[int, str]]:
     """The fenced blocks of a page in one of the languages, as (first line, code)."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in FENCE.finditer(text):
-        if match["language"] in languages:
+        if match["language"] in languages and options in match["options"]:
             indent = len(match["indent"])
             body = "\n".join(line[indent:] for line in match["body"].splitlines()) + "\n"
             found.append((text.count("\n", 0, match.start("body")) + 1, body))
@@ -55,16 +60,24 @@ def command_lines(page: Path) -> list[list[str]]:
 
 
 def run_blocks(page: Path) -> None:
-    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers."""
+    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers.
+
+    A block ```text title="Output" must be what the Python block above it prints.
+    """
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, body in blocks(page, {"python", "py"}):
-        if ">>>" in body:
+    outputs = {line: body for line, body in blocks(page, {"text"}, 'title="Output"')}
+    printed = io.StringIO()
+    for line, body in sorted([*blocks(page, {"python", "py"}), *outputs.items()]):
+        if line in outputs:
+            assert [row.rstrip() for row in printed.getvalue().splitlines()] == body.splitlines(), name_of(page)
+        elif ">>>" in body:
             test = doctest.DocTestParser().get_doctest(body, namespace, name_of(page), str(page), line)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             assert runner.run(test, clear_globs=False).failed == 0, f"{name_of(page)}:{line}"
             namespace = test.globs
         else:
-            exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
+            with contextlib.redirect_stdout(printed := io.StringIO()):
+                exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, {"python", "py"})], ids=name_of)
