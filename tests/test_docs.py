@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib
 import io
 import json
+import pkgutil
 import re
 import runpy
 import shlex
@@ -28,7 +28,9 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 STOPS = {"|", ">", ">>", "&", "&&", ";"}
+PYTHON = {"python", "py"}
 SHELLS = {"bash", "sh", "shell", "console"}
+GALLERY = runpy.run_path(str(DOCS / "gallery" / "build.py"))
 
 
 def name_of(page: Path) -> str:
@@ -47,40 +49,52 @@ def blocks(page: Path, languages: set[str], options: str = "") -> list[tuple[int
     return found
 
 
-def command_lines(page: Path) -> list[list[str]]:
-    """The `fairpremium ...` commands of a page's shell blocks, without pipes and redirections."""
+def commands_of(body: str) -> list[tuple[str, ...]]:
+    """The `fairpremium ...` commands of a shell block, without pipes and redirections."""
     found = []
-    for _, body in blocks(page, SHELLS):
-        for line in body.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            if words[:1] == ["fairpremium"]:
-                end = next((i for i, word in enumerate(words) if word in STOPS), len(words))
-                found.append(words[1:end])
+    for line in body.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words[:1] == ["fairpremium"]:
+            end = next((i for i, word in enumerate(words) if word in STOPS), len(words))
+            found.append(tuple(words[1:end]))
     return found
 
 
-def run_blocks(page: Path) -> None:
-    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers.
+def command_lines(page: Path) -> list[tuple[str, ...]]:
+    """The commands of a page's shell blocks."""
+    return [command for _, body in blocks(page, SHELLS) for command in commands_of(body)]
 
-    A block ```text title="Output" must be what the Python block above it prints.
-    """
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    outputs = {line: body for line, body in blocks(page, {"text"}, 'title="Output"')}
-    printed = io.StringIO()
-    for line, body in sorted([*blocks(page, {"python", "py"}), *outputs.items()]):
+
+def with_output(page: Path, languages: set[str]) -> list[tuple[int, str, str]]:
+    """The blocks of a page with the block ```text title="Output" that follows each of them, as (line, code, output)."""
+    outputs = dict(blocks(page, {"text"}, 'title="Output"'))
+    found: list[tuple[int, str, str]] = []
+    for line, body in sorted([*blocks(page, PYTHON | SHELLS), *outputs.items()]):
         if line in outputs:
-            assert [row.rstrip() for row in printed.getvalue().splitlines()] == body.splitlines(), name_of(page)
-        elif ">>>" in body:
+            found[-1] = (*found[-1][:2], body)
+        else:
+            found.append((line, body, ""))
+    wanted = {line for line, _ in blocks(page, languages)}
+    return [block for block in found if block[0] in wanted]
+
+
+def run_blocks(page: Path) -> None:
+    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, body, output in with_output(page, PYTHON):
+        if ">>>" in body:
             test = doctest.DocTestParser().get_doctest(body, namespace, name_of(page), str(page), line)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             assert runner.run(test, clear_globs=False).failed == 0, f"{name_of(page)}:{line}"
             namespace = test.globs
         else:
-            with contextlib.redirect_stdout(printed := io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
+            if output:
+                assert [row.rstrip() for row in printed.getvalue().splitlines()] == output.splitlines(), name_of(page)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, {"python", "py"})], ids=name_of)
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, PYTHON)], ids=name_of)
 def test_the_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
@@ -103,7 +117,7 @@ for words in json.load(sys.stdin):
 """
 
 
-def refused(lines: list[list[str]]) -> str:
+def refused(lines: list[tuple[str, ...]]) -> str:
     """What the command line says about the first line that it does not understand; empty if it understands all.
 
     --help is looked at before anything else runs, but only after command and option names have been parsed.
@@ -118,6 +132,24 @@ def test_the_commands_and_their_options_exist(page):
     assert not refused(command_lines(page))
 
 
+def shape(text: str) -> list[list[str]]:
+    """What every run prints: without numbers and brackets, which depend on the reports that were drawn."""
+    return [re.sub(r"\(.*?\)|\d[\d.,]*", "", line).split() for line in text.strip().splitlines()]
+
+
+def test_the_front_pages_work_on_the_files_of_the_demo(tmp_path):
+    shown = {}
+    for page in (ROOT / "README.md", DOCS / "index.md", DOCS / "start" / "compliance.md"):
+        for _, body, output in with_output(page, SHELLS):
+            shown |= {command: output or shown.get(command) for command in commands_of(body)}
+    assert next(iter(shown)) == ("demo", "--out", "demo")
+    for command, output in shown.items():
+        call = [sys.executable, "-P", "-m", "fairpremium", *command]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not output or shape(output) == shape(done.stdout)
+
+
 def test_broken_examples_are_noticed(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
@@ -129,10 +161,13 @@ def test_broken_examples_are_noticed(tmp_path, monkeypatch):
     page.write_text("```python\n>>> 1 + 1\n3\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError, match=r"page\.md:2"):
         run_blocks(page)
+    page.write_text('```python\nprint(1)\n```\n```text title="Output"\n2\n```\n', encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md"):
+        run_blocks(page)
     page.write_text("```bash\n$ fairpremium fit a \\\n    --keep 0.8 > x  # why\nls\n```\n", encoding="utf-8")
-    assert command_lines(page) == [["fit", "a", "--keep", "0.8"]]
-    assert "--keeps" in refused([["fit", "a", "--keep", "0.8"], ["fit", "a", "--keeps", "0.8"]])
-    assert "exit code" in refused([["fitt", "a"]])
+    assert command_lines(page) == [("fit", "a", "--keep", "0.8")]
+    assert "--keeps" in refused([("fit", "a", "--keep", "0.8"), ("fit", "a", "--keeps", "0.8")])
+    assert "exit code" in refused([("fitt", "a")])
 
 
 def nav_pages(entry: object) -> list[str]:
@@ -160,6 +195,35 @@ def test_the_reference_lists_what_can_be_imported():
     page = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
     table = page.split("| module |")[0]
     assert set(re.findall(r"`(\w+)`(?=[,| ].*\|.*\|)", table)) - {"fairpremium"} == set(fairpremium.__all__)
+
+
+def test_the_readme_fits_on_a_screen():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_the_glossary_names_code_that_exists():
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(fairpremium(?:\.\w+)+)`", text)
+    assert len(names) >= 30
+    for name in names:
+        pkgutil.resolve_name(name)  # raises if it does not exist
+
+
+@pytest.mark.parametrize("script", GALLERY["SCRIPTS"], ids=lambda script: script.stem)
+def test_the_gallery_shows_its_scripts(script):
+    # That the code runs and prints the output is what test_the_python_examples_run checks of every page.
+    page = script.with_suffix(".md")
+    ((_, output),) = blocks(page, {"text"}, 'title="Output"')
+    build = "run python docs/gallery/build.py"
+    assert page.read_text(encoding="utf-8") == GALLERY["page"](script, output), build
+    assert script.with_suffix(".svg").is_file(), build
+    assert len(script.read_text(encoding="utf-8").splitlines()) < 60
+
+
+def test_the_gallery_has_every_script():
+    folder = DOCS / "gallery"
+    assert {p.stem for p in folder.glob("*.py")} == {p.stem for p in GALLERY["SCRIPTS"]} | {"build"}
+    assert (folder / "index.md").read_text(encoding="utf-8") == GALLERY["index"]()
 
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)|<img[^>]*src=\"([^\"]+)\"")
