@@ -31,7 +31,7 @@ def page(script: Path, output: str) -> str:
     title, text, code = read(script)
     printed = "\n".join(line.rstrip() for line in output.rstrip().splitlines())
     return (
-        f"# {title}\n\n{text}\n\n![{title}]({script.stem}.svg)\n\n"
+        f"---\nhide: [toc]\n---\n\n# {title}\n\n{text}\n\n![{title}]({script.stem}.svg)\n\n"
         f'```python title="{script.name}"\n{code}\n```\n\n```text title="Output"\n{printed}\n```\n\n'
         f"[Download {script.name}]({script.name}), and see the [other examples](index.md).\n"
     )
@@ -46,7 +46,8 @@ def index() -> str:
         link = f"{script.stem}.md"
         picture = f"[![{title}]({script.stem}.svg)]({link})"
         cards.append(f"-   **[{title}]({link})**\n\n    {picture}\n\n    {' '.join(sentences.split())}\n")
-    head = "# Gallery\n\nA script of less than 60 lines draws each picture, in seconds. Copy one and change it.\n"
+    head = "---\nhide: [toc]\n---\n\n# Gallery\n\n"
+    head += "A script of less than 60 lines draws each picture, in seconds. Copy one and change it.\n"
     return head + '\n<div class="grid cards" markdown>\n\n' + "\n".join(cards) + "\n</div>\n"
 
 

@@ -35,7 +35,7 @@ table = pd.DataFrame(rows).groupby(["method", "keep"], sort=False)["error"].mean
 print(table.pivot_table(index="method", columns="keep", values="error", sort=False).round(1).to_string())
 
 colours = {"reports taken for the truth": "#d55e00", "inverse": "#0072b2", "likelihood": "#009e73"}
-x_axis = alt.Axis(title="keep: the probability that a report is true", values=[0.6, 0.7, 0.8, 0.9, 0.95], format="~g")
+x_axis = alt.Axis(title="keep: the probability that a report is true", values=[0.6, 0.7, 0.8, 0.9, 0.95], format=".2~f")
 y_axis = alt.Axis(title="error of the premium, % of its mean", values=[0.2, 0.5, 1, 2, 5, 10, 20], format="~g")
 base = alt.Chart(table).encode(
     x=alt.X("keep:Q", axis=x_axis, scale=alt.Scale(domain=[0.58, 0.97])),
