@@ -216,7 +216,7 @@ def test_the_gallery_shows_its_scripts(script):
     # That the code runs and prints the output is what test_the_python_examples_run checks of every page.
     page = script.with_suffix(".md")
     ((_, output),) = blocks(page, {"text"}, 'title="Output"')
-    build = "run python docs/gallery/build.py"
+    build = "run make gallery"
     assert page.read_text(encoding="utf-8") == GALLERY["page"](script, output), build
     assert script.with_suffix(".svg").is_file(), build
     assert len(script.read_text(encoding="utf-8").splitlines()) < 60
