@@ -183,11 +183,11 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round():
     assert sorted(listed) == sorted(present)
 
 
-def test_every_room_has_a_reference_page():
+def test_every_package_has_a_reference_page():
     package = ROOT / "src" / "fairpremium"
-    rooms = {p.parent.name for p in package.glob("*/__init__.py")} - {"cli"}  # the guide has the commands
+    packages = {p.parent.name for p in package.glob("*/__init__.py")} - {"cli"}  # the guide has the commands
     described = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "reference").glob("*.md"))
-    missing = rooms - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
+    missing = packages - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
     assert not missing, f"no page in docs/reference describes {sorted(missing)}"
 
 
