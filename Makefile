@@ -30,12 +30,12 @@ export FAIRPREMIUM_NO_SKIPS ?= 1
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo system test study lint types format bench paper docs clean
+.PHONY: help demo system test simulations lint types format bench paper docs gallery clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.installed-demo  ## the three-party story on this machine; writes demo/premiums.csv and demo/report.html
+demo: $(VENV)/.installed-demo  ## three parties on this machine; writes demo/premiums.csv and demo/report.html
 	$(VENV)/bin/fairpremium demo
 
 system:  ## what tests need from the system: installed as root where apt-get is, named elsewhere
@@ -57,14 +57,14 @@ system:  ## what tests need from the system: installed as root where apt-get is,
 test: $(VENV)/.installed-test system  ## all tests, doctests and the code examples of the documentation
 	$(PYTEST)
 
-study: $(VENV)/.installed-test  ## the statistical studies at full size (slow)
-	FAIRPREMIUM_STUDY=full $(PYTEST) -m study
+simulations: $(VENV)/.installed-test  ## the statistical simulations at full size (slow)
+	FAIRPREMIUM_SIMULATIONS=full $(PYTEST) -m simulation
 
 lint: $(VENV)/.installed-lint  ## ruff: rules and format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-format: $(VENV)/.installed-lint  ## rewrite the sources in the house format
+format: $(VENV)/.installed-lint  ## rewrite the sources in the format that lint checks
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
@@ -86,6 +86,9 @@ paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under 
 docs: $(VENV)/.installed-docs $(VENV)/.installed-lint  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "Open site/index.html."
+
+gallery: $(VENV)/.installed-docs  ## run the scripts of docs/gallery; writes their pages and pictures
+	$(SINGLE_THREAD) $(PY) docs/gallery/build.py
 
 clean:  ## remove .venv, caches and everything that the other targets write
 	rm -rf $(VENV) site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

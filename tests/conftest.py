@@ -1,4 +1,4 @@
-"""What all tests share: one BLAS thread per process, real data, the size of studies, the list of skips."""
+"""What all tests share: one BLAS thread per process, real data, the size of simulations, the list of skips."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def repetitions() -> Callable[[int, int], int]:
-    """``repetitions(short, full)``: how often a study repeats; `make study` takes the full number."""
-    full_size = os.environ.get("FAIRPREMIUM_STUDY") == "full"
+    """``repetitions(short, full)``: how often a simulation repeats; `make simulations` takes the full number."""
+    full_size = os.environ.get("FAIRPREMIUM_SIMULATIONS") == "full"
 
     def choose(short: int, full: int) -> int:
         return full if full_size else short

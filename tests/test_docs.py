@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import io
 import json
+import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -20,54 +24,77 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<options>[^\n]*)\n(?P<body>.*?)^(?P=indent)```\s*$",
+    re.MULTILINE | re.DOTALL,
 )
 STOPS = {"|", ">", ">>", "&", "&&", ";"}
+PYTHON = {"python", "py"}
 SHELLS = {"bash", "sh", "shell", "console"}
+GALLERY = runpy.run_path(str(DOCS / "gallery" / "build.py"))
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def blocks(page: Path, languages: set[str]) -> list[tuple[int, str]]:
+def blocks(page: Path, languages: set[str], options: str = "") -> list[tuple[int, str]]:
     """The fenced blocks of a page in one of the languages, as (first line, code)."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in FENCE.finditer(text):
-        if match["language"] in languages:
+        if match["language"] in languages and options in match["options"]:
             indent = len(match["indent"])
             body = "\n".join(line[indent:] for line in match["body"].splitlines()) + "\n"
             found.append((text.count("\n", 0, match.start("body")) + 1, body))
     return found
 
 
-def command_lines(page: Path) -> list[list[str]]:
-    """The `fairpremium ...` commands of a page's shell blocks, without pipes and redirections."""
+def commands_of(body: str) -> list[tuple[str, ...]]:
+    """The `fairpremium ...` commands of a shell block, without pipes and redirections."""
     found = []
-    for _, body in blocks(page, SHELLS):
-        for line in body.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            if words[:1] == ["fairpremium"]:
-                end = next((i for i, word in enumerate(words) if word in STOPS), len(words))
-                found.append(words[1:end])
+    for line in body.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words[:1] == ["fairpremium"]:
+            end = next((i for i, word in enumerate(words) if word in STOPS), len(words))
+            found.append(tuple(words[1:end]))
     return found
+
+
+def command_lines(page: Path) -> list[tuple[str, ...]]:
+    """The commands of a page's shell blocks."""
+    return [command for _, body in blocks(page, SHELLS) for command in commands_of(body)]
+
+
+def with_output(page: Path, languages: set[str]) -> list[tuple[int, str, str]]:
+    """The blocks of a page with the block ```text title="Output" that follows each of them, as (line, code, output)."""
+    outputs = dict(blocks(page, {"text"}, 'title="Output"'))
+    found: list[tuple[int, str, str]] = []
+    for line, body in sorted([*blocks(page, PYTHON | SHELLS), *outputs.items()]):
+        if line in outputs:
+            found[-1] = (*found[-1][:2], body)
+        else:
+            found.append((line, body, ""))
+    wanted = {line for line, _ in blocks(page, languages)}
+    return [block for block in found if block[0] in wanted]
 
 
 def run_blocks(page: Path) -> None:
     """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, body in blocks(page, {"python", "py"}):
+    for line, body, output in with_output(page, PYTHON):
         if ">>>" in body:
             test = doctest.DocTestParser().get_doctest(body, namespace, name_of(page), str(page), line)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             assert runner.run(test, clear_globs=False).failed == 0, f"{name_of(page)}:{line}"
             namespace = test.globs
         else:
-            exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
+            if output:
+                assert [row.rstrip() for row in printed.getvalue().splitlines()] == output.splitlines(), name_of(page)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, {"python", "py"})], ids=name_of)
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, PYTHON)], ids=name_of)
 def test_the_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
@@ -90,7 +117,7 @@ for words in json.load(sys.stdin):
 """
 
 
-def refused(lines: list[list[str]]) -> str:
+def refused(lines: list[tuple[str, ...]]) -> str:
     """What the command line says about the first line that it does not understand; empty if it understands all.
 
     --help is looked at before anything else runs, but only after command and option names have been parsed.
@@ -105,6 +132,24 @@ def test_the_commands_and_their_options_exist(page):
     assert not refused(command_lines(page))
 
 
+def shape(text: str) -> list[list[str]]:
+    """What every run prints: without numbers and brackets, which depend on the reports that were drawn."""
+    return [re.sub(r"\(.*?\)|\d[\d.,]*", "", line).split() for line in text.strip().splitlines()]
+
+
+def test_the_front_pages_work_on_the_files_of_the_demo(tmp_path):
+    shown = {}
+    for page in (ROOT / "README.md", DOCS / "index.md", DOCS / "start" / "compliance.md"):
+        for _, body, output in with_output(page, SHELLS):
+            shown |= {command: output or shown.get(command) for command in commands_of(body)}
+    assert next(iter(shown)) == ("demo", "--out", "demo")
+    for command, output in shown.items():
+        call = [sys.executable, "-P", "-m", "fairpremium", *command]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not output or shape(output) == shape(done.stdout)
+
+
 def test_broken_examples_are_noticed(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
@@ -116,10 +161,13 @@ def test_broken_examples_are_noticed(tmp_path, monkeypatch):
     page.write_text("```python\n>>> 1 + 1\n3\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError, match=r"page\.md:2"):
         run_blocks(page)
+    page.write_text('```python\nprint(1)\n```\n```text title="Output"\n2\n```\n', encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md"):
+        run_blocks(page)
     page.write_text("```bash\n$ fairpremium fit a \\\n    --keep 0.8 > x  # why\nls\n```\n", encoding="utf-8")
-    assert command_lines(page) == [["fit", "a", "--keep", "0.8"]]
-    assert "--keeps" in refused([["fit", "a", "--keep", "0.8"], ["fit", "a", "--keeps", "0.8"]])
-    assert "exit code" in refused([["fitt", "a"]])
+    assert command_lines(page) == [("fit", "a", "--keep", "0.8")]
+    assert "--keeps" in refused([("fit", "a", "--keep", "0.8"), ("fit", "a", "--keeps", "0.8")])
+    assert "exit code" in refused([("fitt", "a")])
 
 
 def nav_pages(entry: object) -> list[str]:
@@ -135,11 +183,11 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round():
     assert sorted(listed) == sorted(present)
 
 
-def test_every_room_has_a_reference_page():
+def test_every_package_has_a_reference_page():
     package = ROOT / "src" / "fairpremium"
-    rooms = {p.parent.name for p in package.glob("*/__init__.py")} - {"cli"}  # the guide has the commands
+    packages = {p.parent.name for p in package.glob("*/__init__.py")} - {"cli"}  # the guide has the commands
     described = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "reference").glob("*.md"))
-    missing = rooms - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
+    missing = packages - set(re.findall(r"^::: fairpremium\.(\w+)", described, re.MULTILINE))
     assert not missing, f"no page in docs/reference describes {sorted(missing)}"
 
 
@@ -147,6 +195,37 @@ def test_the_reference_lists_what_can_be_imported():
     page = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
     table = page.split("| module |")[0]
     assert set(re.findall(r"`(\w+)`(?=[,| ].*\|.*\|)", table)) - {"fairpremium"} == set(fairpremium.__all__)
+
+
+def test_the_readme_fits_on_a_screen():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_the_glossary_names_code_that_exists():
+    rows = re.findall(r"^\| .*\| (.*) \|$", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    names = [
+        name for row in rows for name in re.findall(r"`([A-Za-z_.]+[a-zA-Z])`", row)
+    ]  # no parameters, no attributes_
+    assert len(names) >= 30
+    for name in names:
+        pkgutil.resolve_name(f"fairpremium.{name}")  # raises if it does not exist
+
+
+@pytest.mark.parametrize("script", GALLERY["SCRIPTS"], ids=lambda script: script.stem)
+def test_the_gallery_shows_its_scripts(script):
+    # That the code runs and prints the output is what test_the_python_examples_run checks of every page.
+    page = script.with_suffix(".md")
+    ((_, output),) = blocks(page, {"text"}, 'title="Output"')
+    build = "run make gallery"
+    assert page.read_text(encoding="utf-8") == GALLERY["page"](script, output), build
+    assert script.with_suffix(".svg").is_file(), build
+    assert len(script.read_text(encoding="utf-8").splitlines()) < 60
+
+
+def test_the_gallery_has_every_script():
+    folder = DOCS / "gallery"
+    assert {p.stem for p in folder.glob("*.py")} == {p.stem for p in GALLERY["SCRIPTS"]} | {"build"}
+    assert (folder / "index.md").read_text(encoding="utf-8") == GALLERY["index"]()
 
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)|<img[^>]*src=\"([^\"]+)\"")

@@ -505,7 +505,7 @@ def test_other_keeps_bracket_the_one_in_use(sample):
 # --- the study: 3 standard errors, coverage, a million rows ---
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize(("K", "keep"), [(2, 0.7), (3, 0.7), (4, 0.7), (4, 0.9)])
 def test_the_truth_is_within_three_standard_errors_and_in_the_interval(benchmark, repetitions, K, keep):
     R = repetitions(10, 200)

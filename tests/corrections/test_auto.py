@@ -118,7 +118,7 @@ def test_a_right_law_is_used(kind: str, story: Callable) -> None:
     assert table.loc[table["chosen"], "correction"].item() == "likelihood"
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("kind", sorted(WRONG))
 def test_a_wrong_likelihood_is_caught_and_costs_little(kind: str, repetitions: Callable) -> None:
     """Never 1.6 times the paper's estimator on these portfolios, and at most 1.15 times on average."""
@@ -138,7 +138,7 @@ def test_a_wrong_likelihood_is_caught_and_costs_little(kind: str, repetitions: C
     assert ratio.max() < 1.6, f"worst ratio {ratio.max():.2f}, {ratio}"
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("kind", ["right", "right poisson"])
 def test_where_the_law_is_right_the_choice_is_far_better_than_the_paper(kind: str, repetitions: Callable) -> None:
     ours, theirs = [], []

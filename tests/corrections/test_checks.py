@@ -103,7 +103,7 @@ def test_clustered_errors_equal_the_slow_sum_over_persons() -> None:
     )
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_standard_error_and_bias_in_simulation(
     randomized_response: Callable, report: Callable, sigmas: Callable, repetitions: Callable
 ) -> None:

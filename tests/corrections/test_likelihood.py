@@ -252,7 +252,7 @@ def test_the_likelihood_leaves_out_rows_without_a_report(randomized_response: Ca
     assert len(latent.rows) == np.count_nonzero(rows.report < 2) < 500
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
 def test_standard_errors_match_the_scatter(
     family: Family, repetitions: Callable, randomized_response: Callable, report: Callable

@@ -179,7 +179,7 @@ def test_natural_spline_is_linear_outside_its_knots_and_smooth_inside() -> None:
     assert np.abs(np.diff(third, axis=0)).max() < 0.02  # the second derivative has no jump
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_stacking_the_classifier_matters_and_is_right(
     repetitions: Callable, randomized_response: Callable, report: Callable
 ) -> None:

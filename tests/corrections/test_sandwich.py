@@ -165,7 +165,7 @@ def test_a_redundant_feature_has_no_variance_and_changes_no_other(
     np.testing.assert_array_equal(covariance[[3, 7]], 0)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     ("family", "K", "pooling"),
     [(Normal(), 2, 0.0), (Normal(), 3, 0.0), (Poisson(), 2, 0.0), (Poisson(), 3, 0.0), (Normal(), 2, 300.0)],

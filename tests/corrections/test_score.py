@@ -220,7 +220,7 @@ def test_pooling_pulls_the_groups_together(randomized_response: Callable, report
     assert spread[2] < 1e-2 * spread[0]
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
 def test_scatters_less_than_the_inverse_correction_and_knows_it(
     family: Family, repetitions: Callable, randomized_response: Callable, report: Callable

@@ -59,7 +59,7 @@ def test_with_cells_it_is_the_post_stratified_mean(randomized_response: Callable
     np.testing.assert_allclose(estimate_shares(compute_moments(rows, 3), pad_missing(inverse)), expected, rtol=1e-9)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_reporting_that_depends_on_the_features_is_corrected(
     randomized_response: Callable, report: Callable, fit: Callable, sigmas: Callable, repetitions: Callable
 ) -> None:

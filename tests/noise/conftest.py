@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-FULL = os.environ.get("FAIRPREMIUM_STUDY") == "full"
+FULL = os.environ.get("FAIRPREMIUM_SIMULATIONS") == "full"
 LABELS = ["a", "b", "c", "d", "e"]
 # False-alarm probability of each statistical assertion when the claim is true.
 FALSE_ALARM = 1e-6

@@ -67,7 +67,7 @@ def test_slow_twin(aggregate, n_splits, portfolio, flip):
     assert noise.keep_ == pytest.approx(keep, abs=1e-4)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("keep, expected", [(0.9, 0.757), (0.8, 0.693), (0.7, 0.632)])
 def test_bias_without_anchor(keep, expected, portfolio, flip, repetitions):
     found, low, identified = [], [], []
@@ -86,7 +86,7 @@ def test_bias_without_anchor(keep, expected, portfolio, flip, repetitions):
     assert "lower bound" in noise.message_
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 3, 4, 5])
 @pytest.mark.parametrize("aggregate", ["c1", "keep"])
 def test_recovers_an_anchor(K, aggregate, repetitions, assert_covers):
@@ -104,7 +104,7 @@ def test_recovers_an_anchor(K, aggregate, repetitions, assert_covers):
     assert abs(np.mean(found) - keep) < 5 * np.std(found) / np.sqrt(len(found)) + 0.03
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 4])
 @pytest.mark.parametrize("anchor", [True, False])
 def test_interval_covers_with_and_without_anchor(K, anchor, repetitions, assert_covers):
@@ -133,7 +133,7 @@ def test_interval_holds_for_an_overfitted_classifier(portfolio, flip):
     assert noise.interval_[0] < 0.8
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_reports_that_do_not_depend_on_x_are_not_identified(flip, repetitions, assert_covers):
     # As in the health data: the features say nothing about the group.
     refused = []

@@ -24,7 +24,7 @@ def declare(keep, groups=("F", "M")):
     return RandomizedResponse(list(groups), keep=keep)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("keep", [0.9, 0.7])
 @pytest.mark.parametrize("classifier", [None, DecisionTreeClassifier(max_depth=4)], ids=["logistic", "tree"])
 def test_a_true_declaration_is_rarely_rejected(keep, classifier, repetitions):
@@ -39,7 +39,7 @@ def test_a_true_declaration_is_rarely_rejected(keep, classifier, repetitions):
     assert rejected <= binom.isf(1e-6, repeats, 1 - level)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("truth, declared", [(0.9, 0.7), (0.8, 0.65), (0.7, 0.6)])
 def test_power_on_the_papers_portfolio(truth, declared, repetitions):
     for seed in range(repetitions(3, 40)):

@@ -96,7 +96,7 @@ def test_slow_twin():
     assert noise.standard_error_ == pytest.approx(0.5 * lam * (1 - lam) / math.sqrt(curvature), rel=0.03)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("keep", [0.9, 0.8, 0.7])
 def test_the_papers_portfolio(keep, repetitions):
     found = []
@@ -114,7 +114,7 @@ def test_the_papers_portfolio(keep, repetitions):
         assert abs(np.mean(found)) * 0.007 < 0.01
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K, n", [(2, 500), (3, 900)])
 def test_coverage_of_the_profile_interval(K, n, repetitions, assert_covers):
     keep, covered, error = 0.75, [], []
@@ -127,7 +127,7 @@ def test_coverage_of_the_profile_interval(K, n, repetitions, assert_covers):
     assert abs(np.mean(error)) < 5 / math.sqrt(len(error)) + 0.1
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("family, law", [("normal", "normal"), ("poisson", "poisson"), ("skewed", "normal")])
 def test_pure_noise_is_not_identified(family, law, repetitions, assert_covers):
     refused = []
@@ -141,7 +141,7 @@ def test_pure_noise_is_not_identified(family, law, repetitions, assert_covers):
     assert_covers(refused, 0.95)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_outcome_unrelated_to_the_group_is_not_identified(repetitions, assert_covers):
     # The reports do depend on x, so that keep is bounded from below, and from nowhere else.
     refused = []

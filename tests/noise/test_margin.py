@@ -9,7 +9,7 @@ from scipy.stats import binom, kstest
 from fairpremium.noise import MarginNoise
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 3, 4, 5])
 @pytest.mark.parametrize("keep", [0.65, 0.9])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -36,7 +36,7 @@ def test_recovers_and_covers(K, keep, weighted, draw, shares, repetitions, asser
     assert np.mean(errors) == pytest.approx(np.std(keeps), rel=5 / np.sqrt(2 * len(keeps)))
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("K", [3, 5])
 def test_fit_pvalue_is_uniform_under_the_truth(K, weighted, draw, shares, repetitions):

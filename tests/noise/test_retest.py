@@ -19,7 +19,7 @@ def draw_twice(draw, n, keep, shares, seed):
     return first, second
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 3, 4, 5])
 @pytest.mark.parametrize("keep", [0.65, 0.9])
 def test_recovers_and_covers(K, keep, draw, shares, repetitions, assert_covers):

@@ -7,7 +7,7 @@ from fairpremium.errors import NotIdentifiedError
 from fairpremium.noise import ValidationNoise
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 3, 4, 5])
 @pytest.mark.parametrize("keep", [0.6, 0.9])
 def test_recovers_and_covers(K, keep, draw, shares, repetitions, assert_covers):
@@ -26,7 +26,7 @@ def test_recovers_and_covers(K, keep, draw, shares, repetitions, assert_covers):
     assert np.mean(errors) == pytest.approx(np.std(keeps), rel=5 / np.sqrt(2 * len(keeps)))
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("K", [2, 3, 5])
 def test_recovers_any_matrix(K, repetitions):
     rng = np.random.default_rng(K)

@@ -141,12 +141,12 @@ def undisturbed_fit(base, zygote, tmp_path_factory):
     return outcome(place)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("fault", ["kill", "full"])
 def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, undisturbed_fit, repetitions, fault):
     state, content, made, events = undisturbed_fit
     assert (state, made, events["fit.started"], events["fit.succeeded"]) == ("succeeded", 1, 1, 1)
-    step = repetitions(24 if base.database else 12, 1)  # `make study` breaks off at each single point
+    step = repetitions(24 if base.database else 12, 1)  # `make simulations` breaks off at each single point
     at = 1
     broken = 0
     while True:

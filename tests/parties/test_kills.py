@@ -275,7 +275,7 @@ class Clients:
             time.sleep(0.05)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
     """Web process, workers and fits are killed at random while clients report and fits run."""
     number, kills = (

@@ -507,7 +507,7 @@ class Service(RuleBasedStateMachine):
         return before is None and kind == "study" and state == "open"
 
 
-_FULL = os.environ.get("FAIRPREMIUM_STUDY") == "full"
+_FULL = os.environ.get("FAIRPREMIUM_SIMULATIONS") == "full"
 HOW = settings(
     max_examples=400 if _FULL else 15,
     stateful_step_count=60 if _FULL else 40,

@@ -53,7 +53,7 @@ def fit(data: dict, correction: str, **settings: object) -> DiscriminationFreePr
     return pricer.fit(data["X"], data["y"], sensitive=data["S"], sample_weight=weight)
 
 
-@pytest.mark.study
+@pytest.mark.simulation
 @pytest.mark.parametrize("keep", [0.9, 0.7, 0.6])
 def test_the_paper_portfolio_is_priced_nearly_as_with_the_true_attribute(keep: float, repetitions: Callable) -> None:
     """Error of mu(x, d), default settings: at most 1.35 times that of the fit that sees D, in the mean over 20 seeds.
@@ -82,7 +82,7 @@ def test_the_paper_portfolio_is_priced_nearly_as_with_the_true_attribute(keep: f
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("family", ["normal", "poisson"])
-@pytest.mark.study
+@pytest.mark.simulation
 def test_intervals_cover(family: str, correction: str, repetitions: Callable) -> None:
     """Nominal 95 % of h*(x) at four x: between 92 and 98 %, plus a binomial tolerance (false alarm 1e-6 in all)."""
     R = repetitions(16 if correction == "posterior" else 60, 500)

@@ -345,7 +345,7 @@ class TestMissingReports:
 
 
 class TestIntervals:
-    @pytest.mark.study
+    @pytest.mark.simulation
     @pytest.mark.parametrize("family", ["normal", "poisson"])
     @pytest.mark.parametrize("reference", ["marginal", "uniform", "balanced"])
     def test_coverage(self, family, reference, repetitions):
@@ -679,7 +679,7 @@ class TestClusters:
         assert list(twice["reason"]) == list(once["reason"])
         assert not np.allclose(loose["corrected_risk_se"], once["corrected_risk_se"], rtol=0.1)
 
-    @pytest.mark.study
+    @pytest.mark.simulation
     def test_coverage_needs_the_clusters(self, repetitions):
         repeats = repetitions(150, 1000)
         hits = np.zeros(2)
