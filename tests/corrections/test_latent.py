@@ -190,8 +190,10 @@ def test_maximise_ends_where_bfgs_ends(
     T = randomized_response(K, 0.8)
     rows = draw(family or Normal(), T, report, 1000, seed=7)
     latent = make(rows, T, family, strength=5.0)
-    B = None if family is None else np.array([[0.2 + 0.7 * k, 0.3 - 0.3 * k, 0.2] for k in range(K)]).T
-    start = Parameters(np.zeros((K - 1, 3)), B, None if family is None else np.zeros(K))
+    start = Parameters(np.zeros((K - 1, 3)))
+    if family is not None:
+        B = np.array([[0.2 + 0.7 * k, 0.3 - 0.3 * k, 0.2] for k in range(K)]).T
+        start = Parameters(np.zeros((K - 1, 3)), B, np.zeros(K))
     passes: list[float] = []
     plain_expand = Latent.expand
 

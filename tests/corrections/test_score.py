@@ -106,7 +106,7 @@ def test_a_wrong_propensity_leaves_it_consistent(
     rows, _ = draw(Normal(), T, report, 40_000, seed=2)
     right = fit_with(rows, T, Normal())
 
-    def wrong_propensity(latent: Latent, shares: np.ndarray, start: Parameters | None = None) -> Parameters:
+    def wrong_propensity(latent: Latent, shares: np.ndarray) -> Parameters:
         return Parameters(np.array([wrong]))
 
     monkeypatch.setattr(module, "fit_propensity", wrong_propensity)
@@ -132,15 +132,15 @@ def test_a_wrong_group_model_leaks(randomized_response: Callable, report: Callab
 
 
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
-def test_equals_a_slow_twin(family: Family, randomized_response: Callable, report: Callable) -> None:
+def test_equals_a_slow_loop(family: Family, randomized_response: Callable, report: Callable) -> None:
     """The equations from the docstring, with loops over groups and reports, solved by scipy.optimize.root."""
     T = randomized_response(2, 0.8)
     rows, _ = draw(family, T, report, 1500, seed=4, missing=0.1)
     gammas: list[np.ndarray] = []
     plain = module.fit_propensity
 
-    def record(latent: Latent, shares: np.ndarray, start: Parameters | None = None) -> Parameters:
-        found = plain(latent, shares, start)
+    def record(latent: Latent, shares: np.ndarray) -> Parameters:
+        found = plain(latent, shares)
         gammas.append(found.gamma)
         return found
 

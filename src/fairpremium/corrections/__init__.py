@@ -15,11 +15,10 @@ from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._model_start import ModelFitSettings
-from fairpremium.corrections._pooling import StrengthRisk, strengths
+from fairpremium.corrections._pooling import strengths
 from fairpremium.corrections._propensity import fit_propensity, with_missing_row, x_features
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
-from fairpremium.corrections._shares import estimate_shares
 from fairpremium.corrections._tournament_entries import ModelFit
 
 __all__ = [
@@ -36,10 +35,8 @@ __all__ = [
     "Parameters",
     "ReportChannel",
     "Statistics",
-    "StrengthRisk",
     "TableScores",
     "corrected_risk",
-    "estimate_shares",
     "fit_correction",
     "fit_inverse",
     "fit_model",

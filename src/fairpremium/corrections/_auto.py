@@ -272,8 +272,6 @@ class _Comparison:
         self.risk[name] = losses
         return True
 
-    # -- the rule ----------------------------------------------------------------------------------------------
-
     def _of(self, correction: str) -> list[Candidate]:
         return [c for c in self.candidates if c.correction == correction and c.name not in self.trouble]
 
@@ -284,9 +282,6 @@ class _Comparison:
     def risk_gap(self, a: str, b: str) -> float:
         """How many standard errors the corrected risk of a exceeds that of b."""
         return paired_z(self.risk[a] - self.risk[b], self.weight, self.rows.cluster)
-
-    def _mean_loss(self, candidate: Candidate) -> float:
-        return float(np.mean(self.report[candidate.name]))
 
     def choose(self) -> tuple[list[str], dict[str, str]]:
         """Apply the rule; returns the acceptable candidates, best first, and a reason for each candidate.
@@ -301,7 +296,7 @@ class _Comparison:
         reasons: dict[str, str] = {}
         order: list[str] = []
         inverse = [c.name for c in self._of("inverse") if self._measure_prices(c)]
-        classifiers = sorted(self._of("posterior"), key=self._mean_loss)
+        classifiers = sorted(self._of("posterior"), key=lambda c: float(np.mean(self.report[c.name])))
         best = classifiers[0] if classifiers else None
         for candidate in classifiers[1:]:
             reasons[candidate.name] = f"report log-loss above {classifiers[0].name}"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Rows
 from fairpremium.corrections._checks import corrected_risk
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._fit import GroupFit
@@ -221,7 +221,7 @@ class TiltedCandidate(_WeightedCandidate):
     def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> GroupPosterior:
         """Tilt the likelihood of the same rows."""
         rows = reported_rows(problem, len(posterior.latent.T) - 1)
-        latent = replace(posterior.latent, rows=rows, offset=_LogOdds(posteriors[self.base]))
+        latent = replace(posterior.latent, rows=rows, offset=posteriors[self.base].log_odds)
         return GroupPosterior(latent, latent.maximise(posterior.parameters))
 
 
@@ -249,15 +249,3 @@ class ClassifierCandidate(_WeightedCandidate):
     ) -> GroupFit:
         """Fit with influences."""
         return classifier_fit(problem, posterior, start.channel, pooling, rng)
-
-
-@dataclass(frozen=True)
-class _LogOdds:
-    """Log-odds of the groups against the first one under a posterior."""
-
-    posterior: GroupPosterior
-
-    def __call__(self, block: Block) -> Array:
-        log_q, _, log_p = self.posterior.latent.log_terms(block, self.posterior.parameters)
-        joint = log_q + log_p
-        return np.asarray(np.clip(joint[:, 1:] - joint[:, :1], -50, 50))

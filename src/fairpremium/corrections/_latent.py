@@ -104,15 +104,13 @@ class Latent:
         r, K = row.r, self.n_groups
         own = np.eye(K)[None] - r[:, None, :]  # (rows, k, j): 1{j = k} - r_j
         move = w[:, :, None] * r[:, :, None] * own  # (rows, k, j)
-        parts = [np.einsum("ikj,im->kjm", move[:, :, 1:], row.U).reshape(K, -1)]
+        columns = [np.einsum("ikj,im->kjm", move[:, :, 1:], row.U).reshape(K, -1)]
         if row.terms is not None:
-            parts.append(np.einsum("ikj,ij,iq->kjq", move, row.terms.d_eta, row.Z, optimize=True).reshape(K, -1))
+            columns.append(np.einsum("ikj,ij,iq->kjq", move, row.terms.d_eta, row.Z, optimize=True).reshape(K, -1))
             if self.n_dispersions:
                 by_group = np.einsum("ikj,ij->kj", move, row.terms.d_lambda)
-                parts.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
-        return (w * r).sum(axis=0), np.concatenate(parts, axis=1)
-
-    # -- packing -----------------------------------------------------------------------------------------------
+                columns.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
+        return (w * r).sum(axis=0), np.concatenate(columns, axis=1)
 
     def pack(self, at: Parameters) -> Array:
         """Flatten: gamma group by group, B group by group, the free log-dispersions."""
@@ -129,8 +127,6 @@ class Latent:
         B = (rest[:-d] if d else rest).reshape(K, -1).T
         dispersion = np.broadcast_to(rest[-d:], K).copy() if d else np.zeros(K)
         return Parameters(gamma, B, dispersion)
-
-    # -- the likelihood ----------------------------------------------------------------------------------------
 
     def expand(self, at: Parameters) -> tuple[float, Array, Array, Array]:
         """Compute the penalised log-likelihood, its gradient, and the complete and missing information.
@@ -203,8 +199,6 @@ class Latent:
             units[first : first + at.B.size] = self.law.unit(at.log_dispersion)
         return units
 
-    # -- pieces ------------------------------------------------------------------------------------------------
-
     def _row_terms(self, block: Block, at: Parameters) -> _RowTerms:
         U = self.features(block)
         log_q = self.log_propensity(block, U, at)
@@ -218,13 +212,13 @@ class Latent:
 
     def _scores(self, row: _RowTerms) -> Array:
         n, K = row.r.shape
-        parts = [((row.r - row.q)[:, 1:, None] * row.U[:, None, :]).reshape(n, -1)]
+        columns = [((row.r - row.q)[:, 1:, None] * row.U[:, None, :]).reshape(n, -1)]
         if row.terms is not None:
-            parts.append(((row.r * row.terms.d_eta)[:, :, None] * row.Z[:, None, :]).reshape(n, -1))
+            columns.append(((row.r * row.terms.d_eta)[:, :, None] * row.Z[:, None, :]).reshape(n, -1))
             if self.n_dispersions:
                 by_group = row.r * row.terms.d_lambda
-                parts.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
-        return np.concatenate(parts, axis=1)
+                columns.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
+        return np.concatenate(columns, axis=1)
 
     def _information(self, row: _RowTerms) -> tuple[Array, Array]:
         """Information of the complete data and of what is missing, summed over the rows of a block."""

@@ -22,8 +22,6 @@ class StrengthRisk:
     strength: float
     risk: float
     standard_error: float
-    difference: float  # of the risk to the smallest one, paired by fold
-    difference_error: float
     problem: str  # why it cannot be chosen; empty if it can
 
 
@@ -114,27 +112,12 @@ def _reported_volume(problem: LinearProblem, channel: ReportChannel, n_folds: in
 
 
 def _summary(grid: Array, deviance: Array, volume: Array, trouble: list[str]) -> list[StrengthRisk]:
-    n_folds = len(volume)
-    usable = np.array([not t for t in trouble]) & np.isfinite(deviance).all(axis=0)
-    deviance = np.where(usable, deviance, np.nan)
-    mean = deviance.sum(axis=0) / volume.sum()
+    finite = np.asarray(np.isfinite(deviance).all(axis=0))
+    mean = np.where(finite, deviance, np.nan).sum(axis=0) / volume.sum()
     per_fold = deviance / volume.mean()  # their mean over folds is `mean`
-    best = int(np.argmin(np.where(usable, mean, np.inf))) if usable.any() else None
     risks = []
-    for c, strength in enumerate(grid):
-        if not usable[c] or best is None:
-            problem = trouble[c] or "the corrected risk is not finite"
-            risks.append(StrengthRisk(float(strength), np.nan, np.nan, np.nan, np.nan, problem))
-            continue
-        gap = per_fold[:, c] - per_fold[:, best]
-        risks.append(
-            StrengthRisk(
-                float(strength),
-                float(mean[c]),
-                float(per_fold[:, c].std(ddof=1) / np.sqrt(n_folds)),
-                float(mean[c] - mean[best]),
-                float(gap.std(ddof=1) / np.sqrt(n_folds)),
-                "",
-            )
-        )
+    for c, strength in enumerate(grid.tolist()):
+        problem = trouble[c] or ("" if finite[c] else "the corrected risk is not finite")
+        error = np.nan if problem else float(per_fold[:, c].std(ddof=1) / np.sqrt(len(volume)))
+        risks.append(StrengthRisk(strength, np.nan if problem else float(mean[c]), error, problem))
     return risks

@@ -124,20 +124,18 @@ class OutcomeFeatures:
         e, h, Z = self.residual(block)
         t = e / self.knots[-1]
         q = Z.shape[1]
-        parts = [Z[:, 1:], t[:, None] * Z, t[:, None] ** 2, h[:, None] * Z]
-        if not self.products:
-            pass
-        elif q - 1 <= _ALL_PRODUCTS:
+        columns = [Z[:, 1:], t[:, None] * Z, t[:, None] ** 2, h[:, None] * Z]
+        if self.products and q - 1 <= _ALL_PRODUCTS:
             i, j = np.triu_indices(q - 1)
-            parts.append(Z[:, 1 + i] * Z[:, 1 + j])
-        else:
-            parts.append(Z[:, 1:] ** 2)
+            columns.append(Z[:, 1 + i] * Z[:, 1 + j])
+        elif self.products:
+            columns.append(Z[:, 1:] ** 2)
         if self.spline:
             basis = natural_spline(t, self.knots[:-1])
-            parts.append(basis)
+            columns.append(basis)
             if q - 1 <= _ALL_PRODUCTS:
-                parts.append((basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1))
-        return np.concatenate(parts, axis=1)
+                columns.append((basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1))
+        return np.concatenate(columns, axis=1)
 
 
 def natural_spline(t: Array, knots: Array) -> Array:
@@ -151,16 +149,12 @@ def natural_spline(t: Array, knots: Array) -> Array:
     return np.column_stack([d(k) - end for k in knots[:-2]])
 
 
-def fit_propensity(latent: Latent, shares: Array, start: Parameters | None = None) -> Parameters:
-    """Fit a propensity through the channel, from the shares or a nearby solution.
-
-    A large problem is solved on a sample first.
-    """
-    if start is None:
-        p = np.maximum(shares, 0.02)
-        gamma = np.zeros((latent.n_groups - 1, latent.n_features))
-        gamma[:, 0] = np.log(p[1:] / p[0])
-        start = Parameters(gamma)
-        if len(latent.rows) > 4 * SAMPLE_ROWS:
-            start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
+def fit_propensity(latent: Latent, shares: Array) -> Parameters:
+    """Fit a propensity through the channel, from the shares; a large problem is solved on a sample first."""
+    p = np.maximum(shares, 0.02)
+    gamma = np.zeros((latent.n_groups - 1, latent.n_features))
+    gamma[:, 0] = np.log(p[1:] / p[0])
+    start = Parameters(gamma)
+    if len(latent.rows) > 4 * SAMPLE_ROWS:
+        start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
     return latent.maximise(start)

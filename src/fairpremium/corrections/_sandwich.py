@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -41,25 +42,18 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
     mean loss sum_i w_i y_i / sum_i w_i.
     """
     problem = fit.problem
-    sums = _PriceSums(problem.family.link, problem.moments.coordinates, fit.B)
+    sums = partial(_price_sums, link=problem.family.link, coordinates=problem.moments.coordinates, B=fit.B)
     H, gradient, loss = problem.rows.reduce(sums)
     total = problem.moments.total_weight
     return H / total, gradient.T / total, float(loss / total)
 
 
-@dataclass(frozen=True)
-class _PriceSums:
+def _price_sums(block: Block, link: Link, coordinates: Coordinates, B: Array) -> tuple[Array, ...]:
     """Sums of w f_k(x), of its derivative, and of w y."""
-
-    link: Link
-    coordinates: Coordinates
-    B: Array
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        Z = self.coordinates.matrix(block.X)
-        eta = Z @ self.B
-        w = np.ones(len(Z)) if block.weight is None else block.weight
-        return w @ self.link.mean_of(eta), (Z * w[:, None]).T @ self.link.slope(eta), w @ block.y
+    Z = coordinates.matrix(block.X)
+    eta = Z @ B
+    w = np.ones(len(Z)) if block.weight is None else block.weight
+    return w @ link.mean_of(eta), (Z * w[:, None]).T @ link.slope(eta), w @ block.y
 
 
 def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:
@@ -125,19 +119,15 @@ class _Contributions:
         return np.concatenate([self.influence.scores(block), means * (w / self.total_weight)[:, None]], axis=1)
 
 
-@dataclass(frozen=True)
-class _Squares:
-    contributions: RowFunction
-
-    def __call__(self, block: Block) -> tuple[Array, ...]:
-        U = self.contributions(block)
-        return (U.T @ U,)
+def _squares(block: Block, contributions: RowFunction) -> tuple[Array, ...]:
+    U = contributions(block)
+    return (U.T @ U,)
 
 
 def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
     """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
     if isinstance(rows, Stream) or rows.cluster is None:
-        return rows.reduce(_Squares(contributions), block_rows=2048)[0]
+        return rows.reduce(partial(_squares, contributions=contributions), block_rows=2048)[0]
     order = np.argsort(rows.cluster, kind="stable")
     ordered = rows.cluster[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where each person's rows begin

@@ -139,16 +139,9 @@ class LikelihoodEntry(Entry):
         last: list[MixtureObjective] = []
 
         def objective(t: npt.NDArray[Any], h: npt.NDArray[Any]) -> MixtureObjective:
-            held = (rows.take(h), U[h]) if len(h) else None
-            made = MixtureObjective(
-                self.law,
-                latent.T,
-                Propensity(at.gamma),
-                (rows.take(t), U[t]),
-                held,
-                float(at.log_dispersion[0]),
-                None if guide is None else guide[t],
-            )
+            train, held = (rows.take(t), U[t]), (rows.take(h), U[h]) if len(h) else None
+            made = MixtureObjective(self.law, latent.T, Propensity(at.gamma), train, held, float(at.log_dispersion[0]))
+            made.guide = None if guide is None else guide[t]
             last.append(made)
             return made
 

@@ -149,7 +149,10 @@ class AnchorNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features and reports; `y` and `sample_weight` are ignored."""
         level = check_level(self.level)
-        n_splits = check_n_splits(self.n_splits)
+        given_splits: object = self.n_splits
+        if not isinstance(given_splits, Integral) or isinstance(given_splits, bool) or given_splits < 1:
+            raise ValueError(f"Got n_splits={given_splits!r}, but expected an integer of at least 1, such as 4.")
+        n_splits = int(given_splits)
         if self.aggregate not in ("c1", "keep"):
             raise ValueError(f'Got aggregate={self.aggregate!r}, but expected "c1" or "keep".')
         if X is None or sensitive is None:
@@ -257,10 +260,3 @@ def find_problems(keep: float, standard_error: float, evidence: Evidence, level:
             "another one, or another group."
         )
     return problems
-
-
-def check_n_splits(n_splits: object) -> int:
-    """Return the number of splits as an int of at least one."""
-    if not isinstance(n_splits, Integral) or isinstance(n_splits, bool) or n_splits < 1:
-        raise ValueError(f"Got n_splits={n_splits!r}, but expected an integer of at least 1, such as 4.")
-    return int(n_splits)

@@ -119,15 +119,9 @@ class SampleNoiseEstimator(NoiseEstimator):
     def _read_sample(
         self, first: str, second: str, sensitive: Any
     ) -> tuple[tuple[Any, ...], NDArray[np.intp], NDArray[np.intp], list[str]]:
-        """Check the sample and the labels of the portfolio.
+        """Check the sample in the parameters `first` and `second`, and the labels of the portfolio.
 
-        Returns
-        -------
-        groups : tuple
-        a, b : ndarray of int
-            Codes of the people who have both labels, the parameters `first` and `second`.
-        sentences : list of str
-            How many people were left out, if any.
+        Returns the groups, both labels as codes for the people who have both, and a sentence about those left out.
         """
         values = getattr(self, first), getattr(self, second)
         groups = resolve_groups(self.groups, *values, name=f"{first} and {second}")

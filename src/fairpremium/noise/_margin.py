@@ -74,19 +74,24 @@ class MarginNoise(NoiseEstimator):
         groups, p = check_margin(self.margin)
         if sensitive is None:
             raise ValueError("Got sensitive=None, but MarginNoise needs the reports of the portfolio.")
-        s, w, n_missing = check_weighted_reports(sensitive, sample_weight, groups)
+        codes = encode_reports(sensitive, groups, "sensitive")
+        known = codes >= 0
+        weight = check_weight(sample_weight, len(codes), of="sensitive")
+        w = np.ones(int(known.sum())) if weight is None else weight[known]
+        if not w.sum() > 0:
+            raise ValueError("Got sensitive without any report of positive weight, but expected at least one.")
 
         K = len(groups)
-        E = np.eye(K)[s]  # (n_samples, n_groups)
+        E = np.eye(K)[codes[known]]  # (n_samples, n_groups)
         P = w @ E / w.sum()
         c = p - 1 / K
         length = float(c @ c)
         self.report_distribution_ = P
         self.fit_pvalue_ = NAN
         sentences = [
-            f"Estimated by comparing {len(s)} reports with the declared shares of the groups; it rests on "
+            f"Estimated by comparing {len(E)} reports with the declared shares of the groups; it rests on "
             "these shares being those of the portfolio.",
-            *describe_missing(n_missing, "reports were"),
+            *describe_missing(int((~known).sum()), "reports were"),
         ]
         if length < 1e-12:
             problem = "The declared shares are uniform, and noise leaves these as they are: use another source."
@@ -148,19 +153,6 @@ def check_margin(margin: object) -> tuple[tuple[Any, ...], NDArray[np.float64]]:
             "sum, or add the missing group."
         )
     return check_labels(list(margin), "margin"), shares / shares.sum()
-
-
-def check_weighted_reports(
-    sensitive: Any, sample_weight: Any, groups: tuple[Any, ...]
-) -> tuple[NDArray[np.intp], NDArray[np.float64], int]:
-    """Return the codes and weights of the rows with a report, and how many rows have none."""
-    s = encode_reports(sensitive, groups, "sensitive")
-    weight = check_weight(sample_weight, len(s), of="sensitive")
-    w = np.ones(len(s)) if weight is None else weight
-    known = s >= 0
-    if not w[known].sum() > 0:
-        raise ValueError("Got sensitive without any report of positive weight, but expected at least one.")
-    return s[known], w[known], int((~known).sum())
 
 
 def line_pvalue(E: NDArray[np.float64], w: NDArray[np.float64], c: NDArray[np.float64], lam: float) -> float:
