@@ -87,7 +87,9 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
     diagonal = pd.DataFrame({"at": [0.65, 0.95], "estimate": [0.65, 0.95]})
     layers = [
         alt.Chart(diagonal).mark_line(color=GREY, strokeWidth=3, opacity=0.6).encode(x=x, y=y),
-        base.mark_rule(strokeWidth=2.5, clip=True).encode(y=alt.Y("low:Q", scale=y.scale), y2="high:Q"),
+        base.mark_rule(strokeWidth=2.5, clip=True).encode(
+            y=alt.Y("low:Q", scale=alt.Scale(domain=domain, nice=False)), y2="high:Q"
+        ),
         base.mark_point(filled=True, size=110, opacity=1).encode(
             y=y, shape=alt.Shape("parts:N", scale=shapes, legend=None)
         ),
