@@ -676,7 +676,7 @@ def test_charts_are_those_of_the_audit_and_need_no_style():
     assert show_comparison(CHARTS, 0.9)["charts"]["group_means"] is svg  # drawn once
 
 
-@pytest.mark.parametrize("summary", [None, {}, {"sections": [None]}])
+@pytest.mark.parametrize("summary", [None, {}, {"sections": [None, {"id": "group_means"}]}])
 def test_nothing_to_draw_is_no_drawing(summary):
     shown = show_comparison(summary, 0.95)
     assert not any(shown["charts"].values())

@@ -8,10 +8,11 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Request
+from sqlalchemy import Connection
 
 from fairpremium.parties.protocol import ID
 from fairpremium.parties.service import LogMonitor, ServiceContext, ServiceSettings
@@ -20,6 +21,8 @@ from ._fit_views import FitView, read_fits, read_queue
 from ._log_views import EVENTS, read_log
 from ._study_views import StudyView, read_parties, read_studies, read_study
 from ._templates import show_comparison
+
+T = TypeVar("T")
 
 _IDLE_WORKERS = 20.0  # seconds after which a waiting fit means that no worker is there
 _DEFAULT_SERVICE = "http://127.0.0.1:8350"
@@ -58,8 +61,10 @@ class Pages:
         self._context = context
         self._settings = settings
         self._monitor = monitor
-        self._read = context.store.read
         self._cache = TimedCache()
+
+    def _read(self, command: Callable[[Connection], T]) -> T:
+        return self._context.store.read(command)
 
     def studies(self, request: Request) -> Page:
         """Show all studies, or what to do when there is none."""

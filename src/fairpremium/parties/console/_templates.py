@@ -57,7 +57,7 @@ def show_comparison(summary: dict[str, Any] | None, level: float) -> dict[str, A
     given = summary or {}
     sections = {s.get("id"): s for s in given.get("sections") or () if isinstance(s, dict)}
     return {
-        "charts": {name: _draw(json.dumps(section), level) for name, section in sections.items()},
+        "charts": {name: _draw(json.dumps(sections.get(name)), level) for name in ("group_means", "price_comparison")},
         "means": (sections.get("group_means") or {}).get("records") or [],
         "prices": ((sections.get("price_comparison") or {}).get("classes") or [None])[0],
         "findings": given.get("findings") or [],
@@ -66,9 +66,12 @@ def show_comparison(summary: dict[str, Any] | None, level: float) -> dict[str, A
 
 @lru_cache(maxsize=64)
 def _draw(section: str, level: float) -> Markup | None:
-    """Draw a section of an audit; pages ask again every second while something runs, so drawings are cached."""
-    svg = render_chart(json.loads(section), level=level)
-    return None if svg is None else Markup(svg)
+    """Draw a section of an audit, if there is one; pages ask every second while a fit runs, so drawings are cached."""
+    try:
+        svg = render_chart(json.loads(section), level=level)
+    except (KeyError, TypeError, ValueError):  # not as it was stored
+        return None
+    return None if svg is None else Markup(svg)  # ours: Vega escapes what it is given
 
 
 def _lasted(seconds: float) -> str:
