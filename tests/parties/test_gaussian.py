@@ -25,7 +25,7 @@ from fairpremium.parties.release._expected_reports import (
     weighted_length,
 )
 from fairpremium.parties.release._noised_newton import Solver, Step
-from fairpremium.parties.release._public_data import largest, public_rows, read_rows
+from fairpremium.parties.release._public_data import largest, public_problem, read_rows
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
 from fairpremium.parties.release._released_sums import Releaser
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
@@ -76,8 +76,8 @@ def small_problem(seed, family="poisson", K=3, n=60):
     rows, design = read_rows(
         p.X[["log_mileage", "driving_score"]], y, p.sample_weight, get_family(family), codes_of(channel, S)
     )
-    public = public_rows(rows, design, get_family(family), LinearModel())
-    return rows, public.problem, ReportChannel.of(channel).table
+    problem = public_problem(rows, design, get_family(family), LinearModel())
+    return rows, problem, ReportChannel.of(channel).table
 
 
 def all_neighbours(rows, codes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 __all__ = ["Rules", "round_count"]
 
@@ -53,14 +53,6 @@ class Rules:
     def to_dict(self) -> dict[str, Any]:
         """Return the limits as plain data."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned; an unknown limit is an error."""
-        unknown = sorted(set(data) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise ValueError(f"Got the limits {unknown}, but expected some of {sorted(cls.__dataclass_fields__)}.")
-        return cls(**data)
 
 
 def round_count(count: float, rules: Rules | None = None) -> int | None:

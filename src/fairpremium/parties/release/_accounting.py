@@ -6,14 +6,14 @@ mu^2 = sum of mu_j^2 (Dong, Roth and Su, 2022, corollary 3.3), and
 
     delta(epsilon) = Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu)
 
-(Balle and Wang, 2018, theorem 8) is exact, not a bound. In zero-concentrated terms rho = mu^2 / 2.
+(Balle and Wang, 2018, theorem 8) is exact, not a bound.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -122,11 +122,6 @@ class ReleasePlan:
         """The epsilon that everything so far costs, at the plan's delta."""
         return epsilon_of(math.sqrt(self.squares), self.delta) + math.fsum(self.randomized)
 
-    @property
-    def rho(self) -> float:
-        """The Gaussian releases in terms of zero-concentrated privacy."""
-        return self.squares / 2
-
     def after(self, mechanism: Mechanism, epsilon: float) -> ReleasePlan:
         """Return what would be spent after one more fit, within the budget or not."""
         if mechanism == "gaussian":
@@ -156,12 +151,3 @@ class ReleasePlan:
             return 0
         squares = mu_of(left, self.delta) ** 2 - self.squares
         return max(int(squares / mu_of(epsilon, self.delta) ** 2 + 1e-9), 0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data."""
-        return {**vars(self), "randomized": list(self.randomized)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
-        return cls(**{**data, "randomized": tuple(data["randomized"])})

@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.errors import FairPremiumError
+from fairpremium.models import LinearProblem
 from fairpremium.parties.protocol import Rules, round_count
 from fairpremium.privacy import Channel
 
-from ._public_data import PublicRows, largest_leverage, largest_score_share
+from ._public_data import largest_leverage, largest_score_share
 
 TITLES = {
     1: "each reported group needs enough rows and effective rows",
@@ -86,21 +87,18 @@ class Exposure:
     """What a fit could show of a single row, from public data alone."""
 
     rows: int
-    effective_rows: float
-    parameters: int
+    effective_rows: float  # (sum of w)^2 / sum of w^2
+    parameters: int  # coefficients of one group's linear predictor
     leverage: float
     score_share: float
 
 
-def measure(public: PublicRows) -> Exposure:
-    """Measure how far a single row can stand out."""
-    return Exposure(
-        len(public.rows),
-        public.effective_rows,
-        public.parameters,
-        largest_leverage(public),
-        largest_score_share(public),
-    )
+def measure(problem: LinearProblem) -> Exposure:
+    """Measure how far a single row can stand out, from rows without reports."""
+    moments = problem.moments
+    effective_rows = float(moments.weights.sum() ** 2 / moments.squared_weights.sum())
+    leverage, score_share = largest_leverage(problem), largest_score_share(problem)
+    return Exposure(len(problem.rows), effective_rows, moments.q, leverage, score_share)
 
 
 def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[Verdict]:

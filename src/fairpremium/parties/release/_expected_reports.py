@@ -23,7 +23,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.models import LinearProblem
 
-from ._public_data import largest
+from ._public_data import largest, unaware_slope, weight_of, whitening
 
 _NULL = 1e-10  # directions of phi with less than this part of the largest spread are left out
 _LEAST_SHARE = 0.02  # least P(D = k given x, y) in a sum that must be positive
@@ -47,30 +47,16 @@ def learn_phi(problem: LinearProblem) -> Phi:
     rows, total = problem.rows, problem.moments.total_weight
     scale = float(np.sqrt(rows.reduce(partial(_slope_squares, problem=problem))[0] / total)) or 1.0
     gram = rows.reduce(partial(_phi_squares, problem=problem, scale=scale))[0] / total
-    size = np.sqrt(np.diag(gram))
-    size[size == 0] = 1.0
-    values, vectors = np.linalg.eigh(gram / np.outer(size, size))
-    seen = values > _NULL * values[-1]
-    return Phi(problem, scale, vectors[:, seen] / np.sqrt(values[seen]) / size[:, None])
-
-
-def _slope(problem: LinearProblem, block: Block) -> tuple[Array, Array]:
-    Z = problem.moments.coordinates.matrix(block.X)
-    return Z, problem.family.loss_terms(block.y, Z @ problem.unaware[:, 0])[1]
+    return Phi(problem, scale, whitening(gram, _NULL))
 
 
 def _raw_phi(problem: LinearProblem, scale: float, block: Block) -> Array:
-    Z, slope = _slope(problem, block)
+    Z, slope = unaware_slope(block, problem)
     return np.concatenate([Z, Z * np.tanh(slope / scale)[:, None]], axis=1)
 
 
-def weight_of(block: Block) -> Array:
-    """Return the volumes of the rows of a block."""
-    return np.ones(len(block.y)) if block.weight is None else block.weight
-
-
 def _slope_squares(block: Block, problem: LinearProblem) -> tuple[Array, ...]:
-    return (np.asarray(weight_of(block) @ _slope(problem, block)[1] ** 2),)
+    return (np.asarray(weight_of(block) @ unaware_slope(block, problem)[1] ** 2),)
 
 
 def _phi_squares(block: Block, problem: LinearProblem, scale: float) -> tuple[Array, ...]:

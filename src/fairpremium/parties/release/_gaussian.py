@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,19 +24,18 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections import CandidateResult, GroupFit, Influence, ReportChannel, TableScores, sandwich
 from fairpremium.errors import NotIdentifiedError
-from fairpremium.families import Family, get_family
-from fairpremium.labels import encode_labels
+from fairpremium.families import get_family
 from fairpremium.models import LinearModel, LinearProblem
 from fairpremium.parties.protocol import Rules, round_count
-from fairpremium.pricing import DiscriminationFreePricer, LinearPrices, Reference, SourcePortfolio, is_source
+from fairpremium.pricing import DiscriminationFreePricer, LinearPrices, Reference
 from fairpremium.privacy import Channel
 
 from ._accounting import mu_of
 from ._disclosure import check_counts, measure, refuse
-from ._expected_reports import ExpectedReports, floored, release_expected_reports, weight_of
+from ._expected_reports import ExpectedReports, floored, release_expected_reports
 from ._noised_newton import Solver
-from ._public_data import public_rows, read_rows
-from ._release import FitSettings, Progress, Release, ReleaseSettings
+from ._public_data import FitData, public_problem, weight_of
+from ._release import FitSettings, Progress, Release, ReleaseSettings, labels_of_reports
 from ._released_sums import Releaser, digest_of
 
 _PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
@@ -45,37 +43,15 @@ _PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one
 
 def release_gaussian(
     settings: FitSettings,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    reports: Any,
+    data: FitData,
     channel: Any,
-    privacy: ReleaseSettings,
     groups: Sequence[Any] | None,
+    privacy: ReleaseSettings,
     rules: Rules | None,
-    features: Sequence[str] | None,
     tell: Progress,
     checkpoint: MutableMapping[str, Any] | None,
 ) -> Release:
     """Fit from noised sums; see `fit_release`."""
-    model, family = _check(settings, channel)
-    labels = tuple(groups or ()) if channel is None else channel.groups
-    if not labels:
-        raise ValueError("Got channel=None without groups=..., but expected the groups of the true attribute.")
-    codes = labels if channel is None else channel.reports
-    memory = {} if checkpoint is None else checkpoint
-    more = (family, model, channel, labels, privacy, rules, tell, memory)
-    if is_source(X):
-        with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
-            rows = portfolio.rows(codes, family, thorough=False)
-            return _release(settings, rows, portfolio.design, *more)
-    encoded = encode_labels(reports, codes, name="reports", missing="code")
-    encoded = np.where(encoded < 0, len(codes), encoded)
-    table, design = read_rows(X, y, sample_weight, family, encoded)
-    return _release(settings, table, design, *more)
-
-
-def _check(settings: FitSettings, channel: Any) -> tuple[LinearModel, Family]:
     model = LinearModel() if settings.model == "linear" else settings.model
     if not isinstance(model, LinearModel) or settings.correction not in ("inverse", "auto"):
         raise ValueError(
@@ -85,63 +61,48 @@ def _check(settings: FitSettings, channel: Any) -> tuple[LinearModel, Family]:
     model.check()
     if channel is not None and not isinstance(channel, Channel):
         raise ValueError('Got an unknown channel with mechanism="gaussian", but expected "randomized" for that.')
-    return model, get_family(settings.family)
-
-
-def _release(
-    settings: FitSettings,
-    rows: Rows | Stream,
-    design: Any,
-    family: Family,
-    model: LinearModel,
-    channel: Channel | None,
-    groups: tuple[Any, ...],
-    privacy: ReleaseSettings,
-    rules: Rules | None,
-    tell: Progress,
-    checkpoint: MutableMapping[str, Any],
-) -> Release:
-    tell("unaware price", 0.0)
-    public = public_rows(rows, design, family, model)
-    problem = public.problem
-    exposure = None if rules is None else measure(public)
-    mu = mu_of(privacy.epsilon, privacy.delta)
+    family = get_family(settings.family)
+    codes = labels_of_reports(channel, groups)
+    groups = codes if channel is None else channel.groups
     report_channel = ReportChannel.of(channel, groups)
-    table = report_channel.table
-    reference = Reference.of(settings.reference, groups)
     pooling = None if settings.pooling == "auto" else float(settings.pooling)
+    table = report_channel.table
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
-    releaser = Releaser(privacy.secret, hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest(), checkpoint)
+    mu = mu_of(privacy.epsilon, privacy.delta)
+    with data.rows(codes, family) as (rows, design):
+        tell("unaware price", 0.0)
+        problem = public_problem(rows, design, family, model)
+        identity = hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest()
+        releaser = Releaser(privacy.secret, identity, {} if checkpoint is None else checkpoint)
 
-    tell("reports", 0.1)
-    expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_PARTS[0]))
-    verdicts = []
-    if exposure is not None and rules is not None:
-        verdicts = check_counts(exposure, len(rows) * expected.code_shares[:-1], rules)
-        refuse(verdicts)
-    solver = Solver(rows, problem, expected, pooling, releaser)
-    B, strength = problem.start(len(groups)), 0.0
-    bread = noise = np.empty((0, 0))
-    for j, part in enumerate(_PARTS[1:]):
-        tell("step", 0.2 + 0.2 * j)
-        point = solver.point(B, mu * math.sqrt(part), f"gradient {j + 1}")
-        strength = solver.strength(point)
-        B, bread, noise = solver.move(point, strength)
+        tell("reports", 0.1)
+        expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_PARTS[0]))
+        verdicts = []
+        if rules is not None:
+            verdicts = check_counts(measure(problem), len(rows) * expected.code_shares[:-1], rules)
+            refuse(verdicts)
+        solver = Solver(rows, problem, expected, pooling, releaser)
+        B, strength = problem.start(len(groups)), 0.0
+        bread = noise = np.empty((0, 0))
+        for j, part in enumerate(_PARTS[1:]):
+            tell("step", 0.2 + 0.2 * j)
+            point = solver.point(B, mu * math.sqrt(part), f"gradient {j + 1}")
+            strength = solver.strength(point)
+            B, bread, noise = solver.move(point, strength)
 
-    tell("standard errors", 0.8)
-    shares = _shares(problem, expected)
-    influence = Influence(
-        TableScores(problem, B, np.ascontiguousarray(table.T)),
-        bread,
-        0,
-        _ShareScores(expected, shares),
-        np.zeros((len(groups), B.size)),
-    )
-    fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
-    statistics = sandwich(fit, _Meat(expected, noise))
+        tell("standard errors", 0.8)
+        shares = _shares(problem, expected)
+        scores = TableScores(problem, B, np.ascontiguousarray(table.T))
+        share_scores = partial(_share_scores, reports=expected, shares=shares)
+        influence = Influence(scores, bread, 0, share_scores, np.zeros((len(groups), B.size)))
+        fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
+        statistics = sandwich(fit, partial(_meat, reports=expected, noise=noise))
+    reference = Reference.of(settings.reference, groups)
     weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
     covariance = reference.covariance(weights, statistics) if settings.intervals else None
     prices = LinearPrices(family, design, groups, fit.coefficients, fit.unaware_coefficients[:, 0], weights, covariance)
+    if not np.isfinite(prices.coefficients).all():
+        raise NotIdentifiedError("The noise that this epsilon needs leaves nothing of the prices.")
     reason = f"Gaussian noise, epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     pricer = DiscriminationFreePricer.from_prices(
         prices,
@@ -155,20 +116,17 @@ def _release(
         n_missing_reports=max(round(float(len(rows) * expected.code_shares[-1])), 0),
         reference=settings.reference,
     )
-    if not np.isfinite(prices.coefficients).all():
-        raise NotIdentifiedError("The noise that this epsilon needs leaves nothing of the prices.")
     tell("done", 1.0)
     return Release(
-        pricer,
-        "gaussian",
-        privacy.epsilon,
-        privacy.delta,
-        _STATEMENT.format(privacy.epsilon, privacy.delta),
-        tuple(verdicts),
-        channel,
-        None,
-        {"mu": mu, "sums": releaser.released},
-        round_count(len(rows) - pricer.n_missing_reports_, rules) or 0,
+        pricer=pricer,
+        mechanism="gaussian",
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        statement=_STATEMENT.format(privacy.epsilon, privacy.delta),
+        verdicts=tuple(verdicts),
+        channel_used=channel,
+        noise={"mu": mu, "sums": releaser.released},
+        reported=round_count(len(rows) - pricer.n_missing_reports_, rules) or 0,
     )
 
 
@@ -185,19 +143,13 @@ def _group_sums(block: Block, reports: ExpectedReports) -> tuple[Array, ...]:
     return (weight_of(block) @ (reports.groups(block) / reports.reported(block)[:, None]),)
 
 
-@dataclass(frozen=True)
-class _ShareScores:
-    """What each row adds to the shares, per unit of weight; see `report_shares`."""
-
-    reports: ExpectedReports
-    shares: Array
-
-    def __call__(self, block: Block) -> Array:
-        r = self.reports.reported(block)[:, None]
-        p = self.reports.groups(block) / r
-        there = (block.report < self.reports.codes - 1)[:, None]
-        weights = np.ascontiguousarray(self.reports.table.T)[block.report]
-        return np.asarray((weights - there * p) / r + p - self.shares)
+def _share_scores(block: Block, reports: ExpectedReports, shares: Array) -> Array:
+    """Compute what each row adds to the shares, per unit of weight; see `report_shares`."""
+    r = reports.reported(block)[:, None]
+    p = reports.groups(block) / r
+    there = (block.report < reports.codes - 1)[:, None]
+    weights = np.ascontiguousarray(reports.table.T)[block.report]
+    return np.asarray((weights - there * p) / r + p - shares)
 
 
 def _expected_squares(block: Block, contributions: RowFunction, reports: ExpectedReports) -> tuple[Array, ...]:
@@ -210,18 +162,12 @@ def _expected_squares(block: Block, contributions: RowFunction, reports: Expecte
     return (total,)
 
 
-@dataclass(frozen=True)
-class _Meat:
-    """Expected squares of all contributions, with the noise that was added to gradients and shares."""
-
-    reports: ExpectedReports
-    noise: Array  # of minus the gradient and the shares
-
-    def __call__(self, rows: Rows | Stream, contributions: RowFunction) -> Array:
-        squares = partial(_expected_squares, contributions=contributions, reports=self.reports)
-        meat = floored(*rows.reduce(squares, block_rows=2048)[0])
-        meat[: len(self.noise), : len(self.noise)] += self.noise
-        return np.asarray(meat)
+def _meat(rows: Rows | Stream, contributions: RowFunction, *, reports: ExpectedReports, noise: Array) -> Array:
+    """Compute the expected squares of all contributions, with the noise in minus the gradient and the shares."""
+    squares = partial(_expected_squares, contributions=contributions, reports=reports)
+    meat = floored(*rows.reduce(squares, block_rows=2048)[0])
+    meat[: len(noise), : len(noise)] += noise
+    return np.asarray(meat)
 
 
 def _shares(problem: LinearProblem, reports: ExpectedReports) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -104,18 +104,6 @@ def discrete_gaussian(sigma: int, stream: KeyedStream) -> int:
         k = discrete_laplace(t, stream)
         if bernoulli_exp((abs(k) * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t, stream):
             return k
-
-
-class Noised(NamedTuple):
-    """A released vector: integers on a grid, and the standard deviation of the noise in them."""
-
-    steps: list[int]
-    grid: float
-    sigma: float
-
-    def values(self, shape: tuple[int, ...]) -> Array:
-        """Return the vector in this shape."""
-        return (np.asarray(self.steps, dtype=np.float64) * self.grid).reshape(shape)
 
 
 def grid_for(sensitivity: float, mu: float, size: int) -> float:

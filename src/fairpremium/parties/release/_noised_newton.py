@@ -24,8 +24,8 @@ from fairpremium.corrections import strengths
 from fairpremium.families import Normal
 from fairpremium.models import LinearProblem
 
-from ._expected_reports import ExpectedReports, centering, floored, weight_of
-from ._public_data import largest
+from ._expected_reports import ExpectedReports, centering, floored
+from ._public_data import largest, weight_of
 from ._released_sums import Releaser
 
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)

@@ -7,9 +7,11 @@ a sum whose order follows the reports, the rows here carry no report at all.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,45 +19,15 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Reader, RowFunction, Rows, Stream
 from fairpremium.families import Family
+from fairpremium.labels import encode_labels
 from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
+from fairpremium.pricing import SourcePortfolio, is_source
 
 _NULL = 1e-12  # a direction with less than this part of the largest spread is none
 
 
-@dataclass(frozen=True)
-class PublicRows:
-    """Rows without reports, with the unaware price that they give.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-        Rows whose reports are all one code, the unaware price and the metric of its curvature.
-    design : Design
-        From the caller's columns to the features.
-    """
-
-    problem: LinearProblem
-    design: Design
-
-    @property
-    def rows(self) -> Rows | Stream:
-        """The rows."""
-        return self.problem.rows
-
-    @property
-    def parameters(self) -> int:
-        """Coefficients of one group's linear predictor."""
-        return self.problem.moments.q
-
-    @property
-    def effective_rows(self) -> float:
-        """(sum of w)^2 / sum of w^2."""
-        moments = self.problem.moments
-        return float(moments.weights.sum() ** 2 / moments.squared_weights.sum())
-
-
-def public_rows(rows: Rows | Stream, design: Design, family: Family, model: LinearModel | None = None) -> PublicRows:
-    """Leave the reports out and fit the unaware price.
+def public_problem(rows: Rows | Stream, design: Design, family: Family, model: LinearModel | None) -> LinearProblem:
+    """Leave the reports out, so that all rows have the same code, and fit the unaware price.
 
     Parameters
     ----------
@@ -63,14 +35,33 @@ def public_rows(rows: Rows | Stream, design: Design, family: Family, model: Line
         With or without reports.
     design : Design
     family : Family
-    model : LinearModel, optional
-        With its ridge; for another model class leave it out, a small ridge then keeps rare levels in.
+    model : LinearModel or None
+        With its ridge. None stands for another model class: a small ridge then lets rare levels stay.
     """
-    blind = without_reports(rows)
     with warnings.catch_warnings():  # that features are redundant is said where prices are fitted
         warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-        problem = prepare(blind, 1, 1, family, LinearModel(ridge=1.0) if model is None else model, design.features)
-    return PublicRows(problem, design)
+        return prepare(without_reports(rows), 1, 1, family, model or LinearModel(ridge=1.0), design.features)
+
+
+class FitData(NamedTuple):
+    """The data of a fit; see `fit_release`."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    reports: Any
+    features: Sequence[str] | None = None
+
+    @contextmanager
+    def rows(self, labels: tuple[Any, ...], family: Family) -> Iterator[tuple[Rows | Stream, Design]]:
+        """Read the rows, with the codes of their reports, and how their features are made."""
+        if is_source(self.X):
+            with SourcePortfolio(self.X, self.y, self.reports, self.sample_weight, self.features) as portfolio:
+                yield portfolio.rows(labels, family, thorough=False), portfolio.design
+        else:
+            codes = encode_labels(self.reports, labels, name="reports", missing="code")
+            codes = np.where(codes < 0, len(labels), codes)
+            yield read_rows(self.X, self.y, self.sample_weight, family, codes)
 
 
 def read_rows(
@@ -126,12 +117,10 @@ class _Largest:
     """The task of finding the largest value of a function of rows."""
 
     function: RowFunction
+    join = staticmethod(max)
 
     def __call__(self, rows: Rows, start: int) -> float:
         return float(rows.map(self.function).max())
-
-    def join(self, a: float, b: float) -> float:
-        return max(a, b)
 
 
 def largest(rows: Rows | Stream, function: RowFunction) -> float:
@@ -143,17 +132,26 @@ def largest(rows: Rows | Stream, function: RowFunction) -> float:
 # --- how much a single row can move ---
 
 
+def weight_of(block: Block) -> Array:
+    """Return the volumes of the rows of a block."""
+    return np.ones(len(block.y)) if block.weight is None else block.weight
+
+
 def _design_rows(block: Block, problem: LinearProblem) -> Array:
     """Rows of the design, sqrt(w) z."""
+    return problem.moments.coordinates.matrix(block.X) * np.sqrt(weight_of(block))[:, None]
+
+
+def unaware_slope(block: Block, problem: LinearProblem) -> tuple[Array, Array]:
+    """Compute z and loss'(y, z'b) of each row at the unaware price."""
     Z = problem.moments.coordinates.matrix(block.X)
-    return Z if block.weight is None else Z * np.sqrt(block.weight)[:, None]
+    return Z, problem.family.loss_terms(block.y, Z @ problem.unaware[:, 0])[1]
 
 
 def _scores(block: Block, problem: LinearProblem) -> Array:
     """Scores w loss'(y, z'b) z at the unaware price."""
-    Z = problem.moments.coordinates.matrix(block.X)
-    _, slope, _ = problem.family.loss_terms(block.y, Z @ problem.unaware[:, 0])
-    return np.asarray(Z * (slope if block.weight is None else slope * block.weight)[:, None])
+    Z, slope = unaware_slope(block, problem)
+    return np.asarray(Z * (slope * weight_of(block))[:, None])
 
 
 def _squares(block: Block, vectors: RowFunction) -> tuple[Array, ...]:
@@ -165,26 +163,29 @@ def _shares(block: Block, vectors: RowFunction, root: Array) -> Array:
     return np.asarray(((vectors(block) @ root) ** 2).sum(axis=1))
 
 
-def largest_leverage(public: PublicRows) -> float:
+def largest_leverage(problem: LinearProblem) -> float:
     """Compute the largest w z' (sum of w z z')^-1 z over the rows."""
-    return _largest_share(public, partial(_design_rows, problem=public.problem))
+    return _largest_share(problem, _design_rows)
 
 
-def largest_score_share(public: PublicRows) -> float:
+def largest_score_share(problem: LinearProblem) -> float:
     """Compute the largest u'(sum of u u')^-1 u over the rows, with u = w loss'(y, mu(x)) z at the unaware price.
 
     It is the largest part of the sum of squared scores, in any direction, that one row contributes.
     """
-    return _largest_share(public, partial(_scores, problem=public.problem))
+    return _largest_share(problem, _scores)
 
 
-def _largest_share(public: PublicRows, vectors: RowFunction) -> float:
-    total = public.rows.reduce(partial(_squares, vectors=vectors))[0]
-    scale = np.sqrt(np.diag(total))
+def _largest_share(problem: LinearProblem, function: Callable[..., Array]) -> float:
+    vectors = partial(function, problem=problem)
+    root = whitening(problem.rows.reduce(partial(_squares, vectors=vectors))[0], _NULL)
+    return largest(problem.rows, partial(_shares, vectors=vectors, root=root))
+
+
+def whitening(gram: Array, null: float) -> Array:
+    """Return R with R' G R = I, without the directions that have less than a part of the largest spread."""
+    scale = np.sqrt(np.diag(gram))
     scale[scale == 0] = 1.0
-    values, directions = np.linalg.eigh(total / np.outer(scale, scale))
-    seen = values > _NULL * values[-1]
-    if not seen.any():
-        return 0.0
-    root = directions[:, seen] / np.sqrt(values[seen]) / scale[:, None]
-    return largest(public.rows, partial(_shares, vectors=vectors, root=root))
+    values, directions = np.linalg.eigh(gram / np.outer(scale, scale))
+    seen = values > null * values[-1]
+    return np.asarray(directions[:, seen] / np.sqrt(values[seen]) / scale[:, None])

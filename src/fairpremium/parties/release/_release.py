@@ -14,6 +14,7 @@ Two mechanisms, and none:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,16 +25,15 @@ import numpy.typing as npt
 
 from fairpremium.blocks import open_source
 from fairpremium.families import get_family
-from fairpremium.labels import encode_labels
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties.protocol import Rules
-from fairpremium.pricing import DiscriminationFreePricer, SourcePortfolio, count_labels, is_source
+from fairpremium.pricing import DiscriminationFreePricer, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
 from ._disclosure import Verdict, check_counts, measure, refuse, round_missing
-from ._public_data import public_rows, read_rows
+from ._public_data import FitData, public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
 
 MECHANISMS = ("gaussian", "randomized", "none")
@@ -112,13 +112,13 @@ class Release:
     pricer: DiscriminationFreePricer
     mechanism: str
     epsilon: float
-    delta: float
     statement: str
     verdicts: tuple[Verdict, ...]
     channel_used: Channel | None
-    reports_used: npt.NDArray[Any] | None
     noise: dict[str, Any]
     reported: int
+    delta: float = 0.0
+    reports_used: npt.NDArray[Any] | None = None
 
 
 def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", "randomized"]:
@@ -202,42 +202,39 @@ def fit_release(
         A rule forbids the fit. It is decided before anything is fitted to reports.
     """
     tell = progress or (lambda phase, fraction: None)
+    data = FitData(X, y, sample_weight, reports, features)
     if privacy.mechanism == "gaussian":
         from ._gaussian import release_gaussian
 
-        return release_gaussian(
-            settings, X, y, sample_weight, reports, channel, privacy, groups, rules, features, tell, checkpoint
-        )
-    used, effective, statement, noise = reports, channel, _NONE, {}
-    epsilon = float("inf")
-    labels = _labels(channel, groups)
+        return release_gaussian(settings, data, channel, groups, privacy, rules, tell, checkpoint)
+    labels = labels_of_reports(channel, groups)
+    effective, epsilon, statement, noise = channel, math.inf, _NONE, {}
     if privacy.mechanism == "randomized":
-        used, effective, second = _randomize(X, reports, channel, privacy, keys, labels, second, tell)
+        data, effective, second = _randomize(data, channel, privacy, keys, labels, second, tell)
         epsilon = second.epsilon
-        noise = {"keep": second.keep, "epsilon": second.epsilon}
+        noise = {"keep": second.keep, "epsilon": epsilon}
         statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
     tell("rules", 0.1)
-    verdicts = check_reports(settings, X, y, sample_weight, used, labels, features, rules)
+    verdicts = check_reports(settings, data, labels, rules)
     refuse(verdicts)
     tell("fit", 0.2)
     pricer = DiscriminationFreePricer(**vars(settings), channel=effective, random_state=0)
-    pricer.fit(X, y, sensitive=used, sample_weight=sample_weight, features=features)
+    pricer.fit(X, y, sensitive=data.reports, sample_weight=sample_weight, features=features)
     missing = pricer.n_missing_reports_
     if second is not None and len(second.groups) > len(labels):
         missing = round(pricer.n_rows_ * missing_share(second, missing / pricer.n_rows_))
     pricer.n_missing_reports_ = round_missing(pricer.n_rows_, missing, rules)
     tell("done", 1.0)
     return Release(
-        pricer,
-        privacy.mechanism,
-        epsilon,
-        0.0,
-        statement,
-        tuple(verdicts),
-        pricer.channel_,
-        None if is_source(X) else used,
-        noise,
-        pricer.n_rows_ - pricer.n_missing_reports_,
+        pricer=pricer,
+        mechanism=privacy.mechanism,
+        epsilon=epsilon,
+        statement=statement,
+        verdicts=tuple(verdicts),
+        channel_used=pricer.channel_,
+        reports_used=None if is_source(X) else data.reports,
+        noise=noise,
+        reported=pricer.n_rows_ - pricer.n_missing_reports_,
     )
 
 
@@ -255,46 +252,41 @@ _RANDOMIZED = (
 
 
 def _randomize(
-    X: Any,
-    reports: Any,
+    data: FitData,
     channel: Any,
     privacy: ReleaseSettings,
     keys: Any,
     labels: tuple[Any, ...],
     second: RandomizedResponse | None,
     tell: Progress,
-) -> tuple[Any, Any, RandomizedResponse]:
-    """Return the reports to use, the channel from D to them, and the second channel."""
+) -> tuple[FitData, Any, RandomizedResponse]:
+    """Return the data with the reports to use, the channel from D to them, and the second channel."""
     known = channel if isinstance(channel, Channel) else None
     if second is not None:
         drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
         if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
             raise ValueError("Got second=... that is not a randomization of these reports with at most this epsilon.")
-        used = reports
+    elif keys is None or is_source(data.X):
+        raise ValueError(
+            "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
+            "of reports first (randomize_reports) and pass second=..."
+        )
     else:
-        if keys is None or is_source(X):
-            raise ValueError(
-                "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
-                "of reports first (randomize_reports) and pass second=..."
-            )
         tell("randomize", 0.0)
-        drawn = randomize_reports(keys, reports, known, privacy.epsilon, privacy.secret, groups=labels)
-        used, second = drawn.reports, drawn.second
+        drawn = randomize_reports(keys, data.reports, known, privacy.epsilon, privacy.secret, groups=labels)
+        data, second = data._replace(reports=drawn.reports), drawn.second
     if isinstance(channel, NoiseEstimator):
-        return used, channel, second  # it estimates the whole way from D to the reports that it sees
-    return used, seen_channel(second, known, _missing(used, X), labels), second
+        return data, channel, second  # it estimates the whole way from D to the reports that it sees
+    missing = data.reports
+    if is_source(data.X):  # the share of rows without a report
+        with open_source(data.X) as source:
+            counts = count_labels(source, data.reports)
+        missing = counts[None] / sum(counts.values())
+    return data, seen_channel(second, known, missing, labels), second
 
 
-def _missing(reports: Any, X: Any) -> Any:
-    """Return reports, or of a source the share of rows without one."""
-    if not is_source(X):
-        return reports
-    with open_source(X) as source:
-        counts = count_labels(source, reports)
-    return counts[None] / sum(counts.values())
-
-
-def _labels(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:
+def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the values of the reports, in the order of their codes."""
     labels = channel.reports if isinstance(channel, Channel) else tuple(groups or ())
     if not labels:
         raise ValueError("Got no groups, but expected groups=... where there is no channel that names them.")
@@ -318,19 +310,10 @@ def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels
         A rule forbids the fit, whatever was reported.
     """
     even = np.resize(np.asarray(labels, dtype=object), len(y))
-    refuse(check_reports(settings, X, y, sample_weight, even, tuple(labels), None, rules))
+    refuse(check_reports(settings, FitData(X, y, sample_weight, even), tuple(labels), rules))
 
 
-def check_reports(
-    settings: FitSettings,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    reports: Any,
-    labels: tuple[Any, ...],
-    features: Sequence[str] | None,
-    rules: Rules | None,
-) -> list[Verdict]:
+def check_reports(settings: FitSettings, data: FitData, labels: tuple[Any, ...], rules: Rules | None) -> list[Verdict]:
     """Apply rules 1 to 4 to the data of a fit.
 
     The reports are those that the rules may see: after the second randomization, if there is one, so that a refusal is
@@ -340,17 +323,9 @@ def check_reports(
         return []
     family = get_family(settings.family)
     model = settings.model if isinstance(settings.model, LinearModel) else None
-    if not is_source(X):
-        codes = encode_labels(reports, labels, name="reports", missing="code")
-        rows, design = read_rows(X, y, sample_weight, family)
-        if len(codes) != len(rows):
-            raise ValueError(f"Got reports with {len(codes)} rows, but X has {len(rows)}; expected the same number.")
-        counts: Any = np.bincount(codes[codes >= 0], minlength=len(labels))
-        return check_counts(measure(public_rows(rows, design, family, model)), counts, rules)
-    with SourcePortfolio(X, y, reports, sample_weight, features) as portfolio:
-        some = portfolio.rows(labels, family, thorough=False)
-        counts = some.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
-        return check_counts(measure(public_rows(some, portfolio.design, family, model)), counts, rules)
+    with data.rows(labels, family) as (rows, design):
+        counts = rows.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
+        return check_counts(measure(public_problem(rows, design, family, model)), counts, rules)
 
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import operator
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
 
-from ._expected_reports import weight_of
-from ._keyed_noise import FINENESS, KeyedStream, Noised, grid_for, noised_steps
+from ._keyed_noise import FINENESS, KeyedStream, grid_for, noised_steps
+from ._public_data import weight_of
 
 
 class Releaser:
@@ -71,25 +72,24 @@ class Releaser:
             exact = np.asarray(compute(), dtype=np.float64).ravel()
             steps = noised_steps(exact, grid, KeyedStream(self._secret, *fields))
             self.checkpoint[label] = {"question": mark, "steps": steps}
-        found = Noised(steps, grid, grid * FINENESS)
-        self.released.append({"sum": label, "numbers": size, "sigma": found.sigma, "mu": mu})
-        return found.values(shape), found.sigma
+        sigma = grid * FINENESS
+        self.released.append({"sum": label, "numbers": size, "sigma": sigma, "mu": mu})
+        return (np.asarray(steps, dtype=np.float64) * grid).reshape(shape), sigma
 
 
 def digest_of(rows: Rows | Stream) -> bytes:
     """Compute a digest of everything in the rows, reports included."""
     task = _Digest()
-    parts = [task(rows, 0)] if isinstance(rows, Rows) else list(rows.apply(task))
-    return hashlib.sha256(b"".join(d for part in parts for d in part)).digest()
+    pieces = [task(rows, 0)] if isinstance(rows, Rows) else list(rows.apply(task))
+    return hashlib.sha256(b"".join(pieces)).digest()
 
 
 @dataclass(frozen=True)
 class _Digest:
-    def __call__(self, rows: Rows, start: int) -> list[bytes]:
+    join = staticmethod(operator.add)
+
+    def __call__(self, rows: Rows, start: int) -> bytes:
         hashed = hashlib.sha256()
         for array in (rows.X, rows.y, weight_of(rows.block(0, len(rows))), rows.report):
             hashed.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
-        return [hashed.digest()]
-
-    def join(self, a: list[bytes], b: list[bytes]) -> list[bytes]:
-        return a + b
+        return hashed.digest()
