@@ -108,7 +108,7 @@ def _answer(
 
 
 def _read(pricer: DiscriminationFreePricer, new: Path, key: str | None) -> pd.DataFrame:
-    design = pricer._fitted().design
+    design = pricer.design_
     words = {c.name for c in design.columns if c.levels is not None and isinstance(c.levels[0], str)}
     features = [c.name for c in design.columns] if design.named else []
     return read_table(new, require=[*features, key], text={key}, words=words)
