@@ -343,19 +343,13 @@ def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:
     """Turn the table of `compute_price_comparison` into one dict per class: {..., unaware: {...}, ...}."""
     found = []
     for risk_class, rows in comparison.groupby("risk_class", sort=False):
-        prices: dict[str, list[dict[str, Any]]] = {}
+        prices: list[dict[str, Any]] = []
         for row in rows.to_dict("records"):
             group = str(row["group"]) if row["price"] == BEST_ESTIMATE else None
             numbers = {name: _plain(row.get(name)) for name in ("mean", "low", "high", "truth")}
-            prices.setdefault(row["price"], []).append({"price": row["price"], "group": group, **numbers})
-        found.append(
-            {
-                "risk_class": str(risk_class),
-                "rows": int(rows["rows"].iloc[0]),
-                "share": float(rows["share"].iloc[0]),
-                BEST_ESTIMATE: prices[BEST_ESTIMATE],
-                UNAWARE: prices[UNAWARE][0],
-                DISCRIMINATION_FREE: prices[DISCRIMINATION_FREE][0],
-            }
-        )
+            prices.append({"price": row["price"], "group": group, **numbers})
+        of_class = {"risk_class": str(risk_class), "rows": int(row["rows"]), "share": float(row["share"])}
+        by_name: dict[str, Any] = {price["price"]: price for price in prices}
+        by_name[BEST_ESTIMATE] = [price for price in prices if price["price"] == BEST_ESTIMATE]
+        found.append({**of_class, **by_name})
     return found
