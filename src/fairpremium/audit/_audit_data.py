@@ -113,20 +113,8 @@ class AuditData:
             yield labels, AuditData(columns, self.reports.take(rows), self.level, self.source)
 
     def totals(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, Estimate]:
-        """Sum columns over groups; the volume is among them under the name "volume".
-
-        A column of shape (n, K) has a value for each group, and counts for its own.
-        """
-        columns: list[Array] = []
-        wanted: list[tuple[int, int]] = []
-        for name in names:
-            values, first = self.columns[name], len(columns)
-            columns += [values] if values.ndim == 1 else list(values.T)
-            wanted += [(k, first + (k if values.ndim == 2 else 0)) for k in groups]
-        wanted += [(k, -1) for k in groups]
-        found = self.reports.totals(columns, wanted)
-        K = len(groups)
-        return {name: found[i * K : (i + 1) * K] for i, name in enumerate([*names, "volume"])}
+        """Sum columns over groups; the volume is among them under the name "volume"."""
+        return self.reports.totals({name: self.columns[name] for name in names}, groups)
 
     def totals_and_shares(self, names: Sequence[str], first: Sequence[int] = ()) -> tuple[dict[str, Estimate], Array]:
         """Sum columns over `first` (EVERYONE or nothing) and every group, with shares of the volume that reported."""

@@ -91,12 +91,12 @@ def compute_price_comparison(
     ['best_estimate', 'unaware', 'discrimination_free']
     """
     best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)  # (n, n_groups)
-    prices = [
-        *((BEST_ESTIMATE, group, best[:, k]) for k, group in enumerate(pricer.groups_)),
-        (UNAWARE, None, pricer.predict_unaware(X)),
-        (DISCRIMINATION_FREE, None, pricer.predict(X)),
-    ]
     limits = pricer.predict_interval(X, level) if pricer.intervals else (None, None)
+    prices = [
+        *((BEST_ESTIMATE, group, best[:, k], None, None) for k, group in enumerate(pricer.groups_)),
+        (UNAWARE, None, pricer.predict_unaware(X), None, None),
+        (DISCRIMINATION_FREE, None, pricer.predict(X), *limits),
+    ]
     weight = _check_weight(sample_weight, len(best))
     codes, classes = named_classes(X, by, len(best))
     true_prices = []
@@ -107,8 +107,7 @@ def compute_price_comparison(
     for k, risk_class in enumerate(classes):
         member = codes == k
         volume = np.where(member, weight, 0.0)
-        for j, (price, group, values) in enumerate(prices):
-            low, high = limits if price == DISCRIMINATION_FREE else (None, None)
+        for j, (price, group, values, low, high) in enumerate(prices):
             row = {
                 "risk_class": risk_class,
                 "rows": int(member.sum()),

@@ -66,13 +66,12 @@ def _gini(data: AuditData) -> Records:
     y, groups = data["y"], (EVERYONE, *range(len(data.groups)))
     place = np.unique(data["premiums"], return_inverse=True)[1]
     value, influence = np.empty(len(groups)), np.empty((len(y), len(groups)))
-    n_places = int(place.max()) + 1
     for j, k in enumerate(groups):
         a = data.reports.signed_weight(k)
         total = a.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
-            volume = np.bincount(place, weights=a, minlength=n_places) / total
-            losses = np.bincount(place, weights=a * y, minlength=n_places) / total
+            volume = np.bincount(place, weights=a) / total
+            losses = np.bincount(place, weights=a * y) / total
             m = losses.sum()
             F = (np.cumsum(volume) - volume / 2)[place]
             M = (m - np.cumsum(losses) + losses / 2)[place]

@@ -147,7 +147,7 @@ def _measures(data: AuditData) -> Records:
         Z, scale = np.column_stack([np.ones(len(pi)), q[:, 1:]]), np.sqrt(w)
         rest = shift - Z @ np.linalg.lstsq(Z * scale[:, None], shift * scale, rcond=None)[0]
         records.append(_row("proxy_explained", *_share_of_variance(data, shift**2 - rest**2)))
-    totals = data.with_columns(spread=np.ptp(mu, axis=1)).totals(["spread"], [EVERYONE])
+    totals = data.reports.totals({"spread": np.ptp(mu, axis=1)}, [EVERYONE])
     spread = totals["spread"] / totals["volume"]
     low, high = spread.interval(data.level)
     records.append(_row("direct_spread", float(spread.value[0]), float(low[0]), float(high[0])))
@@ -165,7 +165,7 @@ def _row(measure: str, value: float, low: float, high: float, note: str = "") ->
 def _unfairness(data: AuditData) -> dict[str, Any]:
     K = len(data.groups)
     centered = data["premiums"] - data["premiums"].mean()
-    totals = data.with_columns(pi=centered, square=centered**2).totals(["pi", "square"], [*range(K), REPORTED])
+    totals = data.reports.totals({"pi": centered, "square": centered**2}, [*range(K), REPORTED])
     volume = totals["volume"]
     note = describe_lack(float(effective_reports(volume[:K]).min()))
     if note:

@@ -132,7 +132,10 @@ def summarize_pricer(
         JSON types only.
     """
     channel = pricer.channel_
-    classes = label_classes(X, by)
+    classes = by
+    if isinstance(by, str):  # classes of a column of X carry its name
+        codes, names = named_classes(X, by, n_rows(X, "X"))
+        classes = pd.Series(pd.Categorical.from_codes(codes, categories=[f"{by}: {name}" for name in names]))
     roles = {
         "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
     }  # fmt: skip
@@ -293,8 +296,6 @@ def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> 
 
 
 def _source(pricer: DiscriminationFreePricer) -> str:
-    if pricer.channel_ is None:
-        return ""
     if pricer.noise_ is None:
         return "declared when the prices were fitted"
     low, high = pricer.noise_.interval_
@@ -328,15 +329,6 @@ def _model_hash(pricer: DiscriminationFreePricer) -> dict[str, str]:
         except ModelFileError:
             return {}
         return {"model file": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-def label_classes(X: Any, by: Any) -> Any:
-    """Return the class of each row; those of a column of X carry its name."""
-    if not isinstance(by, str):
-        return by
-    codes, names = named_classes(X, by, n_rows(X, "X"))
-    labels = [f"{by}: {name}" for name in names]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=labels))
 
 
 def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:
