@@ -59,7 +59,12 @@ def plot_price_comparison(
 def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str = "") -> Any:
     """Draw a table of `compute_price_comparison`."""
     alt = import_altair()
-    data = _drawing_data(table)
+    lane, is_best = table["price"].map(PRICE_NAMES), table["price"] == BEST_ESTIMATE
+    kind = table["group"].map(str).where(is_best, lane)
+    label = (kind + " ").where(is_best, "") + table["mean"].map(format_price)
+    data = table.drop(columns="group").assign(
+        risk_class=table["risk_class"].map(str), lane=lane, kind=kind, label=label
+    )
     numbers = data[[c for c in ("mean", "low", "high", "truth") if c in data]]
     low, high = float(numbers.min().min()), float(numbers.max().max())
     room = 0.1 * ((high - low) or abs(high) or 1.0)  # for half a label on both sides
@@ -94,16 +99,6 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
     return apply_style(chart).configure_title(
         anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
     )
-
-
-def _drawing_data(table: pd.DataFrame) -> pd.DataFrame:
-    data = table.copy()
-    data["risk_class"] = data["risk_class"].map(str)
-    data["lane"] = data["price"].map(PRICE_NAMES)
-    is_best = data["price"] == BEST_ESTIMATE
-    data["kind"] = data["group"].map(str).where(is_best, data["lane"])
-    data["label"] = (data["kind"] + " ").where(is_best, "") + data["mean"].map(format_price)
-    return data.drop(columns="group")
 
 
 def _points(alt: Any, base: Any, data: pd.DataFrame) -> Any:
