@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from fairpremium.models import check_outcome
 from fairpremium.pricing import check_level
 
 from ._estimate import Estimate, fieller
-from ._weighted_reports import WeightedReports, describe_lack
+from ._weighted_reports import REPORTED, WeightedReports, describe_lack
 
 Records = list[dict[str, Any]]
 
@@ -113,36 +113,31 @@ class AuditData:
             yield labels, AuditData(columns, self.reports.take(rows), self.level, self.source)
 
     def totals(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, Estimate]:
-        """Sum columns over groups; the volume is among them under the name "volume".
+        """Sum columns over groups; the volume is among them under the name "volume"."""
+        return self.reports.totals({name: self.columns[name] for name in names}, groups)
 
-        A column of shape (n, K) has a value for each group, and counts for its own.
-        """
-        columns: list[Array] = []
-        wanted: list[tuple[int, int]] = []
-        for name in names:
-            values, first = self.columns[name], len(columns)
-            columns += [values] if values.ndim == 1 else list(values.T)
-            wanted += [(k, first + (k if values.ndim == 2 else 0)) for k in groups]
-        wanted += [(k, -1) for k in groups]
-        found = self.reports.totals(columns, wanted)
-        K = len(groups)
-        return {name: found[i * K : (i + 1) * K] for i, name in enumerate([*names, "volume"])}
+    def totals_and_shares(self, names: Sequence[str], first: Sequence[int] = ()) -> tuple[dict[str, Estimate], Array]:
+        """Sum columns over `first` (EVERYONE or nothing) and every group, with shares of the volume that reported."""
+        totals = self.totals(names, [*first, *range(len(self.groups)), REPORTED])
+        share = (totals["volume"][:-1] / totals["volume"][-1]).value
+        share[: len(first)] = 1.0
+        return {name: total[:-1] for name, total in totals.items()}, share
 
 
-def estimate_records(labels: Sequence[dict[str, Any]], effective: Array, numbers: dict[str, Array]) -> Records:
-    """Put numbers behind labels, and a sentence instead of numbers where the reports are too few."""
+def estimate_records(labels: Mapping[str, Sequence[Any]], effective: Array, numbers: dict[str, Array]) -> Records:
+    """Put numbers behind columns of labels, and a sentence instead of numbers where the reports are too few."""
     rows = []
-    for i, label in enumerate(labels):
-        note = describe_lack(effective[i])
+    for i, count in enumerate(effective):
+        note = describe_lack(count)
         values = {name: float("nan") if note else float(column[i]) for name, column in numbers.items()}
-        rows.append({**label, **values, "effective_reports": float(effective[i]), "note": note})
+        label = {name: column[i] for name, column in labels.items()}
+        rows.append({**label, **values, "effective_reports": float(count), "note": note})
     return rows
 
 
 def mean_columns(name: str, total: Estimate, volume: Estimate, level: float) -> dict[str, Array]:
     """Return a mean with Fieller's limits as the columns name, name_low, name_high."""
-    low, high = fieller(total, volume, level)
-    return {name: (total / volume).value, f"{name}_low": low, f"{name}_high": high}
+    return with_limits(name, total / volume, fieller(total, volume, level))
 
 
 def with_limits(name: str, estimate: Estimate, limits: tuple[Array, Array]) -> dict[str, Array]:
@@ -150,24 +145,8 @@ def with_limits(name: str, estimate: Estimate, limits: tuple[Array, Array]) -> d
     return {name: estimate.value, f"{name}_low": limits[0], f"{name}_high": limits[1]}
 
 
-def volume_share(volume: Estimate, *, first_is_everybody: bool = False) -> Array:
-    """Return the groups' shares of the volume that reported, which comes last."""
-    share = (volume[:-1] / volume[-1]).value
-    if first_is_everybody:
-        share[0] = 1.0
-    return share
-
-
-def group_labels(groups: Sequence[Any]) -> Records:
-    """Return one label per group."""
-    return [{"group": group} for group in groups]
-
-
 def n_rows(values: Any, name: str) -> int:
     """Return the number of rows of a column or table."""
-    shape = getattr(values, "shape", None)
-    if shape is not None and len(shape):
-        return int(shape[0])
     try:
         return len(values)
     except TypeError:

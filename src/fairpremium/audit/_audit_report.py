@@ -168,7 +168,7 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
 
 def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section with its table as text: headers, and rows of cells with their limits apart."""
-    columns, rows, text = section["columns"], section["records"], section["text"]
+    columns, text = section["columns"], section["text"]
     words = [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns]
     if section["measure"] == "price_comparison":
         table = [_comparison_cells(risk_class) for risk_class in section["classes"]]
@@ -176,11 +176,9 @@ def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
         if section["classes"][0][UNAWARE]["truth"] is not None:
             text += " In brackets the truth, which is known of a simulated portfolio."
     else:
-        table = [[_cell(row, column) for column in columns] for row in rows]
-        _say_lack(table, rows, columns)
+        table = [_cells(row, columns) for row in section["records"]]
     return {
-        "id": section["id"],
-        "title": section["title"],
+        **section,
         "text": text,
         "headers": [cell["label"] for cell in next(iter(table), [])],
         "words": words,
@@ -204,6 +202,16 @@ def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"label": label, "text": text, "small": small} for label, text, small in cells]
 
 
+def _cells(row: Mapping[str, Any], columns: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the cells of a row; the sentence of a row without numbers stands in its first cell that is empty."""
+    cells = [_cell(row, column) for column in columns]
+    numbers = [cell for cell, column in zip(cells, columns, strict=True) if column["form"] not in ("group", "text")]
+    empty = [cell for cell in numbers if not cell["text"]]
+    if row.get("note") and empty:
+        empty[0]["text"] = row["note"].split(" (")[0]
+    return cells
+
+
 def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
     key, form, label = column["key"], column["form"], column["label"]
     if form == "measure":
@@ -217,16 +225,6 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
                 text = write(0.0)  # a difference of rounding errors
             small = f"{write(low)} to {write(high)}"
     return {"text": text, "small": small, "label": label}
-
-
-def _say_lack(table: list[list[dict[str, str]]], rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> None:
-    """Put the sentence of a row without numbers into its first cell that is empty."""
-    for cells, row in zip(table, rows, strict=True):
-        if row.get("note"):
-            for cell, column in zip(cells, columns, strict=True):
-                if not cell["text"] and column["form"] not in ("group", "text"):
-                    cell["text"] = row["note"].split(" (")[0]
-                    break
 
 
 _FORMS: dict[str, Callable[[Any], str]] = {

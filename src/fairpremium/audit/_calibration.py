@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._audit_data import AuditData, Records, estimate_records, group_labels, mean_columns, volume_share, with_limits
-from ._weighted_reports import EVERYONE, REPORTED, effective_reports
+from ._audit_data import AuditData, Records, estimate_records, mean_columns, with_limits
+from ._weighted_reports import EVERYONE, effective_reports
 
 
 def compute_calibration(
@@ -53,14 +53,13 @@ def compute_calibration(
 
 
 def _calibration(data: AuditData) -> Records:
-    K = len(data.groups)
-    totals = data.totals(["premiums", "y", "excess"], [EVERYONE, *range(K), REPORTED])
-    volume = totals["volume"][:-1]
-    difference = totals["excess"][:-1] / volume
+    totals, share = data.totals_and_shares(["premiums", "y", "excess"], [EVERYONE])
+    volume = totals["volume"]
+    difference = totals["excess"] / volume
     numbers = {
-        "share": volume_share(totals["volume"], first_is_everybody=True),
-        **mean_columns("premium", totals["premiums"][:-1], volume, data.level),
-        **mean_columns("loss", totals["y"][:-1], volume, data.level),
+        "share": share,
+        **mean_columns("premium", totals["premiums"], volume, data.level),
+        **mean_columns("loss", totals["y"], volume, data.level),
         **with_limits("difference", difference, difference.interval(data.level)),
     }
-    return estimate_records(group_labels((None, *data.groups)), effective_reports(volume), numbers)
+    return estimate_records({"group": (None, *data.groups)}, effective_reports(volume), numbers)

@@ -91,21 +91,23 @@ def compute_price_comparison(
     ['best_estimate', 'unaware', 'discrimination_free']
     """
     best = np.asarray(pricer.predict_best_estimate(X), dtype=np.float64)  # (n, n_groups)
-    prices = [
-        *((BEST_ESTIMATE, group, best[:, k]) for k, group in enumerate(pricer.groups_)),
-        (UNAWARE, None, pricer.predict_unaware(X)),
-        (DISCRIMINATION_FREE, None, pricer.predict(X)),
-    ]
     limits = pricer.predict_interval(X, level) if pricer.intervals else (None, None)
+    prices = [
+        *((BEST_ESTIMATE, group, best[:, k], None, None) for k, group in enumerate(pricer.groups_)),
+        (UNAWARE, None, pricer.predict_unaware(X), None, None),
+        (DISCRIMINATION_FREE, None, pricer.predict(X), *limits),
+    ]
     weight = _check_weight(sample_weight, len(best))
     codes, classes = named_classes(X, by, len(best))
-    true_prices = None if truth is None else _true_prices(truth, X, pricer.groups_)
+    true_prices = []
+    if truth is not None:
+        true_best = truth.best_estimate(X)
+        true_prices = [*(true_best[g] for g in pricer.groups_), truth.unaware(X), truth.discrimination_free(X)]
     rows = []
     for k, risk_class in enumerate(classes):
         member = codes == k
         volume = np.where(member, weight, 0.0)
-        for j, (price, group, values) in enumerate(prices):
-            low, high = limits if price == DISCRIMINATION_FREE else (None, None)
+        for j, (price, group, values, low, high) in enumerate(prices):
             row = {
                 "risk_class": risk_class,
                 "rows": int(member.sum()),
@@ -116,19 +118,10 @@ def compute_price_comparison(
                 "low": _mean(low, volume),
                 "high": _mean(high, volume),
             }
-            if true_prices is not None:
-                row["truth"] = _mean(true_prices[j], volume)
+            if truth is not None:
+                row["truth"] = _mean(np.asarray(true_prices[j], dtype=np.float64), volume)
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _true_prices(truth: Truth, X: Any, groups: tuple[Any, ...]) -> list[Array]:
-    best = truth.best_estimate(X)
-    return [
-        *(np.asarray(best[group], dtype=np.float64) for group in groups),
-        np.asarray(truth.unaware(X), dtype=np.float64),
-        np.asarray(truth.discrimination_free(X), dtype=np.float64),
-    ]
 
 
 def named_classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]:

@@ -59,9 +59,18 @@ def plot_price_comparison(
 def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str = "") -> Any:
     """Draw a table of `compute_price_comparison`."""
     alt = import_altair()
-    data = _drawing_data(table)
+    lane, is_best = table["price"].map(PRICE_NAMES), table["price"] == BEST_ESTIMATE
+    kind = table["group"].map(str).where(is_best, lane)
+    label = (kind + " ").where(is_best, "") + table["mean"].map(format_price)
+    data = table.drop(columns="group").assign(
+        risk_class=table["risk_class"].map(str), lane=lane, kind=kind, label=label
+    )
+    numbers = data[[c for c in ("mean", "low", "high", "truth") if c in data]]
+    low, high = float(numbers.min().min()), float(numbers.max().max())
+    room = 0.1 * ((high - low) or abs(high) or 1.0)  # for half a label on both sides
+    scale = alt.Scale(domain=[low - room, high + room], zero=False, nice=False)
     title = f"mean price, {unit}" if unit else "mean price"
-    x = alt.X("mean:Q", axis=alt.Axis(title=title, tickCount=5), scale=_scale(alt, data))
+    x = alt.X("mean:Q", axis=alt.Axis(title=title, tickCount=5), scale=scale)
     lanes = list(PRICE_NAMES.values())
     # A reader's font may be wider than the one that measured the labels: leave room for it.
     axis = alt.Axis(title=None, minExtent=136)
@@ -76,35 +85,20 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
         _points(alt, base, data),
         base.mark_text(dy=-17, fontSize=13, color=INK).encode(text="label:N"),
     ]
+    notes = [f"green band: {100 * level:g} % interval"] if data["low"].notna().any() else []
     if "truth" in data:
         layers.append(base.mark_tick(color=INK, thickness=1.5, size=18).encode(x="truth:Q"))
+        notes.append("black tick: the truth")
     header = alt.Header(
         title=None, labelOrient="top", labelAnchor="start", labelFontSize=14, labelFontWeight="bold",
         labelColor=INK, labelPadding=8,
     )  # fmt: skip
     rows = alt.Row("risk_class:N", sort=list(dict.fromkeys(data["risk_class"])), header=header)
     panels = alt.layer(*layers, data=data).properties(width=_WIDTH, height=alt.Step(_LANE))
-    return apply_style(panels.facet(row=rows, spacing=10, title=_title(alt, data, level))).configure_title(
+    chart = panels.facet(row=rows, spacing=10, title=alt.Title("; ".join(notes)) if notes else alt.Undefined)
+    return apply_style(chart).configure_title(
         anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
     )
-
-
-def _drawing_data(table: pd.DataFrame) -> pd.DataFrame:
-    data = table.copy()
-    data["risk_class"] = data["risk_class"].map(str)
-    data["lane"] = data["price"].map(PRICE_NAMES)
-    is_best = data["price"] == BEST_ESTIMATE
-    data["kind"] = data["group"].map(str).where(is_best, data["lane"])
-    data["label"] = (data["kind"] + " ").where(is_best, "") + data["mean"].map(format_price)
-    return data.drop(columns="group")
-
-
-def _scale(alt: Any, data: pd.DataFrame) -> Any:
-    """Leave room for half a label on both sides."""
-    numbers = data[[c for c in ("mean", "low", "high", "truth") if c in data]]
-    low, high = float(numbers.min().min()), float(numbers.max().max())
-    room = (high - low) or abs(high) or 1.0
-    return alt.Scale(domain=[low - 0.1 * room, high + 0.1 * room], zero=False, nice=False)
 
 
 def _points(alt: Any, base: Any, data: pd.DataFrame) -> Any:
@@ -117,12 +111,3 @@ def _points(alt: Any, base: Any, data: pd.DataFrame) -> Any:
         color=alt.Color("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=colours)),
         shape=alt.Shape("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=shapes)),
     )
-
-
-def _title(alt: Any, data: pd.DataFrame, level: float) -> Any:
-    notes = []
-    if data["low"].notna().any():
-        notes.append(f"green band: {100 * level:g} % interval")
-    if "truth" in data:
-        notes.append("black tick: the truth")
-    return alt.Title("; ".join(notes)) if notes else alt.Undefined

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 from fairpremium.arrays import Array
 
-from ._audit_data import AuditData, Records, estimate_records, group_labels, with_limits
+from ._audit_data import AuditData, Records, estimate_records, with_limits
 from ._weighted_reports import EVERYONE, effective_reports
 
 _REACH = 0.05  # the slope of a curve is taken over twice that fraction of the volume
@@ -63,15 +63,15 @@ def compute_gini(
 
 
 def _gini(data: AuditData) -> Records:
-    y, place, groups = data["y"], _rank(data["premiums"]), (EVERYONE, *range(len(data.groups)))
+    y, groups = data["y"], (EVERYONE, *range(len(data.groups)))
+    place = np.unique(data["premiums"], return_inverse=True)[1]
     value, influence = np.empty(len(groups)), np.empty((len(y), len(groups)))
-    n_places = int(place.max()) + 1
     for j, k in enumerate(groups):
         a = data.reports.signed_weight(k)
         total = a.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
-            volume = np.bincount(place, weights=a, minlength=n_places) / total
-            losses = np.bincount(place, weights=a * y, minlength=n_places) / total
+            volume = np.bincount(place, weights=a) / total
+            losses = np.bincount(place, weights=a * y) / total
             m = losses.sum()
             F = (np.cumsum(volume) - volume / 2)[place]
             M = (m - np.cumsum(losses) + losses / 2)[place]
@@ -81,12 +81,7 @@ def _gini(data: AuditData) -> Records:
     gini = data.reports.from_influence(value, influence)
     effective = effective_reports(data.totals([], groups)["volume"])
     numbers = with_limits("gini", gini, gini.interval(data.level))
-    return estimate_records(group_labels((None, *data.groups)), effective, numbers)
-
-
-def _rank(premiums: Array) -> Any:
-    """Return the rank of each row's premium among the distinct ones."""
-    return np.unique(premiums, return_inverse=True)[1]
+    return estimate_records({"group": (None, *data.groups)}, effective, numbers)
 
 
 def compute_lorenz(
@@ -136,15 +131,15 @@ def compute_lorenz(
 
 
 def _lorenz(data: AuditData, u: Array) -> Records:
-    place, groups = _rank(data["premiums"]), (EVERYONE, *range(len(data.groups)))
+    place, groups = np.unique(data["premiums"], return_inverse=True)[1], (EVERYONE, *range(len(data.groups)))
     effective = effective_reports(data.totals([], groups)["volume"])
     records: Records = []
     for name, k, reports in zip((None, *data.groups), groups, effective, strict=True):
         curve, error = _curve(data, place, k, u)
         width = ndtri(0.5 + data.level / 2) * error
         columns = {"losses": curve, "losses_low": curve - width, "losses_high": curve + width}
-        points = [{"group": name, "volume": float(point)} for point in u]
-        records += estimate_records(points, np.full(len(u), reports), columns)
+        labels = {"group": [name] * len(u), "volume": u.tolist()}
+        records += estimate_records(labels, np.full(len(u), reports), columns)
     return records
 
 

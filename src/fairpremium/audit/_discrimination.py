@@ -135,18 +135,26 @@ def compute_discrimination(
 
 
 def _measures(data: AuditData) -> Records:
-    pi, mu = data["premiums"], data["best_estimate"]
-    residual = pi - _nearest_admissible(pi, mu, data.reports.weight)
+    pi, mu, w = data["premiums"], data["best_estimate"], data.reports.weight / data.reports.weight.sum()
+    # The residual is that of the nearest price c + sum_d v_d mu(x, d) with v on the simplex.
+    centered = mu - w @ mu
+    v = _simplex_minimum(centered.T @ (centered * w[:, None]), centered.T @ ((pi - w @ pi) * w))
+    residual = pi - (w @ pi + centered @ v)
     records = [_unfairness(data), _row("proxy_discrimination", *_share_of_variance(data, residual**2))]
     h, q = data.columns.get("discrimination_free"), data.columns.get("propensity")
     if h is not None and q is not None:
-        w = data.reports.weight / data.reports.weight.sum()
         shift = pi - h - w @ (pi - h)
-        rest = _least_squares(shift, np.column_stack([np.ones(len(pi)), q[:, 1:]]), w)
+        Z, scale = np.column_stack([np.ones(len(pi)), q[:, 1:]]), np.sqrt(w)
+        rest = shift - Z @ np.linalg.lstsq(Z * scale[:, None], shift * scale, rcond=None)[0]
         records.append(_row("proxy_explained", *_share_of_variance(data, shift**2 - rest**2)))
-    records.append(_row("direct_spread", *_mean(data, np.ptp(mu, axis=1))))
+    totals = data.reports.totals({"spread": np.ptp(mu, axis=1)}, [EVERYONE])
+    spread = totals["spread"] / totals["volume"]
+    low, high = spread.interval(data.level)
+    records.append(_row("direct_spread", float(spread.value[0]), float(low[0]), float(high[0])))
     if h is not None:
-        records.append(_row("proxy_shift", *_root_mean_square(data, pi - h)))
+        root = float(np.sqrt(w @ (pi - h) ** 2))
+        influence = w * ((pi - h) ** 2 - root**2) / (2 * root) if root else 0 * w
+        records.append(_row("proxy_shift", *_log_limits(data, root, influence)))
     return records
 
 
@@ -157,7 +165,7 @@ def _row(measure: str, value: float, low: float, high: float, note: str = "") ->
 def _unfairness(data: AuditData) -> dict[str, Any]:
     K = len(data.groups)
     centered = data["premiums"] - data["premiums"].mean()
-    totals = data.with_columns(pi=centered, square=centered**2).totals(["pi", "square"], [*range(K), REPORTED])
+    totals = data.reports.totals({"pi": centered, "square": centered**2}, [*range(K), REPORTED])
     volume = totals["volume"]
     note = describe_lack(float(effective_reports(volume[:K]).min()))
     if note:
@@ -176,16 +184,6 @@ def _unfairness(data: AuditData) -> dict[str, Any]:
     error = float(np.sqrt(slope @ totals["pi"].covariance @ slope + 2 * np.trace(PS @ PS) / variance**2))
     width = ndtri(0.5 + data.level / 2) * error
     return _row("demographic_unfairness", value, value - width, value + width)
-
-
-def _nearest_admissible(pi: Array, mu: Array, weight: Array) -> Array:
-    """Return the price c + sum_d v_d mu(x, d) nearest to pi, with v on the simplex."""
-    w = weight / weight.sum()
-    pi_mean, mu_mean = w @ pi, w @ mu
-    A = (mu - mu_mean).T @ ((mu - mu_mean) * w[:, None])
-    b = (mu - mu_mean).T @ ((pi - pi_mean) * w)
-    v = _simplex_minimum(A, b)
-    return np.asarray(pi_mean + (mu - mu_mean) @ v)
 
 
 def _simplex_minimum(A: Array, b: Array) -> Array:
@@ -221,25 +219,6 @@ def _share_of_variance(data: AuditData, squares: Array) -> tuple[float, float, f
         return _NONE
     value = float(w @ squares) / variance
     return _log_limits(data, value, w * (squares - value * centered**2) / variance)
-
-
-def _mean(data: AuditData, values: Array) -> tuple[float, float, float]:
-    totals = data.with_columns(v=values).totals(["v"], [EVERYONE])
-    mean = totals["v"] / totals["volume"]
-    low, high = mean.interval(data.level)
-    return float(mean.value[0]), float(low[0]), float(high[0])
-
-
-def _root_mean_square(data: AuditData, values: Array) -> tuple[float, float, float]:
-    w = data.reports.weight / data.reports.weight.sum()
-    value = float(np.sqrt(w @ values**2))
-    return _log_limits(data, value, w * (values**2 - value**2) / (2 * value) if value else 0 * w)
-
-
-def _least_squares(y: Array, Z: Array, w: Array) -> Array:
-    """Return the residuals of a weighted regression."""
-    scale = np.sqrt(w)[:, None]
-    return np.asarray(y - Z @ np.linalg.lstsq(Z * scale, y * scale[:, 0], rcond=None)[0])
 
 
 def _log_limits(data: AuditData, value: float, influence: Array) -> tuple[float, float, float]:

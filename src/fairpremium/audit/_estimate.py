@@ -97,9 +97,8 @@ def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[A
     """
     z2 = ndtri(0.5 + level / 2) ** 2
     N, D = numerator.value, denominator.value
-    C = numerator.covariance
     nn, dd = numerator.variance, denominator.variance
-    nd = np.einsum("pm,mn,pn->p", numerator.gradient, C, denominator.gradient, optimize=True)
+    nd = np.einsum("pm,mn,pn->p", numerator.gradient, numerator.covariance, denominator.gradient, optimize=True)
     a, b, c = D**2 - z2 * dd, N * D - z2 * nd, N**2 - z2 * nn
     with np.errstate(divide="ignore", invalid="ignore"):
         a = np.where(a > 0, a, np.nan)

@@ -45,9 +45,8 @@ def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     gap = _pair(tables["demographic_disparity"], top["group"], bottom["group"])
     if gap is None:
         return {}
-    chance = "that is more than chance alone would explain"
-    if gap[1] <= 0 <= gap[2]:
-        chance = "chance alone could explain it"
+    by_chance = gap[1] <= 0 <= gap[2]
+    chance = "chance alone could explain it" if by_chance else "that is more than chance alone would explain"
     relative = f", or {format_percent(gap[0] / bottom['premium'])}" if bottom["premium"] > 0 else ""
     return _finding(
         "Who pays what",

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairpremium.families import Family, get_family
 
-from ._audit_data import AuditData, Records, estimate_records, group_labels, mean_columns, volume_share, with_limits
+from ._audit_data import AuditData, Records, estimate_records, mean_columns, with_limits
 from ._weighted_reports import REPORTED, effective_reports
 
 
@@ -84,15 +84,14 @@ def compute_group_means(
 
 
 def _group_means(data: AuditData) -> Records:
-    K = len(data.groups)
-    totals = data.totals(["premiums", "y"], [*range(K), REPORTED])
-    volume = totals["volume"][:K]
+    totals, share = data.totals_and_shares(["premiums", "y"])
+    volume = totals["volume"]
     numbers = {
-        "share": volume_share(totals["volume"]),
-        **mean_columns("premium", totals["premiums"][:K], volume, data.level),
-        **mean_columns("loss", totals["y"][:K], volume, data.level),
+        "share": share,
+        **mean_columns("premium", totals["premiums"], volume, data.level),
+        **mean_columns("loss", totals["y"], volume, data.level),
     }
-    return estimate_records(group_labels(data.groups), effective_reports(volume), numbers)
+    return estimate_records({"group": data.groups}, effective_reports(volume), numbers)
 
 
 def compute_demographic_disparity(
@@ -225,7 +224,7 @@ def _ratios_and_gaps(data: AuditData, name: str, numerator: str, denominator: st
         **mean_columns(name, totals[numerator][:K], totals[denominator][:K], data.level),
         **with_limits("gap", gap, gap.interval(data.level)),
     }
-    return estimate_records(group_labels(data.groups), effective_reports(totals["volume"][:K]), numbers)
+    return estimate_records({"group": data.groups}, effective_reports(totals["volume"][:K]), numbers)
 
 
 def _disparity(data: AuditData) -> Records:
@@ -235,8 +234,8 @@ def _disparity(data: AuditData) -> Records:
     mean, effective = totals["premiums"] / totals["volume"], effective_reports(totals["volume"])
     pairs = [*((k, K) for k in range(K)), *itertools.combinations(range(K), 2)]
     names = (*data.groups, None)
-    labels = [{"group": names[k], "against": names[m]} for k, m in pairs]
     first, second = map(list, zip(*pairs, strict=True))
+    labels = {"group": [names[k] for k in first], "against": [names[k] for k in second]}
     difference, quotient = mean[first] - mean[second], mean[first] / mean[second]
     numbers = {
         **with_limits("difference", difference, difference.interval(data.level)),

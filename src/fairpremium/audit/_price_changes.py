@@ -9,17 +9,8 @@ import numpy as np
 
 from fairpremium.arrays import Array
 
-from ._audit_data import (
-    AuditData,
-    Records,
-    estimate_records,
-    group_labels,
-    mean_columns,
-    n_rows,
-    volume_share,
-    with_limits,
-)
-from ._weighted_reports import EVERYONE, REPORTED, effective_reports
+from ._audit_data import AuditData, Records, estimate_records, mean_columns, n_rows, with_limits
+from ._weighted_reports import EVERYONE, effective_reports
 
 
 def compute_prices_by_group(
@@ -57,7 +48,7 @@ def compute_prices_by_group(
         totals = piece.totals(list(prices), range(len(piece.groups)))
         records: Records = []
         for name in prices:
-            labels = [{"price": name, "group": group} for group in piece.groups]
+            labels = {"price": [name] * len(piece.groups), "group": piece.groups}
             numbers = mean_columns("mean", totals[name], totals["volume"], piece.level)
             records += estimate_records(labels, effective_reports(totals["volume"]), numbers)
         return records
@@ -112,18 +103,17 @@ def compute_premium_change(
 
 
 def _change(data: AuditData) -> Records:
-    names = ["old", "new", "change", "up"]
-    totals = data.totals(names, [EVERYONE, *range(len(data.groups)), REPORTED])
-    old, new, change, up, volume = (totals[name][:-1] for name in (*names, "volume"))
+    totals, share = data.totals_and_shares(["old", "new", "change", "up"], [EVERYONE])
+    old, new, change, up, volume = totals.values()
     numbers = {
-        "share": volume_share(totals["volume"], first_is_everybody=True),
+        "share": share,
         "old": (old / volume).value,
         "new": (new / volume).value,
         **mean_columns("change", change, volume, data.level),
         **mean_columns("relative", change, old, data.level),
         **mean_columns("pays_more", up, volume, data.level),
     }
-    return estimate_records(group_labels((None, *data.groups)), effective_reports(volume), numbers)
+    return estimate_records({"group": (None, *data.groups)}, effective_reports(volume), numbers)
 
 
 def compute_balance(
@@ -241,7 +231,7 @@ def _selection(data: AuditData) -> Records:
         effective = effective_reports(sums["volume"])
         if data["stays"][:, members].any():  # where no premium lets anybody stay, that is certain
             effective = np.minimum(effective, effective_reports(sums["stays"]))
-        records += estimate_records(group_labels([label]), effective, numbers)
+        records += estimate_records({"group": [label]}, effective, numbers)
     return records
 
 

@@ -53,7 +53,13 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
 
 def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
     values = data[["keep", "premium", "unaware", "used"]]
-    y_scale = _scale(alt, values)
+    prices = values[["premium", "unaware"]]
+    low, high = float(prices.min().min()), float(prices.max().max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError("Got a risk without any premium: the fit has no solution at any of its keeps.")
+    # Labels need room above and below; a flat line stays in the middle of a sensible range.
+    room = 0.35 * (max(high - low, 0.02 * abs(high)) or 1.0)
+    y_scale = alt.Scale(domain=[low - room, high + room], zero=False, nice=False)
     keep_range = [float(values["keep"].min()), float(values["keep"].max())]
     x = alt.X("keep:Q", axis=alt.Axis(title="keep", tickCount=5, format=".2~f"), scale=alt.Scale(domain=keep_range))
     axis = alt.Axis(title=unit or None, tickCount=4)
@@ -80,13 +86,3 @@ def _panel(alt: Any, data: pd.DataFrame, name: str, unit: str) -> Any:
 def _line_name(alt: Any, data: pd.DataFrame, text: str, colour: str, dy: int) -> Any:
     mark = alt.Chart(data).mark_text(dy=dy, dx=-2, align="right", fontSize=13, color=colour)
     return mark.encode(text=alt.value(text))
-
-
-def _scale(alt: Any, values: pd.DataFrame) -> Any:
-    """Leave room for labels above and below; a flat line stays in the middle of a sensible range."""
-    low = float(values[["premium", "unaware"]].min().min())
-    high = float(values[["premium", "unaware"]].max().max())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("Got a risk without any premium: the fit has no solution at any of its keeps.")
-    room = max(high - low, 0.02 * abs(high)) or 1.0
-    return alt.Scale(domain=[low - 0.35 * room, high + 0.35 * room], zero=False, nice=False)

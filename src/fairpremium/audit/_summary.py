@@ -132,7 +132,10 @@ def summarize_pricer(
         JSON types only.
     """
     channel = pricer.channel_
-    classes = label_classes(X, by)
+    classes = by
+    if isinstance(by, str):  # classes of a column of X carry its name
+        codes, names = named_classes(X, by, n_rows(X, "X"))
+        classes = pd.Series(pd.Categorical.from_codes(codes, categories=[f"{by}: {name}" for name in names]))
     roles = {
         "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
     }  # fmt: skip
@@ -293,8 +296,6 @@ def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> 
 
 
 def _source(pricer: DiscriminationFreePricer) -> str:
-    if pricer.channel_ is None:
-        return ""
     if pricer.noise_ is None:
         return "declared when the prices were fitted"
     low, high = pricer.noise_.interval_
@@ -330,32 +331,17 @@ def _model_hash(pricer: DiscriminationFreePricer) -> dict[str, str]:
         return {"model file": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def label_classes(X: Any, by: Any) -> Any:
-    """Return the class of each row; those of a column of X carry its name."""
-    if not isinstance(by, str):
-        return by
-    codes, names = named_classes(X, by, n_rows(X, "X"))
-    labels = [f"{by}: {name}" for name in names]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=labels))
-
-
 def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:
     """Turn the table of `compute_price_comparison` into one dict per class: {..., unaware: {...}, ...}."""
     found = []
     for risk_class, rows in comparison.groupby("risk_class", sort=False):
-        prices: dict[str, list[dict[str, Any]]] = {}
+        prices: list[dict[str, Any]] = []
         for row in rows.to_dict("records"):
             group = str(row["group"]) if row["price"] == BEST_ESTIMATE else None
             numbers = {name: _plain(row.get(name)) for name in ("mean", "low", "high", "truth")}
-            prices.setdefault(row["price"], []).append({"price": row["price"], "group": group, **numbers})
-        found.append(
-            {
-                "risk_class": str(risk_class),
-                "rows": int(rows["rows"].iloc[0]),
-                "share": float(rows["share"].iloc[0]),
-                BEST_ESTIMATE: prices[BEST_ESTIMATE],
-                UNAWARE: prices[UNAWARE][0],
-                DISCRIMINATION_FREE: prices[DISCRIMINATION_FREE][0],
-            }
-        )
+            prices.append({"price": row["price"], "group": group, **numbers})
+        of_class = {"risk_class": str(risk_class), "rows": int(row["rows"]), "share": float(row["share"])}
+        by_name: dict[str, Any] = {price["price"]: price for price in prices}
+        by_name[BEST_ESTIMATE] = [price for price in prices if price["price"] == BEST_ESTIMATE]
+        found.append({**of_class, **by_name})
     return found

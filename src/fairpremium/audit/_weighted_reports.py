@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -97,20 +97,20 @@ class WeightedReports:
         """Return a_ik = w_i T^-1[k, s_i], what row i counts for a group: shape (n,)."""
         return np.asarray(self.table[group][self.code] * self.weight)
 
-    def totals(self, columns: Sequence[Array], wanted: Sequence[tuple[int, int]]) -> Estimate:
+    def totals(self, columns: Mapping[str, Array], groups: Sequence[int]) -> dict[str, Estimate]:
         """Sum columns over groups, with the joint covariance of the sums.
 
         Parameters
         ----------
-        columns : sequence of arrays of shape (n,)
-            The values v_j.
-        wanted : sequence of (group, column)
-            Which sums: the position of a group, REPORTED or EVERYONE, and that of a column; -1 is the volume.
+        columns : mapping of str to array of shape (n,) or (n, K)
+            The values v_j. A column of shape (n, K) has a value for each group, and counts for its own.
+        groups : sequence of int
+            Positions of groups, REPORTED or EVERYONE.
 
         Returns
         -------
-        Estimate
-            The sums N_kj = sum_i a_ik v_ij with a_ik = w_i T^-1[k, s_i]; column -1 stands for v = 1.
+        dict of str to Estimate
+            The sums N_kj = sum_i a_ik v_ij with a_ik = w_i T^-1[k, s_i], one per group; "volume" stands for v = 1.
 
         Notes
         -----
@@ -122,12 +122,14 @@ class WeightedReports:
         about zero (see `Estimate`). Without clusters this needs the second moments of w v by report only, one pass
         whatever the number of groups.
         """
-        U = np.column_stack([*columns, np.ones(len(self))]) * self.weight[:, None]  # (n, J + 1)
-        group = np.array([k for k, _ in wanted])
-        column = np.array([j for _, j in wanted])
-        factor = self.table[group]  # (m, codes)
-        sums = np.zeros(len(wanted))
-        covariance = np.zeros((len(wanted), len(wanted)))
+        named = {**columns, "volume": np.ones(len(self))}
+        U = np.column_stack(list(named.values())) * self.weight[:, None]
+        column, first = [], 0  # the position in U of every sum's column
+        for values in named.values():
+            column += [first + (k if values.ndim == 2 else 0) for k in groups]
+            first += 1 if values.ndim == 1 else values.shape[1]
+        factor = np.tile(self.table[list(groups)], (len(named), 1))  # (m, codes)
+        sums, covariance = np.zeros(len(column)), np.zeros((len(column), len(column)))
         if self.cluster is None:
             for s, rows in enumerate(self._rows_by_code):
                 block = U[rows]
@@ -135,15 +137,11 @@ class WeightedReports:
                 moments = block.T @ block
                 covariance += np.outer(factor[:, s], factor[:, s]) * moments[np.ix_(column, column)]
         else:
-            n_clusters = int(self.cluster.max()) + 1
-            Z: Array = np.column_stack(
-                [
-                    np.bincount(self.cluster, weights=f[self.code] * U[:, j], minlength=n_clusters)
-                    for f, j in zip(factor, column, strict=True)
-                ]
-            )
+            pairs = zip(factor, column, strict=True)
+            Z = np.column_stack([np.bincount(self.cluster, weights=f[self.code] * U[:, j]) for f, j in pairs])
             sums, covariance = np.asarray(Z.sum(axis=0)), np.asarray(Z.T @ Z)
-        return Estimate(sums, np.eye(len(wanted)), covariance)
+        found, K = Estimate(sums, np.eye(len(sums)), covariance), len(groups)
+        return {name: found[i * K : (i + 1) * K] for i, name in enumerate(named)}
 
     def from_influence(self, value: Array, influence: Array) -> Estimate:
         """Return estimates whose error is the sum of the rows' influences, shape (n, p)."""
