@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.labels import label_to_json
-from fairpremium.parties.protocol import SigningKey, VerifyKey
+from fairpremium.parties.protocol import SigningKey, VerifyKey, settle
 from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
 
 from ._archive import Archive, write_archive
@@ -118,10 +118,8 @@ def write_bundle(
         whole = Path(folder) / "bundle"
         with whole.open("wb") as file:
             write_archive(file, {name: contents[name] for name in MEMBERS if name in contents})
-            file.flush()
-            os.fsync(file.fileno())
         sha256 = _digest(whole)["sha256"]
-        whole.replace(target)
+        settle(whole, target)
     return str(sha256)
 
 

@@ -24,6 +24,7 @@ from fairpremium.parties.protocol import (
     labels_of,
     make_key,
     make_keys,
+    settle,
     write_report_parts,
 )
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
@@ -204,7 +205,7 @@ def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tupl
         plans[study] = steps
         draft = target.with_name(f".{target.name}.draft")
         draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
-        _settle(draft, target)
+        settle(draft, target)
     return steps
 
 
@@ -220,12 +221,5 @@ def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None
     write_reports(draft, reports, channel)
     sidecar = Path(f"{draft}.channel.json")
     if sidecar.exists():
-        _settle(sidecar, Path(f"{target}.channel.json"))
-    _settle(draft, target)
-
-
-def _settle(draft: Path, target: Path) -> None:
-    """Put a file into its place once it is on disk."""
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    draft.replace(target)
+        settle(sidecar, Path(f"{target}.channel.json"))
+    settle(draft, target)

@@ -48,6 +48,7 @@ from ._portfolio_part import PORTFOLIO_TYPE, check_portfolio_part, write_portfol
 from ._problems import PROBLEMS, Problem
 from ._report_batch import BATCH_TYPE, check_report_part, meaning, write_report_parts
 from ._rules import Rules, round_count
+from ._safe_files import settle, sync_folder
 from ._signatures import Verified, content_digest, request_url, sign_request, verify_request
 
 __all__ = [
@@ -116,9 +117,11 @@ __all__ = [
     "round_count",
     "run_header",
     "run_pieces",
+    "settle",
     "sign_request",
     "sort_run",
     "sort_words",
+    "sync_folder",
     "verify_request",
     "write_key",
     "write_portfolio_part",

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def check_portfolio_part(
     return (checker or _shared_checker()).ask(roles, path, limits or Limits())
 
 
-class Checker:
+class Checker(contextlib.AbstractContextManager["Checker"]):
     """A few processes that read files from outside; one that a file kills is replaced.
 
     Parameters
@@ -104,8 +105,7 @@ class Checker:
     def __init__(self, processes: int = 2):
         self._owner = os.getpid()
         self._free = threading.BoundedSemaphore(processes)
-        self._idle: list[_Reader] = []
-        self._lock = threading.Lock()
+        self._idle: deque[_Reader] = deque()  # threads may append and pop at once
 
     def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
         """Have a file read whose columns have roles; return how many rows it has."""
@@ -113,7 +113,10 @@ class Checker:
         line = json.dumps(question).encode() + b"\n"
         with self._free:
             for _ in range(2):  # what kills a reader twice is the file
-                reader = self._take()
+                try:
+                    reader = self._idle.pop()
+                except IndexError:
+                    reader = _Reader()
                 try:
                     result = reader.ask(line, limits)
                 except _ReaderDiedError as death:
@@ -122,36 +125,22 @@ class Checker:
                         break
                     continue
                 except Problem:
-                    self._give(reader)
+                    self._idle.append(reader)
                     raise
                 except BaseException:
                     reader.close()
                     raise
-                self._give(reader)
+                self._idle.append(reader)
                 return result
         raise Problem("bad-parquet", "it cannot be read within the limits of memory and time")
-
-    def _take(self) -> _Reader:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return _Reader()
-
-    def _give(self, reader: _Reader) -> None:
-        with self._lock:
-            self._idle.append(reader)
 
     def close(self) -> None:
         """End the processes."""
         if os.getpid() != self._owner:  # a fork has no say in its parent's processes
             return
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for reader in idle:
-            reader.close()
-
-    def __enter__(self) -> Checker:
-        return self
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -164,7 +153,7 @@ class _ReaderDiedError(Exception):
 
 
 class _Reader:
-    """One process; see `_checker`."""
+    """One process that runs `_parquet_check`."""
 
     def __init__(self) -> None:
         arguments = [str(_PACKAGE), str(_PACKAGE / "parties"), str(_PACKAGE / "parties" / "protocol"), *sys.path]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import queue
 import secrets
 import threading
@@ -20,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem
 
+from ._files import full_is_a_problem
 from .schema import commits, log_head, prepare
 
 T = TypeVar("T")
@@ -227,17 +227,14 @@ def _again(once: Callable[[], T]) -> T:
     """Run a transaction, again if the database broke it off."""
     for attempt in range(_ATTEMPTS):
         try:
-            return once()
+            with full_is_a_problem():
+                return once()
         except DBAPIError as error:
             if _is_full(error):
                 raise Problem("storage-full") from None
             if not _is_transient(error) or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(0.05 * 2**attempt)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Problem("storage-full") from None
-            raise
     raise AssertionError("unreachable")
 
 
