@@ -1,4 +1,4 @@
-"""Reports at rest: sorted, immutable runs of (key, code) that are searched where they lie and merged in the background.
+"""Reports at rest: sorted, immutable runs of (key, code) that are searched on disk and merged in the background.
 
 A run is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
 codes, each a plain array. The database lists the runs of a study that are alive; new reports come as a new run, and now
@@ -116,7 +116,7 @@ def run_header(width: int, rows: int, meaning: bytes) -> bytes:
 
 
 def open_run(path: str | os.PathLike[str], *, verify: bool = False) -> Run:
-    """Open a run where it lies: its columns are memory-mapped.
+    """Open a run without reading it: its columns are memory-mapped.
 
     Parameters
     ----------

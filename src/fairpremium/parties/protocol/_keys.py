@@ -1,4 +1,4 @@
-"""The keys of the parties: Ed25519 keys that sign, kept in files that nobody else can read."""
+"""The keys of the parties: Ed25519 keys that sign, stored in files that nobody else can read."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LinkageSecret(Secret):
 
     @property
     def fingerprint(self) -> str:
-        """16 digits that are equal when the secrets are: two parties may compare them aloud."""
+        """16 digits that are equal when the secrets are: two parties may compare them by telephone."""
         return hashlib.sha256(_FINGERPRINT + self.__value).hexdigest()[:16]
 
     def hasher(self) -> Callable[[bytes], bytes]:

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ __all__ = [
 
 PORTFOLIO_TYPE = "application/vnd.apache.parquet"
 _PACKAGE = Path(__file__).resolve().parents[2]
-# The packages are entered by the back door: their front doors load models and solvers that a reader does not need.
+# The packages are made by hand: their own `__init__` would load models and solvers that a reader does not need.
 _START = """
 import sys, types
 sys.path[:] = sys.argv[4:]
@@ -82,12 +81,10 @@ def check_portfolio_part(
     -------
     rows : int
     """
-    features = (*spec.features, *spec.x_star)
     roles = {
         "key": spec.key,
-        "numbers": [feature.name for feature in features if feature.kind == "number"],
-        "categories": [feature.name for feature in features if feature.kind == "category"],
-        "outcome": spec.outcome,
+        "numbers": [column.name for column in spec.columns if column.kind == "number"],
+        "categories": [column.name for column in spec.columns if column.kind == "category"],
         "weight": spec.weight,
     }
     return (checker or _shared_checker()).ask(roles, path, limits or Limits())
@@ -105,7 +102,7 @@ class Checker(contextlib.AbstractContextManager["Checker"]):
     def __init__(self, processes: int = 2):
         self._owner = os.getpid()
         self._free = threading.BoundedSemaphore(processes)
-        self._idle: deque[_Reader] = deque()  # threads may append and pop at once
+        self._idle: list[_Reader] = []  # threads append and pop, each of which is atomic
 
     def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
         """Have a file read whose columns have roles; return how many rows it has."""
@@ -113,10 +110,7 @@ class Checker(contextlib.AbstractContextManager["Checker"]):
         line = json.dumps(question).encode() + b"\n"
         with self._free:
             for _ in range(2):  # what kills a reader twice is the file
-                try:
-                    reader = self._idle.pop()
-                except IndexError:
-                    reader = _Reader()
+                reader = self._take()
                 try:
                     result = reader.ask(line, limits)
                 except _ReaderDiedError as death:
@@ -134,9 +128,15 @@ class Checker(contextlib.AbstractContextManager["Checker"]):
                 return result
         raise Problem("bad-parquet", "it cannot be read within the limits of memory and time")
 
+    def _take(self) -> _Reader:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Reader()
+
     def close(self) -> None:
         """End the processes."""
-        if os.getpid() != self._owner:  # a fork has no say in its parent's processes
+        if os.getpid() != self._owner:  # a fork must not end its parent's processes
             return
         with contextlib.suppress(IndexError):
             while True:
@@ -231,8 +231,7 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     part : bytes
     """
     table = nw.from_native(frame, eager_only=True)
-    kinds = {feature.name: feature.kind for feature in (*spec.features, *spec.x_star)}
-    kinds |= dict.fromkeys([spec.outcome, *([] if spec.weight is None else [spec.weight])], "number")
+    kinds = {column.name: column.kind for column in spec.columns}
     missing = [name for name in (spec.key, *kinds) if name not in table.columns]
     if missing:
         raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")

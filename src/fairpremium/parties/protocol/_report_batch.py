@@ -1,7 +1,7 @@
 """Batches of reports on their way to the third party: each is the file in which it stores them (`_batch_file`).
 
 A batch is plain arrays of a length that its first bytes tell: keys in order, none repeated, and the code of the report
-of each. There is nothing in it that could be unpacked, so it is checked where it lies; and nothing that tells in which
+of each. There is nothing in it that could be unpacked, so it is checked as it is; and nothing that shows in which
 order people reported. The code of a report is its position among the labels of the study; labels and channel are named
 by a digest, so that codes are never taken for those of another channel.
 """

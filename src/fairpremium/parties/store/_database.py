@@ -44,7 +44,7 @@ class Store:
     -----
     On SQLite every writing transaction begins with ``BEGIN IMMEDIATE``, so that a transaction never has to give up
     halfway because another one wrote first. A command is a function of a connection; it may be run again when the
-    database breaks the connection, so it must keep nothing outside of the transaction.
+    database breaks the connection, so it must store nothing outside of the transaction.
 
     A connection to PostgreSQL may break between a commit and its answer. Every transaction there leaves a mark, which a
     second try finds if the first one was committed after all: then nothing is done twice.

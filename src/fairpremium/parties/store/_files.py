@@ -123,7 +123,7 @@ class BlobStore:
         ----------
         digest : str
         unless : callable, optional
-            Asked while nobody holds the store: True keeps the file, because something refers to it after all.
+            Asked while nobody holds the store: with True the file stays, because something refers to it after all.
         """
         path = self.path(digest)
         with self._lock(fcntl.LOCK_EX):
