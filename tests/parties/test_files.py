@@ -68,8 +68,7 @@ def test_every_form_of_content_gets_the_same_name(store, form, tmp_path, monkeyp
 def test_the_same_content_twice_is_one_file(store):
     assert store.put(CONTENT) == store.put(CONTENT) == DIGEST
     assert list(store) == [DIGEST]
-    with store.open(DIGEST) as file:
-        assert file.read() == CONTENT
+    assert store.path(DIGEST).read_bytes() == CONTENT
 
 
 def test_a_second_put_heals_a_damaged_file(store):
@@ -147,7 +146,7 @@ def test_one_byte_too_many(store, tmp_path):
 
 @pytest.mark.parametrize("name", ["", "..", "A" * 64, "0" * 63, "0" * 65, f"../{'0' * 64}", "0" * 64 + "\n"])
 def test_only_digests_are_names(store, name):
-    for question in (store.path, store.open, store.delete, store.__contains__):
+    for question in (store.path, store.delete, store.__contains__):
         with pytest.raises(ValueError, match="64 hexadecimal"):
             question(name)
 

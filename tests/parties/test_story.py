@@ -20,6 +20,7 @@ from fairpremium.parties import (
     TrueAttribute,
 )
 from fairpremium.parties.clients._collector import draw_reports
+from fairpremium.parties.protocol._batch_file import match
 from fairpremium.parties.protocol._keys import VerifyKey, new_key
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.protocol._messages import PartTaken
@@ -238,7 +239,7 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
     released = parties.context.store.read(lambda c: c.execute(select(releases)).one())
     run = parties.context.run(released.keys_sha256)
     keys = np.frombuffer(make_keys(parties.secret, table["policy"]).buffers()[1], dtype="V16")
-    used = np.array([None, "F", "M"])[run.lookup(keys)]
+    used = np.array([None, "F", "M"])[match(keys, [run])]
     expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
     np.testing.assert_array_equal(used, expected)  # the collector that is listed first counts
 

@@ -8,7 +8,6 @@ inflated, so that a file can be no larger inside than outside.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import struct
@@ -16,7 +15,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
 
 from fairpremium.errors import BundleError
 
@@ -96,60 +97,28 @@ class Archive:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Read a member piece by piece, and compare its checksum at the end."""
-        member = self._member(name)
-        with self.path.open("rb") as file:
-            file.seek(member.offset)
-            left, crc = member.size, 0
-            while left:
-                chunk = file.read(min(left, _CHUNK))
-                if not chunk:
-                    raise _error("it ends too early")
-                left, crc = left - len(chunk), zlib.crc32(chunk, crc)
+        crc = 0
+        with self.open(name) as file:
+            while chunk := file.read(_CHUNK):
+                crc = zlib.crc32(chunk, crc)
                 yield chunk
-        if crc != member.crc:
+        if crc != self._member(name).crc:
             raise _error(f"{name} is damaged")
 
-    def open(self, name: str) -> io.BufferedReader:
-        """Open a member as a file of its own."""
-        return io.BufferedReader(_Window(self.path, self._member(name)), _CHUNK)
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a member as a file of its own, mapped into memory."""
+        member = self._member(name)
+        with pa.memory_map(os.fspath(self.path)) as file:
+            file.seek(member.offset)
+            content = file.read_buffer(member.size)
+        if content.size != member.size:
+            raise _error("it ends too early")
+        return pa.BufferReader(content)
 
     def _member(self, name: str) -> Member:
         if name not in self.members:
             raise _error(f"it has no {name}")
         return self.members[name]
-
-
-class _Window(io.RawIOBase):
-    """The bytes of one member."""
-
-    def __init__(self, path: Path, member: Member) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._member = member
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._member.size}[whence]
-        if start + offset < 0:
-            raise ValueError("Got a position before the beginning.")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        size = max(0, min(len(buffer), self._member.size - self._at))
-        self._file.seek(self._member.offset + self._at)
-        count = self._file.readinto(memoryview(buffer)[:size]) or 0
-        self._at += count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 # --- the form --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.labels import label_to_json
-from fairpremium.parties.protocol import SigningKey, VerifyKey
+from fairpremium.parties.protocol import SigningKey, VerifyKey, settle
 from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
 
 from ._archive import Archive, write_archive
@@ -46,8 +47,8 @@ _DOMAIN = b"fairpremium bundle manifest 1\n"
 _LARGEST = {"manifest.json": 1 << 25, "manifest.sig": 64, "model.json": 1 << 30, "selftest.parquet": 1 << 28}
 _LARGEST_REPORT = 1 << 27
 _KEY = pa.binary(16)
-_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
-           ValueError, pa.ArrowException)  # fmt: skip
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
+           RecursionError, TypeError, ValueError, pa.ArrowException)  # fmt: skip
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -118,10 +119,8 @@ def write_bundle(
         whole = Path(folder) / "bundle"
         with whole.open("wb") as file:
             write_archive(file, {name: contents[name] for name in MEMBERS if name in contents})
-            file.flush()
-            os.fsync(file.fileno())
         sha256 = _digest(whole)["sha256"]
-        whole.replace(target)
+        settle(whole, target)
     return str(sha256)
 
 
@@ -256,7 +255,7 @@ def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> B
     # The version comes before the digests, because it says where they are.
     manifest = _read_manifest(text, key)
     _check_members(archive, manifest)
-    pricer = _read_pricer(archive, manifest)
+    pricer = _read_pricer(archive)
     bundle = Bundle(archive, manifest, key, pricer)
     _check_schema(bundle)
     _check_selftest(bundle)
@@ -314,16 +313,23 @@ def _check_digest(archive: Archive, manifest: dict[str, Any], name: str) -> None
         raise BundleError(f"{name} is not what the manifest says: its SHA-256 differs.", check="digests")
 
 
-def _read_pricer(archive: Archive, manifest: dict[str, Any]) -> DiscriminationFreePricer:
+@contextmanager
+def _checking(check: str, message: str) -> Iterator[None]:
+    """Turn whatever a broken content raises into the error of a check; ``{}`` in the message takes the reason."""
     try:
-        document = json.loads(archive.read("model.json", _largest("model.json")))
-        pricer: DiscriminationFreePricer = from_document(DiscriminationFreePricer, document, "model.json of the bundle")
+        yield
     except (BundleError, MissingExtraError):
         raise
     except ModelFileError as error:  # says what is wrong with the file
-        raise BundleError(str(error), check="model") from error
+        raise BundleError(str(error), check=check) from error
     except _BROKEN as error:
-        raise BundleError("model.json of the bundle is not a model.", check="model") from error
+        raise BundleError(message.format(error), check=check) from error
+
+
+def _read_pricer(archive: Archive) -> DiscriminationFreePricer:
+    with _checking("model", "model.json of the bundle is not a model."):
+        document = json.loads(archive.read("model.json", _largest("model.json")))
+        pricer: DiscriminationFreePricer = from_document(DiscriminationFreePricer, document, "model.json of the bundle")
     return pricer
 
 
@@ -332,23 +338,15 @@ def _check_schema(bundle: Bundle) -> None:
     wrong = sorted(name for name in schema if manifest.get(name) != schema[name])
     if wrong:
         raise BundleError(f"The model does not have the {wrong[0]} that the manifest says.", check="schema")
-    try:
-        with bundle._archive.open("premiums.parquet") as file:
-            _check_premiums(pq.read_schema(file), bundle.pricer)
+    with _checking("schema", "The bundle's premiums do not fit the model: {}"):
+        _check_premiums(pq.read_schema(bundle._archive.open("premiums.parquet")), bundle.pricer)
         if bundle.pricer.has_intervals_:
             check_level(manifest["level"])
-    except (*_BROKEN, OSError) as error:
-        raise BundleError(f"The bundle's premiums do not fit the model: {error}", check="schema") from error
 
 
 def _check_selftest(bundle: Bundle) -> None:
-    try:
-        with bundle._archive.open("selftest.parquet") as file:
-            table = pq.read_table(file)
+    with _checking("self-test", "The bundle's self-test cannot be run."):
+        table = pq.read_table(bundle._archive.open("selftest.parquet"))
         wrong = run_selftest(bundle.pricer, table, bundle.manifest["level"] or 0.95)
-    except MissingExtraError:
-        raise
-    except (*_BROKEN, OSError) as error:
-        raise BundleError("The bundle's self-test cannot be run.", check="self-test") from error
     if wrong is not None:
         raise BundleError(f"The bundle failed its self-test: {wrong}.", check="self-test")

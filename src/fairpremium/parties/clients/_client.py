@@ -41,7 +41,7 @@ class Client:
     key : SigningKey
         The party's key, which the operator has registered.
     transport : httpx transport, optional
-        Another way to the service: `AppTransport(app)` keeps everything in one process.
+        Another way to the service: `AppTransport(app)` runs everything in one process.
     timeout : float
         Seconds to wait for an answer, beyond what the request itself asks to wait.
     pause : callable
@@ -100,15 +100,18 @@ class Client:
             self._pause(min(0.1 * 2**attempt, 3.0))
         raise AssertionError("unreachable")
 
+    def send_message(self, path: str, message: Message) -> httpx.Response:
+        """Put a message; see `send`."""
+        body = message.model_dump_json().encode()
+        return self.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
+
     def get(self, path: str, kind: type[M], **params: Any) -> M:
         """Read a message."""
         return kind.model_validate_json(self.send("GET", path, params=params).content)
 
     def put(self, path: str, message: Message, kind: type[M]) -> M:
         """Send a message and read the answer."""
-        body = message.model_dump_json().encode()
-        headers = {"Content-Type": "application/json"}
-        return kind.model_validate_json(self.send("PUT", path, content=body, headers=headers).content)
+        return kind.model_validate_json(self.send_message(path, message).content)
 
     def put_file(self, path: str, body: bytes, media: str, kind: type[M]) -> M:
         """Send a file of a media type and read the answer."""
@@ -204,7 +207,7 @@ class Operator(Client):
 
 
 def problem_of(response: httpx.Response) -> Problem:
-    """Return the problem that an answer tells of."""
+    """Return the problem that an answer carries."""
     try:
         return Problem.from_dict(response.json())
     except ValueError:

@@ -17,13 +17,14 @@ from fairpremium.parties.protocol import (
     BATCH_TYPE,
     KEY,
     CollectorStudy,
-    KnownChannel,
     LinkageSecret,
     Report,
     ReportsTaken,
+    channel_of,
     labels_of,
     make_key,
     make_keys,
+    settle,
     write_report_parts,
 )
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
@@ -45,17 +46,14 @@ class Collector(Client):
 
     def channel(self, study: str) -> Channel | None:
         """Return the channel that the study asks for; None if it takes the true attribute or an unknown channel."""
-        attribute = self.study(study).attribute
-        return Channel.from_descriptor(attribute.channel) if isinstance(attribute, KnownChannel) else None
+        return channel_of(self.study(study).attribute)
 
     def report(
         self, study: str, secret: LinkageSecret, policy: str | int, report: Any, channel: Channel | None
     ) -> None:
         """Send one report that was drawn already."""
         message = Report(report=report, channel=None if channel is None else channel.descriptor())
-        body = message.model_dump_json().encode()
-        path = f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}"
-        self.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
+        self.send_message(f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}", message)
 
     def submit(
         self,
@@ -119,15 +117,15 @@ def draw_reports(
     study: str,
     ledger: PrivacyLedger | None = None,
 ) -> pd.DataFrame:
-    """Draw the report of every person once, and keep it: who is asked again gives the same report.
+    """Draw the report of every person once, and store it: who is asked again gives the same report.
 
     Parameters
     ----------
     people : DataFrame
         With the true attribute; it stays here.
     path : str or path
-        Where the reports are kept, a .parquet or .csv file. People that are in it keep their report; others are drawn
-        and added before anything is sent, so that a repeat after an interruption sends the same reports.
+        Where the reports are stored, a .parquet or .csv file. Reports that are in it stay. Other people are drawn and
+        added before anything is sent, so that a repeat after an interruption sends the same reports.
     policy, column : str
         Columns of the policy number and of the attribute.
     channel : Channel
@@ -148,9 +146,8 @@ def draw_reports(
     if people[policy].isna().any() or numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} must name every person once; it has missing or repeated values.")
     target = Path(path)
-    known = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
-    if target.exists():
-        known = read_drawn(target, channel)
+    nobody = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
+    known = read_drawn(target, channel) if target.exists() else nobody
     new = ~numbers.isin(known[_POLICY])
     if new.any():
         if ledger is not None:
@@ -165,7 +162,7 @@ def draw_reports(
 
 
 def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
-    """Read the reports that `draw_reports` keeps, in the order in which they were drawn."""
+    """Read the reports that `draw_reports` stores, in the order in which they were drawn."""
     target = Path(path)
     known, its_channel = read_reports(target)
     if its_channel != channel:
@@ -184,7 +181,7 @@ def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tupl
     Parameters
     ----------
     path : str or path
-        The table of reports; the plan is kept in the file of the same name with ``.parts.json``.
+        The table of reports; the plan is stored in the file of the same name with ``.parts.json``.
     study : str
     rows : int
         Rows of the table now.
@@ -204,7 +201,7 @@ def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tupl
         plans[study] = steps
         draft = target.with_name(f".{target.name}.draft")
         draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
-        _settle(draft, target)
+        settle(draft, target)
     return steps
 
 
@@ -220,12 +217,5 @@ def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None
     write_reports(draft, reports, channel)
     sidecar = Path(f"{draft}.channel.json")
     if sidecar.exists():
-        _settle(sidecar, Path(f"{target}.channel.json"))
-    _settle(draft, target)
-
-
-def _settle(draft: Path, target: Path) -> None:
-    """Put a file into its place once it is on disk."""
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    draft.replace(target)
+        settle(sidecar, Path(f"{target}.channel.json"))
+    settle(draft, target)

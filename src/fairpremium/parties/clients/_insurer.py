@@ -99,8 +99,7 @@ class Insurer(Client):
             weight=weight,
         )
         there = self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
-        columns = [*names, *x_star, outcome, *([] if weight is None else [weight])]
-        table = pa.Table.from_pandas(frame[columns], preserve_index=False)
+        table = pa.Table.from_pandas(frame[[column.name for column in spec.columns]], preserve_index=False)
         table = table.append_column(spec.key, make_keys(secret, frame[policy]))
         total = -(-len(frame) // rows_per_part)
         known = {part.n: part.sha256 for part in there.parts}
@@ -148,7 +147,7 @@ class Insurer(Client):
         path : str or path
             Where to put it.
         trusted : sequence of VerifyKey
-            Keys of the service, as its operator told them.
+            Keys of the service, as its operator announced them.
         """
         target = Path(path)
         digest = self.download(f"/v1/fits/{fit}/bundle", target)

@@ -1,4 +1,4 @@
-"""Reports at rest: sorted, immutable runs of (key, code) that are searched where they lie and merged in the background.
+"""Reports at rest: sorted, immutable runs of (key, code) that are searched on disk and merged in the background.
 
 A run is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
 codes, each a plain array. The database lists the runs of a study that are alive; new reports come as a new run, and now
@@ -13,7 +13,7 @@ The file, all numbers little-endian:
      4  version, 2
      4  width of a code in bytes, 1 or 2
      8  n, the number of rows
-    32  what the codes mean: a digest, or zeros (`_report_parts.meaning`)
+    32  what the codes mean: a digest, or zeros (`_report_batch.meaning`)
      8  zeros
    8 n  the first eight bytes of each key as a number, key by key in order
    8 n  the last eight bytes of each key as a number
@@ -70,10 +70,6 @@ class Run:
         """The keys, dtype V16."""
         return from_words(self.high, self.low)
 
-    def lookup(self, keys: Keys) -> npt.NDArray[np.int32]:
-        """Return the codes of keys, -1 for those that are not here."""
-        return match(keys, [self])
-
 
 def code_width(codes: int) -> int:
     """Return the bytes that a code takes when there are so many."""
@@ -107,23 +103,20 @@ def sort_run(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> R
     return Run(high, low, numbers, meaning)
 
 
-def pack_run(run: Run) -> bytes:
-    """Return the bytes of a run's file."""
-    return b"".join(run_pieces(run))
-
-
 def run_pieces(run: Run) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a run's file, piece by piece."""
     yield run_header(run.codes.dtype.itemsize, len(run), run.meaning)
     for column in (run.high, run.low, run.codes):
         yield plain_bytes(column)
 
 
 def run_header(width: int, rows: int, meaning: bytes) -> bytes:
+    """Return the first bytes of a run's file."""
     return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
 
 
 def open_run(path: str | os.PathLike[str], *, verify: bool = False) -> Run:
-    """Open a run where it lies: its columns are memory-mapped.
+    """Open a run without reading it: its columns are memory-mapped.
 
     Parameters
     ----------

@@ -1,12 +1,10 @@
-"""The keys of the parties: Ed25519 keys that sign, kept in files that nobody else can read."""
+"""The keys of the parties: Ed25519 keys that sign, stored in files that nobody else can read."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-import secrets
-import stat
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fairpremium.parties.faults import point
+from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
 
 __all__ = ["SigningKey", "VerifyKey", "keep_key", "new_key", "read_key", "read_public_key", "write_key"]
 
-Path_ = str | os.PathLike[str]
-
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
-_LARGEST_FILE = 10_000
 
 # The y of the points of small order (RFC 8032, section 5.1): under such a "key" anyone can sign anything.
 _P = 2**255 - 19
@@ -95,7 +90,7 @@ class VerifyKey:
         return VerifyKey, (self.public_key,)
 
 
-class SigningKey:
+class SigningKey(Secret):
     """A party's key. Its secret is in no text, copy or pickle of it, only in the file that `write_key` writes.
 
     Examples
@@ -142,12 +137,6 @@ class SigningKey:
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError("A SigningKey does not change.")
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A SigningKey holds a secret and is not pickled or copied; read it again where it is needed.")
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self.__reduce__()
 
 
 def new_key() -> SigningKey:
@@ -212,58 +201,8 @@ def read_key(path: Path_) -> SigningKey:
 
 def read_public_key(path: Path_) -> VerifyKey:
     """Read a public key from a file of one line, such as the one ending in ``.pub``."""
-    text = Path(path).read_bytes()[:_LARGEST_FILE].decode("latin-1").strip()
+    text = Path(path).read_bytes()[:LARGEST_FILE].decode("latin-1").strip()
     try:
         return VerifyKey(text)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-# --- files that only their owner reads -------------------------------------------------------------------------------
-
-
-def create_file(path: Path_, content: bytes, mode: int) -> None:
-    """Create a file, which must not exist; it appears with all of its content, on disk, or not at all."""
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        point("key.written")
-        os.link(draft, target)  # unlike a rename, this does not replace what is there
-    except FileExistsError:
-        raise FileExistsError(
-            f"{os.fspath(path)} exists and is not overwritten; expected a new name, or remove it if it is not needed."
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    point("key.linked")
-
-
-def write_private(path: Path_, content: bytes) -> None:
-    """Create a file with mode 600."""
-    create_file(path, content, 0o600)
-
-
-def read_private(path: Path_) -> bytes:
-    """Read a small file, or refuse it if anyone but its owner could."""
-    with open(path, "rb") as file:  # noqa: PTH123
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{os.fspath(path)} is not a file.")
-        if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
-            raise PermissionError(
-                f"{os.fspath(path)} can be read or changed by others than its owner, but holds a secret; "
-                f"run chmod 600 {os.fspath(path)}, and make a new one if it may have been read."
-            )
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise ValueError(f"{os.fspath(path)} is too large to be a key.")
-    return content

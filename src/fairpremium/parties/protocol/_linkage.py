@@ -10,13 +10,13 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
 import pyarrow as pa
 
-from ._keys import Path_, read_private, write_private
+from ._safe_files import Path_, Secret, read_private, write_private
 
 __all__ = ["KEY_BYTES", "LinkageSecret", "make_key", "make_keys", "new_secret", "read_secret", "write_secret"]
 
@@ -26,7 +26,7 @@ _LINE = re.compile(rb"linkage-secret:([0-9a-f]{64})\n?")
 _FINGERPRINT = b"fairpremium linkage secret 1\n"
 
 
-class LinkageSecret:
+class LinkageSecret(Secret):
     """The secret that collector and insurer of a study share, and nobody else.
 
     Parameters
@@ -44,7 +44,7 @@ class LinkageSecret:
 
     @property
     def fingerprint(self) -> str:
-        """16 digits that are equal when the secrets are: two parties may compare them aloud."""
+        """16 digits that are equal when the secrets are: two parties may compare them by telephone."""
         return hashlib.sha256(_FINGERPRINT + self.__value).hexdigest()[:16]
 
     def hasher(self) -> Callable[[bytes], bytes]:
@@ -72,12 +72,6 @@ class LinkageSecret:
 
     def __repr__(self) -> str:
         return f"LinkageSecret(fingerprint={self.fingerprint!r})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A LinkageSecret is not pickled or copied; read it again where it is needed.")
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self.__reduce__()
 
 
 def new_secret() -> LinkageSecret:
@@ -170,17 +164,12 @@ def _texts(policies: Any) -> Iterable[str]:
 def _values(policies: Any) -> list[Any]:
     if isinstance(policies, str | bytes):
         raise TypeError("Got policies as one text, but expected a list or column; `make_key` takes one.")
-    if isinstance(policies, pa.Array | pa.ChunkedArray):
-        found: list[Any] = policies.to_pylist()
-        return found
-    series = nw.from_native(policies, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series):
-        return list(series.to_list())
-    if isinstance(policies, np.ndarray):
-        if policies.ndim != 1:
-            raise ValueError(f"Got policies of shape {policies.shape}, but expected one column.")
+    if isinstance(policies, np.ndarray) and policies.ndim != 1:
+        raise ValueError(f"Got policies of shape {policies.shape}, but expected one column.")
+    if isinstance(policies, pa.Array | np.ndarray):
         return list(policies.tolist())
-    return list(policies)
+    series = nw.from_native(policies, series_only=True, pass_through=True)
+    return list(series.to_list() if isinstance(series, nw.Series) else policies)
 
 
 _MISSING = "Got policies with missing policy numbers, but expected one in every row."
@@ -192,16 +181,13 @@ def _plain(value: Any) -> str | int:
         return str(value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or (_is_float(value) and math.isnan(value)):
+    is_nan = isinstance(value, float | np.floating) and math.isnan(value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or is_nan:
         raise ValueError(_MISSING)
     raise TypeError(
         f"Got policy numbers of type {type(value).__name__}, but expected text or integers; "
         "read the column as text, so that it stays as it is written."
     )
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float | np.floating)
 
 
 def _refuse_repeats(joined: bytes, n: int) -> None:

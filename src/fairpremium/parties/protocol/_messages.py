@@ -223,11 +223,16 @@ class PortfolioSpec(Message):
     outcome: Column
     weight: Column | None = None
 
+    @property
+    def columns(self) -> tuple[Feature, ...]:
+        """All columns but that of keys: features, x_star, outcome and weight."""
+        others = [self.outcome] if self.weight is None else [self.outcome, self.weight]
+        return (*self.features, *self.x_star, *(Feature(name=name) for name in others))
+
     def model_post_init(self, _: Any) -> None:
         """Refuse a column with two roles."""
-        names = [f.name for f in (*self.features, *self.x_star)] + [self.key, self.outcome]
-        names += [] if self.weight is None else [self.weight]
-        if len(set(names)) != len(names):
+        names = {self.key, *(column.name for column in self.columns)}
+        if len(names) != len(self.columns) + 1:
             raise ValueError("a column has two roles")
 
 

@@ -75,12 +75,12 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> int:
     ----------
     path : str
     roles : dict
-        The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list), ``outcome`` and ``weight``,
-        which may be None.
+        The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list) and ``weight``, which is one of
+        the numbers or None.
     limits : Limits
     """
     weight = roles["weight"]
-    numbers = [*roles["numbers"], roles["outcome"], *([] if weight is None else [weight])]
+    numbers = roles["numbers"]
     file = _open(path, [roles["key"], *numbers, *roles["categories"]], roles["categories"], limits)
     for name in numbers:
         check_number_type(file.schema_arrow.field(name).type)

@@ -58,7 +58,7 @@ def from_words(high: Words, low: Words) -> Keys:
 
 
 def sort_words(high: Words, low: Words) -> npt.NDArray[np.int64]:
-    """Return the order that sorts keys, given as words; equal keys keep their order.
+    """Return the order that sorts keys, given as words; equal keys stay in their order.
 
     Two stable sorts of 16 bits, which numpy does by counting, order the first 32 bits, more than twice as fast as an
     `argsort` of the words. Rows whose first bits agree are then sorted among themselves: a few in a million, unless

@@ -40,7 +40,7 @@ __all__ = [
 
 PORTFOLIO_TYPE = "application/vnd.apache.parquet"
 _PACKAGE = Path(__file__).resolve().parents[2]
-# The packages are entered by the back door: their front doors load models and solvers that a reader does not need.
+# The packages are made by hand: their own `__init__` would load models and solvers that a reader does not need.
 _START = """
 import sys, types
 sys.path[:] = sys.argv[4:]
@@ -81,18 +81,16 @@ def check_portfolio_part(
     -------
     rows : int
     """
-    features = (*spec.features, *spec.x_star)
     roles = {
         "key": spec.key,
-        "numbers": [feature.name for feature in features if feature.kind == "number"],
-        "categories": [feature.name for feature in features if feature.kind == "category"],
-        "outcome": spec.outcome,
+        "numbers": [column.name for column in spec.columns if column.kind == "number"],
+        "categories": [column.name for column in spec.columns if column.kind == "category"],
         "weight": spec.weight,
     }
     return (checker or _shared_checker()).ask(roles, path, limits or Limits())
 
 
-class Checker:
+class Checker(contextlib.AbstractContextManager["Checker"]):
     """A few processes that read files from outside; one that a file kills is replaced.
 
     Parameters
@@ -104,8 +102,7 @@ class Checker:
     def __init__(self, processes: int = 2):
         self._owner = os.getpid()
         self._free = threading.BoundedSemaphore(processes)
-        self._idle: list[_Reader] = []
-        self._lock = threading.Lock()
+        self._idle: list[_Reader] = []  # threads append and pop, each of which is atomic
 
     def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
         """Have a file read whose columns have roles; return how many rows it has."""
@@ -122,36 +119,28 @@ class Checker:
                         break
                     continue
                 except Problem:
-                    self._give(reader)
+                    self._idle.append(reader)
                     raise
                 except BaseException:
                     reader.close()
                     raise
-                self._give(reader)
+                self._idle.append(reader)
                 return result
         raise Problem("bad-parquet", "it cannot be read within the limits of memory and time")
 
     def _take(self) -> _Reader:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return _Reader()
-
-    def _give(self, reader: _Reader) -> None:
-        with self._lock:
-            self._idle.append(reader)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Reader()
 
     def close(self) -> None:
         """End the processes."""
-        if os.getpid() != self._owner:  # a fork has no say in its parent's processes
+        if os.getpid() != self._owner:  # a fork must not end its parent's processes
             return
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for reader in idle:
-            reader.close()
-
-    def __enter__(self) -> Checker:
-        return self
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -164,7 +153,7 @@ class _ReaderDiedError(Exception):
 
 
 class _Reader:
-    """One process; see `_checker`."""
+    """One process that runs `_parquet_check`."""
 
     def __init__(self) -> None:
         arguments = [str(_PACKAGE), str(_PACKAGE / "parties"), str(_PACKAGE / "parties" / "protocol"), *sys.path]
@@ -242,8 +231,7 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     part : bytes
     """
     table = nw.from_native(frame, eager_only=True)
-    kinds = {feature.name: feature.kind for feature in (*spec.features, *spec.x_star)}
-    kinds |= dict.fromkeys([spec.outcome, *([] if spec.weight is None else [spec.weight])], "number")
+    kinds = {column.name: column.kind for column in spec.columns}
     missing = [name for name in (spec.key, *kinds) if name not in table.columns]
     if missing:
         raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")

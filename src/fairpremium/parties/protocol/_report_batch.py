@@ -1,7 +1,7 @@
-"""Batches of reports on their way to the third party: each is the very file in which it will keep them (`_runs`).
+"""Batches of reports on their way to the third party: each is the file in which it stores them (`_batch_file`).
 
 A batch is plain arrays of a length that its first bytes tell: keys in order, none repeated, and the code of the report
-of each. There is nothing in it that could be unpacked, so it is checked where it lies; and nothing that tells in which
+of each. There is nothing in it that could be unpacked, so it is checked as it is; and nothing that shows in which
 order people reported. The code of a report is its position among the labels of the study; labels and channel are named
 by a digest, so that codes are never taken for those of another channel.
 """
@@ -19,7 +19,7 @@ from fairpremium.documents import canonical_json
 from fairpremium.labels import encode_labels
 from fairpremium.privacy import Channel
 
-from ._batch_file import Run, code_width, open_run, pack_run, sort_run
+from ._batch_file import Run, code_width, open_run, run_pieces, sort_run
 from ._policy_keys import as_keys, is_sorted
 from ._problems import Problem
 
@@ -42,7 +42,17 @@ def meaning(labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> byte
 
 
 def write_report_part(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None) -> bytes:
-    """Write a batch of reports: the same bytes for the same reports in any order.
+    """Write one batch of reports; see `write_report_parts`."""
+    return next(write_report_parts(keys, reports, labels, channel, parts=1))
+
+
+def write_report_parts(
+    keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, parts: int
+) -> Iterator[bytes]:
+    """Write reports as batches of about equal size that follow each other in the order of keys.
+
+    The same reports in any order give the same bytes. Batches that do not overlap are compared with each other in no
+    time.
 
     Parameters
     ----------
@@ -52,39 +62,13 @@ def write_report_part(keys: Any, reports: Any, labels: Sequence[Any], channel: C
         The reports that the study knows, in its order.
     channel : Channel, optional
         The channel that drew the reports.
-
-    Returns
-    -------
-    part : bytes
-    """
-    return pack_run(_sorted(keys, reports, labels, channel))
-
-
-def write_report_parts(
-    keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, parts: int
-) -> Iterator[bytes]:
-    """Write reports as batches of about equal size that follow each other in the order of keys.
-
-    Batches that do not overlap are compared with each other in no time.
-
-    Parameters
-    ----------
-    keys, reports, labels, channel
-        See `write_report_part`.
     parts : int
-        How many.
+        How many batches.
 
     Yields
     ------
-    part : bytes
+    bytes
     """
-    run = _sorted(keys, reports, labels, channel)
-    for i in range(parts):
-        some = slice(len(run) * i // parts, len(run) * (i + 1) // parts)
-        yield pack_run(Run(run.high[some], run.low[some], run.codes[some], run.meaning))
-
-
-def _sorted(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None) -> Run:
     if any(isinstance(label, tuple) for label in labels):
         raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
     codes = encode_labels(reports, tuple(labels), name="reports")
@@ -92,7 +76,10 @@ def _sorted(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | N
     if len(rows) != len(codes):
         raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
     descriptor = None if channel is None else channel.descriptor()
-    return sort_run(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
+    run = sort_run(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
+    for i in range(parts):
+        some = slice(len(run) * i // parts, len(run) * (i + 1) // parts)
+        yield b"".join(run_pieces(Run(run.high[some], run.low[some], run.codes[some], run.meaning)))
 
 
 def check_report_part(path: str | os.PathLike[str], labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> Run:
@@ -102,10 +89,8 @@ def check_report_part(path: str | os.PathLike[str], labels: Sequence[Any], descr
     ----------
     path : str or Path
         A file that nobody changes meanwhile.
-    labels : sequence of str, of int or of bool
-        The reports that the study knows.
-    descriptor : dict or None
-        The description of the study's channel.
+    labels, descriptor
+        Of the study; see `meaning`.
     """
     try:
         run = open_run(path)

@@ -1,4 +1,4 @@
-"""The limits of a study, and how counts are told: what every party needs to know of the disclosure rules."""
+"""The limits of a study, and how counts are shown: what every party needs to know of the disclosure rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rules:
     fits : int
         Largest number of distinct fits (rule 6).
     round_to, suppress_up_to : int
-        Counts are rounded to multiples of the first; up to the second they are not told (rule 7).
+        Counts are rounded to multiples of the first; up to the second they are not shown (rule 7).
     """
 
     # Where it is part of a message, it takes no field more and none of another type.

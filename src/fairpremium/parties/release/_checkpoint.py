@@ -1,4 +1,4 @@
-"""The steps of a long fit, kept in a file: a fit that is begun again takes them from there."""
+"""The steps of a long fit, stored in a file: a fit that is started again takes them from there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from collections import UserDict
 from pathlib import Path
 from typing import Any
+
+from fairpremium.parties.protocol import settle
 
 __all__ = ["FileCheckpoint"]
 
@@ -41,8 +43,5 @@ class FileCheckpoint(UserDict[str, Any]):
 
     def _write(self) -> None:
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(self.data, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path)
+        draft.write_text(json.dumps(self.data), encoding="utf-8")
+        settle(draft, self._path)

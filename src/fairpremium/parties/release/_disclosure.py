@@ -1,4 +1,4 @@
-"""Rules that a fit has to keep before anything of it is released; every refusal names its rule.
+"""Rules that a fit must satisfy before anything of it is released; every refusal names its rule.
 
 A refusal is itself something that comes back. So the rules look at the reports through one thing only, how many there
 are of each kind: all else comes from what the insurer knows anyway, in the worst case over the reports. Where the
@@ -203,7 +203,7 @@ def round_missing(rows: int, missing: int, rules: Rules | None = None) -> int:
 
     Examples
     --------
-    >>> round_missing(1503, 190)  # 1313 reports, told as 1315
+    >>> round_missing(1503, 190)  # 1313 reports, shown as 1315
     188
     """
     return max(rows - (round_count(rows - missing, rules) or 0), 0)

@@ -5,7 +5,7 @@ A sum is released on a grid far finer than its noise, as integers, plus integers
     P(k) proportional to exp(-k^2 / (2 sigma^2)),
 
 drawn without floating-point arithmetic (Canonne, Kamath and Steinke, 2020), so that no pattern of low-order digits
-tells the sum. The randomness is a keyed hash of everything that the sum depends on: asking the same again gives the
+shows the sum. The randomness is a keyed hash of everything that the sum depends on: asking the same again gives the
 same answer and averages nothing out, and asking anything else, or the same of other reports, draws afresh.
 """
 

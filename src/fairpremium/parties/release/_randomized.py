@@ -1,4 +1,4 @@
-"""A second randomized response by the third party: whatever is computed from the new reports tells little of the old.
+"""A second randomized response by the third party: whatever is computed from the new reports says little about the old.
 
 Each stored report S is drawn once more, through a channel T2 with epsilon_r, from a keyed hash of the person's key. The
 same person has the same new report S' in every fit of the study, so that repeating, differencing and reshaping fits

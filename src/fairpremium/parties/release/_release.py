@@ -106,7 +106,7 @@ class Release:
     noise : dict
         A summary of the noise, for the manifest.
     reported : int
-        Number of rows with a report, as far as it may be told: estimated from what was released, and rounded.
+        Number of rows with a report, as far as it may be shown: estimated from what was released, and rounded.
     """
 
     pricer: DiscriminationFreePricer

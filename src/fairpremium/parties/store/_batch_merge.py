@@ -48,7 +48,7 @@ def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
     Returns
     -------
     digests : tuple of str
-        All runs of a size, within a factor of eight or below 4096 rows, of which eight or more lie over each other
+        All runs of a size, within a factor of eight or below 4096 rows, of which eight or more overlap
         somewhere, or that are more than sixty-four; the smallest such size. Or nothing.
 
     Notes
@@ -74,7 +74,7 @@ def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
 
 
 def _depth(extents: Sequence[Extent]) -> int:
-    """Return how many runs lie over each other where most do."""
+    """Return the largest number of runs that overlap in one place."""
     starts, ends = sorted(extent.first for extent in extents), sorted(extent.last for extent in extents)
     return max((i + 1 - bisect_left(ends, start) for i, start in enumerate(starts)), default=0)
 
@@ -94,7 +94,7 @@ def merge_runs(store: BlobStore, runs: Sequence[Run]) -> str:
     ----------
     store : BlobStore
     runs : sequence of Run
-        Where several have a key, they have the same code, which is kept once. All have the same meaning.
+        Where several have a key, they have the same code, which is stored once. All have the same meaning.
     """
     meanings = {run.meaning for run in runs} or {NO_MEANING}
     if len(meanings) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import queue
 import secrets
 import threading
@@ -20,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem
 
+from ._files import full_is_a_problem
 from .schema import commits, log_head, prepare
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Store:
     -----
     On SQLite every writing transaction begins with ``BEGIN IMMEDIATE``, so that a transaction never has to give up
     halfway because another one wrote first. A command is a function of a connection; it may be run again when the
-    database breaks the connection, so it must keep nothing outside of the transaction.
+    database breaks the connection, so it must store nothing outside of the transaction.
 
     A connection to PostgreSQL may break between a commit and its answer. Every transaction there leaves a mark, which a
     second try finds if the first one was committed after all: then nothing is done twice.
@@ -227,17 +227,14 @@ def _again(once: Callable[[], T]) -> T:
     """Run a transaction, again if the database broke it off."""
     for attempt in range(_ATTEMPTS):
         try:
-            return once()
+            with full_is_a_problem():
+                return once()
         except DBAPIError as error:
             if _is_full(error):
                 raise Problem("storage-full") from None
             if not _is_transient(error) or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(0.05 * 2**attempt)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Problem("storage-full") from None
-            raise
     raise AssertionError("unreachable")
 
 

@@ -13,15 +13,15 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import Problem
+from fairpremium.parties.protocol import Problem, sync_folder
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING = ".incoming-"
@@ -79,10 +79,6 @@ class BlobStore:
     def __iter__(self) -> Iterator[str]:
         return (entry.name for entry in os.scandir(self.folder) if _DIGEST.fullmatch(entry.name))
 
-    def open(self, digest: str) -> BinaryIO:
-        """Open a file for reading; FileNotFoundError where there is none."""
-        return self.path(digest).open("rb")
-
     def receive(self, limit: int | None = None) -> Incoming:
         """Begin a file that arrives in pieces.
 
@@ -127,14 +123,14 @@ class BlobStore:
         ----------
         digest : str
         unless : callable, optional
-            Asked while nobody holds the store: True keeps the file, because something refers to it after all.
+            Asked while nobody holds the store: with True the file stays, because something refers to it after all.
         """
         path = self.path(digest)
         with self._lock(fcntl.LOCK_EX):
             if unless() or not path.exists():
                 return False
             path.unlink()
-            self._sync_folder()
+            sync_folder(self.folder)
         return True
 
     def sweep(self, referenced: Set[str] | Callable[[], Set[str]], older_than: float = 3600.0) -> int:
@@ -165,15 +161,8 @@ class BlobStore:
                         os.unlink(entry.path)  # noqa: PTH108
                         removed += 1
             if removed:
-                self._sync_folder()
+                sync_folder(self.folder)
         return removed
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
@@ -258,22 +247,12 @@ class Incoming:
     @contextmanager
     def syncing(self) -> Iterator[None]:
         """Bring the content to the disk in a thread, while the caller checks the file."""
-        errors: list[BaseException] = []
-
-        def sync() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            synced = pool.submit(self.sync)
             try:
-                self.sync()
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=sync)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-            if errors:  # whatever the caller met then, this was the cause: the file is gone
-                raise errors[0]
+                yield
+            finally:
+                synced.result()  # whatever the caller met, an error here was the cause: the file is gone
 
     def keep(self) -> str:
         """Give the file its name for good, and return the digest; again, it does nothing more."""
@@ -287,7 +266,7 @@ class Incoming:
             os.replace(self.path, self._store.path(digest))  # noqa: PTH105
             self._close()
             point("blob.renamed")
-            self._store._sync_folder()
+            sync_folder(self._store.folder)
             point("blob.folder_synced")
         self._is_kept = True
         return digest

@@ -1,4 +1,4 @@
-"""The log: an append-only chain of hashes, written in the transaction of the change that it tells of.
+"""The log: an append-only chain of hashes, written in the transaction of the change that it records.
 
 An entry names parties, ids, digests, settings and rounded counts; never rows, keys of policies or reports.
 """

@@ -48,50 +48,45 @@ studies = _table(
 
 participants = _table(
     "participants",
-    _key("study", _name),
+    _key("study", _name, sa.ForeignKey("studies.id")),
     _key("party", _name),
     _column("role", String(16)),
-    ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
 reports = _table(  # sent one by one, and not in a file yet
     "reports",
-    _key("study", _name),
+    _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
     _key("key", LargeBinary(16)),
     _column("code", Integer),
-    ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
 report_parts = _table(  # sent in batches
     "report_parts",
-    _key("study", _name),
+    _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
     _key("n", Integer),
     _column("sha256", _digest),
     _column("rows", Integer),
-    ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
 report_runs = _table(  # files of reports; rows that were in none before
     "report_runs",
-    _key("study", _name),
+    _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
     _key("sha256", _digest),
     _column("rows", Integer),
-    ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
 portfolios = _table(
     "portfolios",
     _key("party", _name),
     _key("id", _name),
-    _column("study", _name),
+    _column("study", _name, sa.ForeignKey("studies.id")),
     _column("spec", Text),
     _column("state", String(8)),
     Column("sha256", _digest),
     _column("created", Float),
-    ForeignKeyConstraint(["study"], ["studies.id"]),
 )
 
 portfolio_parts = _table(
@@ -131,7 +126,7 @@ fits = _table(
     sa.Index("fits_of_a_study", "study", "party"),
 )
 
-releases = _table(  # what left the house about the reports of a study
+releases = _table(  # what was released about the reports of a study
     "releases",
     _key("study", _name),
     _key("party", _name),
