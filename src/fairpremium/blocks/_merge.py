@@ -7,6 +7,7 @@ volume (up to a term that no price moves).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -52,9 +53,7 @@ def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
             task(rows.take(np.arange(start, min(start + PIECE_ROWS, len(rows)))), start)
             for start in range(0, len(rows), PIECE_ROWS)
         ]
-    merged = found[0]
-    for other in found[1:]:
-        merged = task.join(merged, other)
+    merged = functools.reduce(task.join, found)
     return None if isinstance(merged, str) else _as_rows(merged, with_folds=rows.fold is not None)
 
 

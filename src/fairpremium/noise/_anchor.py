@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from fairpremium.labels import encode_labels
+from fairpremium.models import is_whole
 from fairpremium.noise._base import (
     NAN,
     NoiseEstimator,
@@ -149,10 +149,9 @@ class AnchorNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features and reports; `y` and `sample_weight` are ignored."""
         level = check_level(self.level)
-        given_splits: object = self.n_splits
-        if not isinstance(given_splits, Integral) or isinstance(given_splits, bool) or given_splits < 1:
-            raise ValueError(f"Got n_splits={given_splits!r}, but expected an integer of at least 1, such as 4.")
-        n_splits = int(given_splits)
+        n_splits = self.n_splits
+        if not is_whole(n_splits, 1):
+            raise ValueError(f"Got n_splits={n_splits!r}, but expected an integer of at least 1, such as 4.")
         if self.aggregate not in ("c1", "keep"):
             raise ValueError(f'Got aggregate={self.aggregate!r}, but expected "c1" or "keep".')
         if X is None or sensitive is None:
@@ -183,18 +182,10 @@ class AnchorNoise(NoiseEstimator):
         self.anchor_interval_ = anchor_interval
         self.lower_bound_ = evidence.lower_bound
         self.dependence_pvalue_ = evidence.dependence_pvalue
-        sentences = [
-            *self._describe_estimate(keep, evidence, given is None, K),
-            *describe_missing(int((~known).sum()), "reports were"),
-        ]
-        problems = find_problems(keep, standard_error, evidence, level, K)
-        return self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
-
-    def _describe_estimate(self, keep: float, evidence: Evidence, chosen: bool, K: int) -> list[str]:
-        how = "the group with the highest estimate" if chosen else "the given group"
+        how = "the group with the highest estimate" if given is None else "the given group"
         sentences = [
             f"Estimated as {describe(keep)} from the largest fitted probability of the report "
-            f"{self.group_!r} ({how}) in {len(self.split_keeps_)} random splits of {self.n_reports_} reports.",
+            f"{self.group_!r} ({how}) in {n_splits} random splits of {n} reports.",
             f"It rests on an anchor point: some features must give the group {self.group_!r} away with "
             "certainty, which these data cannot show. If none does, keep is higher than the estimate, "
             "which is then only a lower bound, and the harmful side to err on; features and reports alone "
@@ -203,10 +194,12 @@ class AnchorNoise(NoiseEstimator):
         empty = int((self.split_keeps_ <= 1 / K).sum())
         if empty:
             sentences.append(
-                f"In {empty} of the {len(self.split_keeps_)} splits the largest probability is 1/K or less, which "
+                f"In {empty} of the {n_splits} splits the largest probability is 1/K or less, which "
                 "carries no information about the noise (C1 is infinite there): use fewer n_splits or another group."
             )
-        return sentences
+        sentences += describe_missing(known, "reports were")
+        problems = find_problems(keep, standard_error, evidence, level, K)
+        return self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
 
 
 def estimate_keep(

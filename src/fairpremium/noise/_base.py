@@ -65,10 +65,6 @@ class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             takes None.
         sample_weight : array-like of shape (n_samples,), optional
             Volumes. They say nothing about the channel itself.
-
-        Returns
-        -------
-        self
         """
 
     def require_channel(self) -> Channel:
@@ -144,7 +140,7 @@ class SampleNoiseEstimator(NoiseEstimator):
                     f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
                     "pass groups=[...] to it."
                 ) from error
-        return groups, a[known], b[known], describe_missing(int((~known).sum()), "people were")
+        return groups, a[known], b[known], describe_missing(known, "people were")
 
 
 def check_level(level: object) -> float:
@@ -182,8 +178,9 @@ def describe(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else str(value)
 
 
-def describe_missing(n_missing: int, what: str) -> list[str]:
+def describe_missing(known: NDArray[np.bool_], what: str) -> list[str]:
     """Return a sentence about what was left out, if anything was."""
+    n_missing = int((~known).sum())
     return [f"{n_missing} {what} left out because of a missing value."] if n_missing else []
 
 

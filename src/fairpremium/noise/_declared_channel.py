@@ -75,10 +75,6 @@ def check_declared_channel(
     random_state : int, numpy.random.Generator or None
         Divides the rows.
 
-    Returns
-    -------
-    DeclaredChannelCheck
-
     Notes
     -----
     S is drawn from D alone, so P(S = s | x, y) lies between (1 - pi)/(K - 1) and pi, and for any set A of
@@ -129,7 +125,7 @@ def check_declared_channel(
             f"The declared keep of {describe(channel.keep)} is not rejected: {finding}.",
             "A keep that is too high cannot be seen in this way.",
         ]
-    sentences += describe_missing(int((~known).sum()), "reports were")
+    sentences += describe_missing(known, "reports were")
     return DeclaredChannelCheck(rejected, float(channel.keep), evidence.lower_limit, level, " ".join(sentences))
 
 

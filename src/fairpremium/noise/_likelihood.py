@@ -145,7 +145,7 @@ class LikelihoodNoise(NoiseEstimator):
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
         rng = make_generator(self.random_state)
         design, matrix = Design.learn_transform(X)
-        rows, left_out = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
+        rows, known = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
         available = len(rows)
         if available > MAX_ROWS:
             rows = rows.take(np.sort(rng.choice(available, MAX_ROWS, replace=False)))
@@ -174,7 +174,7 @@ class LikelihoodNoise(NoiseEstimator):
             f"It rests on the law of the outcome ({family.name}, one dispersion for all groups), on prices linear in "
             "the features and on group probabilities logistic in them; a wrong law, such as skewed losses taken for "
             "normal, gives a wrong keep.",
-            *describe_missing(left_out, "rows were"),
+            *describe_missing(known, "rows were"),
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
@@ -325,8 +325,8 @@ def _check_model(model: Any) -> LinearModel:
 
 def _select_rows(
     matrix: npt.NDArray[Any], y: Any, sensitive: Any, sample_weight: Any, groups: tuple[Any, ...], family: Family
-) -> tuple[Rows, int]:
-    """Return the rows with a report and volume, and how many others there are."""
+) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Return the rows with a report and volume, and which rows these are."""
     n = len(matrix)
     outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
     s = encode_reports(sensitive, groups, "sensitive")
@@ -336,4 +336,4 @@ def _select_rows(
     if not known.any():
         raise ValueError("Got no row with a report and a positive weight, but expected some.")
     rows = Rows(matrix, outcome, weight, np.where(s < 0, len(groups), s).astype(np.uint16))
-    return (rows if known.all() else rows.take(known)), int((~known).sum())
+    return (rows if known.all() else rows.take(known)), known

@@ -91,7 +91,7 @@ class MarginNoise(NoiseEstimator):
         sentences = [
             f"Estimated by comparing {len(E)} reports with the declared shares of the groups; it rests on "
             "these shares being those of the portfolio.",
-            *describe_missing(int((~known).sum()), "reports were"),
+            *describe_missing(known, "reports were"),
         ]
         if length < 1e-12:
             problem = "The declared shares are uniform, and noise leaves these as they are: use another source."

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.metrics import confusion_matrix
 
 from fairpremium.noise._base import NAN, SampleNoiseEstimator, check_level, describe
 from fairpremium.noise._keep_formulas import binomial_interval
@@ -107,8 +108,7 @@ class ValidationNoise(SampleNoiseEstimator):
         self, d: NDArray[np.intp], s: NDArray[np.intp], groups: tuple[Any, ...], level: float, sentences: list[str]
     ) -> Self:
         K = len(groups)
-        counts = np.zeros((K, K))
-        np.add.at(counts, (s, d), 1)
+        counts = confusion_matrix(s, d, labels=range(K))  # (reports, groups)
         people = counts.sum(axis=0)
         if not people.all():
             absent = [group for group, n in zip(groups, people, strict=True) if n == 0]

@@ -16,8 +16,6 @@ import pandas as pd
 from fairpremium.errors import MissingExtraError
 from fairpremium.portfolios._portfolio import Portfolio
 
-__all__ = ["load_ausprivauto", "load_auto", "load_health"]
-
 ENVIRONMENT_VARIABLE = "FAIRPREMIUM_DATA"
 
 

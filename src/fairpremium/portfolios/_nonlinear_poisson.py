@@ -15,12 +15,10 @@ from fairpremium.portfolios._simulation import (
     check_frequency,
     check_rows,
     draw_claims,
-    draw_labels,
+    draw_positions,
     level_positions,
     number_column,
 )
-
-__all__ = ["nonlinear_poisson"]
 
 GROUPS = ("A", "B", "C")
 REGIONS = ("rural", "suburb", "city")
@@ -114,20 +112,16 @@ def nonlinear_poisson(
         raise ValueError(f"Got group_effect={group_effect}, but expected a finite number.")
     generator = np.random.default_rng(rng)
     truth = _Truth(frequency, float(group_effect))
-    X = _draw_features(rows, generator)
-    d, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
-    return draw_claims("nonlinear_poisson", truth, X, d, sensitive, GROUPS, generator)
-
-
-def _draw_features(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    return pd.DataFrame(
+    X = pd.DataFrame(
         {
-            "age": rng.uniform(18, 80, n),
-            "power": rng.integers(4, 14, n).astype(float),
-            "mileage": np.exp(rng.normal(np.log(10), 0.5, n)),
-            "region": np.array(REGIONS, dtype=object)[rng.integers(0, len(REGIONS), n)],
+            "age": generator.uniform(18, 80, rows),
+            "power": generator.integers(4, 14, rows).astype(float),
+            "mileage": np.exp(generator.normal(np.log(10), 0.5, rows)),
+            "region": np.array(REGIONS, dtype=object)[generator.integers(0, len(REGIONS), rows)],
         }
     )
+    d = draw_positions(truth.propensities(X), generator)
+    return draw_claims("nonlinear_poisson", truth, X, d, GROUPS, generator)
 
 
 def _quadrature() -> tuple[pd.DataFrame, Array]:

@@ -17,12 +17,10 @@ from fairpremium.portfolios._simulation import (
     check_frequency,
     check_rows,
     draw_claims,
-    draw_labels,
+    draw_positions,
     level_positions,
     number_column,
 )
-
-__all__ = ["unbalanced_poisson"]
 
 LABELS = ("A", "B", "C", "D", "E")
 
@@ -98,7 +96,8 @@ class _Truth:
         for name, gauss in NUMBERS.items():
             columns[name] = gauss.centre + gauss.tilt * shift[d] + gauss.sd * rng.standard_normal(len(d))
         for name, factor in FACTORS.items():
-            columns[name] = draw_labels(factor.levels, np.exp(factor.log_probabilities(shift))[d], rng)[1]
+            levels = np.array(factor.levels, dtype=object)
+            columns[name] = levels[draw_positions(np.exp(factor.log_probabilities(shift))[d], rng)]
         return pd.DataFrame(columns)
 
 
@@ -174,10 +173,9 @@ def unbalanced_poisson(
     if not (np.isfinite(group_effect) and np.isfinite(association)):
         raise ValueError(f"Got group_effect={group_effect} and association={association}, but expected finite numbers.")
     generator = np.random.default_rng(rng)
-    groups = LABELS[: len(truth.shares)]
-    d, sensitive = draw_labels(groups, np.tile(truth.shares, (rows, 1)), generator)
+    d = draw_positions(np.tile(truth.shares, (rows, 1)), generator)
     X = truth.draw_features(d, generator)
-    return draw_claims("unbalanced_poisson", truth, X, d, sensitive, groups, generator)
+    return draw_claims("unbalanced_poisson", truth, X, d, LABELS[: len(truth.shares)], generator)
 
 
 def _check_shares(shares: Sequence[float]) -> tuple[float, ...]:
