@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from numbers import Real
@@ -17,8 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.labels import check_labels, encode_labels, infer_labels
 from fairpremium.privacy import Channel, RandomizedResponse
-
-NAN = float("nan")
 
 
 class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -171,11 +168,6 @@ def resolve_groups(groups: Sequence[Any] | None, *samples: Any, name: str) -> tu
 def encode_reports(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[np.intp]:
     """Return the positions of the labels in ``groups``, -1 where missing."""
     return np.asarray(encode_labels(values, groups, name=name, missing="code"), dtype=np.intp)
-
-
-def describe(value: float) -> str:
-    """Write a number for a message."""
-    return f"{value:.3f}" if math.isfinite(value) else str(value)
 
 
 def describe_missing(known: NDArray[np.bool_], what: str) -> list[str]:

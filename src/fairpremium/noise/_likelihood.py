@@ -20,10 +20,8 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
 from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
 from fairpremium.noise._base import (
-    NAN,
     NoiseEstimator,
     check_level,
-    describe,
     describe_missing,
     encode_reports,
     make_generator,
@@ -169,7 +167,7 @@ class LikelihoodNoise(NoiseEstimator):
         problems = find_problems(fit, evidence.lower_limit, K, q, level)
         low, high = fit.interval
         sentences = [
-            f"Estimated as {describe(fit.keep)}, between {describe(low)} and {describe(high)} at confidence {level:g}, "
+            f"Estimated as {fit.keep:.3f}, between {low:.3f} and {high:.3f} at confidence {level:g}, "
             f"by maximum likelihood from {len(rows)} outcomes and reports.",
             f"It rests on the law of the outcome ({family.name}, one dispersion for all groups), on prices linear in "
             "the features and on group probabilities logistic in them; a wrong law, such as skewed losses taken for "
@@ -263,13 +261,13 @@ def _starts(profile: Profile, problem: LinearProblem, groups: tuple[Any, ...]) -
 
 def _standard_error(profile: Profile, best: Point, n_groups: int) -> float:
     if not 0 < best.strength < 1 - 1e-5:
-        return NAN
+        return math.nan
     try:
         _, curvature, _ = profile.derivatives(best)
     except LinAlgError:
-        return NAN
+        return math.nan
     slope = (n_groups - 1) / n_groups * best.strength * (1 - best.strength)  # d pi / d tau
-    return slope / math.sqrt(-curvature) if curvature < 0 else NAN
+    return slope / math.sqrt(-curvature) if curvature < 0 else math.nan
 
 
 def _independent_value(profile: Profile, best: Point) -> float:
@@ -304,11 +302,11 @@ def find_problems(fit: ProfileFit, lower_limit: float, n_groups: int, n_coeffici
             f"apart. {other}"
         )
     elif low <= 1 / K or fit.keep <= 1 / K:
-        problems.append(f"keep may be as low as 1/K = {describe(1 / K)}, pure noise: more reports are needed. {other}")
+        problems.append(f"keep may be as low as 1/K = {1 / K:.3f}, pure noise: more reports are needed. {other}")
     elif high < lower_limit:
         problems.append(
-            f"Held-out reports show that keep is at least {describe(lower_limit)}, more than the estimate "
-            f"{describe(fit.keep)}: the law of the outcome or the form of the prices is wrong. Try another family, or "
+            f"Held-out reports show that keep is at least {lower_limit:.3f}, more than the estimate "
+            f"{fit.keep:.3f}: the law of the outcome or the form of the prices is wrong. Try another family, or "
             f"further features. {other}"
         )
     return problems

@@ -31,8 +31,16 @@ class _Truth:
 
     @property
     def group_distribution(self) -> dict[str, float]:
-        X, weight = _quadrature()
-        return dict(zip(GROUPS, (weight @ self.propensities(X)).tolist(), strict=True))
+        """P(D) by Gauss rules for x: exact to many digits, since P(D given x) is smooth in each feature."""
+        age, age_weight = np.polynomial.legendre.leggauss(60)
+        z, z_weight = np.polynomial.hermite_e.hermegauss(40)
+        power = np.arange(4.0, 14.0)
+        a, b, c, d = np.meshgrid(49 + 31 * age, power, np.exp(np.log(10) + 0.5 * z), np.arange(3), indexing="ij")
+        weights = age_weight / 2, np.full(10, 0.1), z_weight / z_weight.sum(), np.full(3, 1 / 3)
+        region = np.array(REGIONS, dtype=object)[d.ravel()]
+        X = pd.DataFrame({"age": a.ravel(), "power": b.ravel(), "mileage": c.ravel(), "region": region})
+        P = np.einsum("a,b,c,d->abcd", *weights).ravel() @ self.propensities(X)
+        return dict(zip(GROUPS, P.tolist(), strict=True))
 
     def means(self, X: Any) -> Array:
         age, power, mileage, city = _features(X)
@@ -122,18 +130,6 @@ def nonlinear_poisson(
     )
     d = draw_positions(truth.propensities(X), generator)
     return draw_claims("nonlinear_poisson", truth, X, d, GROUPS, generator)
-
-
-def _quadrature() -> tuple[pd.DataFrame, Array]:
-    """Points and weights of x by Gauss rules, for P(D): exact to many digits, since P(D given x) is smooth in each."""
-    age, age_weight = np.polynomial.legendre.leggauss(60)
-    z, z_weight = np.polynomial.hermite_e.hermegauss(40)
-    power = np.arange(4.0, 14.0)
-    a, b, c, d = np.meshgrid(49 + 31 * age, power, np.exp(np.log(10) + 0.5 * z), np.arange(3), indexing="ij")
-    weight = np.einsum("a,b,c,d->abcd", age_weight / 2, np.full(10, 0.1), z_weight / z_weight.sum(), np.full(3, 1 / 3))
-    region = np.array(REGIONS, dtype=object)[d.ravel()]
-    X = pd.DataFrame({"age": a.ravel(), "power": b.ravel(), "mileage": c.ravel(), "region": region})
-    return X, weight.ravel()
 
 
 def _features(X: Any) -> tuple[Array, ...]:

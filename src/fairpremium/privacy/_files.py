@@ -11,6 +11,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..labels import Label, decode_labels, encode_labels
 from ._channel import Channel
@@ -54,9 +56,6 @@ def write_reports(
     table = frame if isinstance(frame, pd.DataFrame) else nw.from_native(frame, eager_only=True).to_pandas()
     columns = _check_columns(column, table, channel)
     if kind == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         try:
             arrow = pa.Table.from_pandas(table, preserve_index=False)
         except pa.ArrowException:
@@ -92,8 +91,6 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
     """
     path = Path(path)
     if _check_suffix(path) == "parquet":
-        import pyarrow.parquet as pq
-
         table = pq.read_table(path)
         described = _read_envelope(table)
         frame = table.to_pandas()
