@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -156,18 +156,14 @@ class LikelihoodNoise(NoiseEstimator):
                 f"{10 * K * q}. Use fewer features, or more rows."
             )
 
-        fit = fit_profile(problem, groups, level, rng)
+        keep, standard_error, (low, high) = self._fit_profile(problem, groups, level, rng)
         evidence = outcome_evidence(
             problem.moments.coordinates.matrix(rows.X)[:, 1:], rows.y, rows.report.astype(np.intp), K, level, rng
         )
         self.n_reports_ = len(rows)
-        self.profile_ = fit.table
-        self.noise_gain_, self.dependence_gain_ = fit.noise_gain, fit.dependence_gain
         self.lower_limit_ = evidence.lower_limit
-        problems = find_problems(fit, evidence.lower_limit, K, q, level)
-        low, high = fit.interval
         sentences = [
-            f"Estimated as {fit.keep:.3f}, between {low:.3f} and {high:.3f} at confidence {level:g}, "
+            f"Estimated as {keep:.3f}, between {low:.3f} and {high:.3f} at confidence {level:g}, "
             f"by maximum likelihood from {len(rows)} outcomes and reports.",
             f"It rests on the law of the outcome ({family.name}, one dispersion for all groups), on prices linear in "
             "the features and on group probabilities logistic in them; a wrong law, such as skewed losses taken for "
@@ -176,57 +172,72 @@ class LikelihoodNoise(NoiseEstimator):
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
-        return self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
+        problems = self._find_problems(keep, low, high, K, q)
+        return self._store(groups, keep, standard_error, (low, high), sentences, problems)
 
+    def _fit_profile(
+        self, problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator
+    ) -> tuple[float, float, tuple[float, float]]:
+        """Maximise the likelihood over keep and everything else; return keep, its standard error and its interval.
 
-@dataclass(frozen=True)
-class ProfileFit:
-    """What the profile says about keep."""
+        All rows must have a report; `rng` draws the rows for the search in a large problem.
+        """
+        K = len(groups)
+        law = law_of(problem.family)
+        latent = mixture_likelihood(problem, np.eye(K), law, 0.0)
+        profile = Profile(latent)
+        if len(latent.rows) > SEARCH_ROWS:
+            chosen = np.sort(rng.choice(len(latent.rows), SEARCH_ROWS, replace=False))
+            sample = Profile(latent.on(latent.rows.take(chosen)))
+            sample.search(_starts(sample, problem, groups))
+            near = sample.maximise()
+            beside = sorted(GRID, key=lambda s: abs(s - near.strength))[:2]
+            for strength in {near.strength, *beside, GRID[0], GRID[-1]} & sample.points.keys():
+                profile.climb(strength, sample.points[strength].parameters)
+        else:
+            profile.search(_starts(profile, problem, groups))
+        best = profile.maximise()
 
-    keep: float
-    standard_error: float
-    interval: tuple[float, float]
-    noise_gain: float
-    dependence_gain: float
-    table: pd.DataFrame
+        drop = float(chi2.ppf(level, 1)) / 2
+        low, high = profile.limit(best, GRID[0], drop), profile.limit(best, 1.0, drop)
+        best = profile.best  # the limits may have met a higher point
+        keep = strength_to_keep(best.strength, K)
+        interval = (min(1 / K if low == GRID[0] else strength_to_keep(low, K), keep), strength_to_keep(high, K))
+        self.profile_ = pd.DataFrame(
+            [(strength_to_keep(s, K), p.value - best.value) for s, p in sorted(profile.points.items()) if s > 0],
+            columns=["keep", "log_likelihood"],
+        )
+        standard_error = _standard_error(profile, best, K)
+        self.noise_gain_ = max(2 * (best.value - profile.value(1.0)), 0.0)
+        self.dependence_gain_ = 2 * (best.value - _independent_value(profile, best))
+        return keep, standard_error, interval
 
-
-def fit_profile(problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator) -> ProfileFit:
-    """Maximise the likelihood over keep and everything else, and read the profile; all rows must have a report.
-
-    `rng` draws the rows for the search in a large problem.
-    """
-    K = len(groups)
-    law = law_of(problem.family)
-    latent = mixture_likelihood(problem, np.eye(K), law, 0.0)
-    profile = Profile(latent)
-    if len(latent.rows) > SEARCH_ROWS:
-        sample = Profile(latent.on(latent.rows.take(np.sort(rng.choice(len(latent.rows), SEARCH_ROWS, replace=False)))))
-        sample.search(_starts(sample, problem, groups))
-        near = sample.maximise()
-        beside = sorted(GRID, key=lambda s: abs(s - near.strength))[:2]
-        for strength in {near.strength, *beside, GRID[0], GRID[-1]} & sample.points.keys():
-            profile.climb(strength, sample.points[strength].parameters)
-    else:
-        profile.search(_starts(profile, problem, groups))
-    best = profile.maximise()
-
-    drop = float(chi2.ppf(level, 1)) / 2
-    low, high = profile.limit(best, GRID[0], drop), profile.limit(best, 1.0, drop)
-    best = profile.best  # the limits may have met a higher point
-    interval = (1 / K if low == GRID[0] else strength_to_keep(low, K), strength_to_keep(high, K))
-    table = pd.DataFrame(
-        [(strength_to_keep(s, K), point.value - best.value) for s, point in sorted(profile.points.items()) if s > 0],
-        columns=["keep", "log_likelihood"],
-    )
-    return ProfileFit(
-        strength_to_keep(best.strength, K),
-        _standard_error(profile, best, K),
-        (min(interval[0], strength_to_keep(best.strength, K)), interval[1]),
-        max(2 * (best.value - profile.value(1.0)), 0.0),
-        2 * (best.value - _independent_value(profile, best)),
-        table,
-    )
+    def _find_problems(self, keep: float, low: float, high: float, K: int, n_coefficients: int) -> list[str]:
+        """Return what stands against using the estimate."""
+        cut = float(chi2.ppf(self.level, (K - 1) * (2 * n_coefficients - 1)))
+        other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
+        problems = []
+        if self.dependence_gain_ <= cut:
+            problems.append(
+                "Outcomes and features say nothing about the reports (the gain in log-likelihood, "
+                f"{self.dependence_gain_ / 2:.1f}, is below {cut / 2:.1f}), so they say nothing about their noise. "
+                f"{other}"
+            )
+        elif self.noise_gain_ <= cut or high >= 1:
+            problems.append(
+                f"The likelihood is too flat towards keep = 1: its gain of {self.noise_gain_ / 2:.1f} over reports "
+                f"without noise is below {cut / 2:.1f}. Either there is hardly any noise, or the outcome does not tell "
+                f"the groups apart. {other}"
+            )
+        elif low <= 1 / K or keep <= 1 / K:
+            problems.append(f"keep may be as low as 1/K = {1 / K:.3f}, pure noise: more reports are needed. {other}")
+        elif high < self.lower_limit_:
+            problems.append(
+                f"Held-out reports show that keep is at least {self.lower_limit_:.3f}, more than the estimate "
+                f"{keep:.3f}: the law of the outcome or the form of the prices is wrong. Try another family, or "
+                f"further features. {other}"
+            )
+        return problems
 
 
 def _starts(profile: Profile, problem: LinearProblem, groups: tuple[Any, ...]) -> dict[float, list[Parameters]]:
@@ -281,35 +292,6 @@ def _independent_value(profile: Profile, best: Point) -> float:
     assert isinstance(latent.rows, Rows)
     counts = np.bincount(latent.rows.report, minlength=K)[:K]
     return flat.value + n * math.log(K) + float(xlogy(counts, counts / n).sum())
-
-
-def find_problems(fit: ProfileFit, lower_limit: float, n_groups: int, n_coefficients: int, level: float) -> list[str]:
-    """Return what stands against using the estimate."""
-    K = n_groups
-    cut = float(chi2.ppf(level, (K - 1) * (2 * n_coefficients - 1)))
-    low, high = fit.interval
-    other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
-    problems = []
-    if fit.dependence_gain <= cut:
-        problems.append(
-            "Outcomes and features say nothing about the reports (the gain in log-likelihood, "
-            f"{fit.dependence_gain / 2:.1f}, is below {cut / 2:.1f}), so they say nothing about their noise. {other}"
-        )
-    elif fit.noise_gain <= cut or high >= 1:
-        problems.append(
-            f"The likelihood is too flat towards keep = 1: its gain of {fit.noise_gain / 2:.1f} over reports without "
-            f"noise is below {cut / 2:.1f}. Either there is hardly any noise, or the outcome does not tell the groups "
-            f"apart. {other}"
-        )
-    elif low <= 1 / K or fit.keep <= 1 / K:
-        problems.append(f"keep may be as low as 1/K = {1 / K:.3f}, pure noise: more reports are needed. {other}")
-    elif high < lower_limit:
-        problems.append(
-            f"Held-out reports show that keep is at least {lower_limit:.3f}, more than the estimate "
-            f"{fit.keep:.3f}: the law of the outcome or the form of the prices is wrong. Try another family, or "
-            f"further features. {other}"
-        )
-    return problems
 
 
 def _check_model(model: Any) -> LinearModel:
