@@ -98,23 +98,21 @@ class FileSource(Source):
 
 def open_files(X: Any) -> FileSource:
     """Open a Parquet file, a folder of them (with ``key=value`` folders or not), or a `pyarrow.dataset`."""
-    if hasattr(X, "get_fragments"):
-        source = FileSource(X)
-        if not sum(source.counts):
-            raise ValueError("Got a dataset with no rows, but expected some.")
-        return source
-    path = Path(X)
-    if not path.exists():
-        raise ValueError(f"There is no file or folder {path}.")
-    try:
-        dataset = ds.dataset(path, format="parquet", partitioning="hive")
-    except _ERRORS as error:
-        raise unreadable(_first_bad(path), error) from error
-    if not dataset.files:
-        raise ValueError(f"There is no Parquet file in {path}.")
+    dataset, empty = X, "Got a dataset with no rows, but expected some."
+    if not hasattr(X, "get_fragments"):
+        path = Path(X)
+        empty = f"{path} has no rows."
+        if not path.exists():
+            raise ValueError(f"There is no file or folder {path}.")
+        try:
+            dataset = ds.dataset(path, format="parquet", partitioning="hive")
+        except _ERRORS as error:
+            raise unreadable(_first_bad(path), error) from error
+        if not dataset.files:
+            raise ValueError(f"There is no Parquet file in {path}.")
     source = FileSource(dataset)
     if not sum(source.counts):
-        raise ValueError(f"{path} has no rows.")
+        raise ValueError(empty)
     return source
 
 

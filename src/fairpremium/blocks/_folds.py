@@ -22,24 +22,12 @@ _TABLE = 4096
 
 @dataclass(frozen=True)
 class Folds:
-    """The fold of each row of a portfolio.
+    """The fold of each row of a portfolio: stored, or chosen from a table by a hash."""
 
-    Parameters
-    ----------
-    first : int
-        Position of the row that the first entry of `stored` belongs to.
-    stored : array of shape (rows,), optional
-        The folds themselves, or
-    table : array of shape (4096, folds), optional
-        the permutations of which a hash chooses, with
-    salt : int
-        what makes the hash different from one fit to the next.
-    """
-
-    first: int = 0
-    stored: FoldNumbers | None = None
-    table: FoldNumbers | None = None
-    salt: int = 0
+    first: int = 0  # position of the row that the first entry of `stored` belongs to
+    stored: FoldNumbers | None = None  # (rows,) the folds themselves
+    table: FoldNumbers | None = None  # (4096, folds) the permutations of which a hash chooses
+    salt: int = 0  # makes the hash different from one fit to the next
 
     @classmethod
     def draw(cls, n: int, n_folds: int, rng: np.random.Generator) -> Folds:

@@ -47,11 +47,6 @@ def join_reports(
     sensitive : str
         Column of the reports.
 
-    Returns
-    -------
-    Joined
-        Named tuple: ``rows``, ``matched``, ``unused_reports``.
-
     Raises
     ------
     ValueError
@@ -74,10 +69,9 @@ def join_reports(
         raise ValueError(f"{portfolio} has a column {sensitive!r} of its own; expected it among the reports alone.")
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".join-") as folder:
         with duckdb.connect(":memory:") as db:
-            db.execute("SET memory_limit = ?", [_MEMORY])
-            db.execute("SET threads = ?", [count_workers()])
-            db.execute("SET temp_directory = ?", [folder])
-            db.execute("SET enable_progress_bar = false")
+            settings = {"memory_limit": _MEMORY, "threads": count_workers(), "temp_directory": folder}
+            for name, value in {**settings, "enable_progress_bar": False}.items():
+                db.execute(f"SET {name} = ?", [value])
             draft = Path(folder) / "joined.parquet"
             joined = _join(db, left.files, right.files, draft, key, sensitive, (str(portfolio), str(reports)))
         draft.replace(target)
@@ -88,33 +82,31 @@ def _join(
     db: Any, left: list[str], right: list[str], draft: Path, key: str, sensitive: str, names: tuple[str, str]
 ) -> Joined:
     k, s = _quoted(key), _quoted(sensitive)
-    portfolio = f"read_parquet({_list(left)}, hive_partitioning=true)"
-    reports = f"read_parquet({_list(right)}, hive_partitioning=true)"
-    for table, name in ((portfolio, names[0]), (reports, names[1])):
+    db.read_parquet(left, hive_partitioning=True, filename=True, file_row_number=True).create_view("portfolio")
+    db.read_parquet(right, hive_partitioning=True).create_view("reports")
+    for table, name in zip(("portfolio", "reports"), names, strict=True):
         empty = _one(db, f"SELECT count(*) FROM {table} WHERE {k} IS NULL")
         if empty:
             raise ValueError(f"Column {key!r} of {name} is empty in {empty} rows; expected a key in each.")
-    repeated = _one(db, f"SELECT count(*) - count(DISTINCT {k}::VARCHAR) FROM {reports}")
+    repeated = _one(db, f"SELECT count(*) - count(DISTINCT {k}::VARCHAR) FROM reports")
     if repeated:
         raise ValueError(f"Column {key!r} of {names[1]} repeats a key in {repeated} rows; expected one report per key.")
-    numbered = f"read_parquet({_list(left)}, hive_partitioning=true, filename=true, file_row_number=true)"
+    same_key = f"p.{k}::VARCHAR = r.{k}::VARCHAR"
+    order = ", ".join(map(_text, left))
     db.execute(
         f"""
         COPY (
             SELECT p.* EXCLUDE (filename, file_row_number), r.{s} AS {s}
-            FROM {numbered} p LEFT JOIN {reports} r ON p.{k}::VARCHAR = r.{k}::VARCHAR
-            ORDER BY list_position({_list(left)}, p.filename), p.file_row_number
+            FROM portfolio p LEFT JOIN reports r ON {same_key}
+            ORDER BY list_position([{order}], p.filename), p.file_row_number
         ) TO {_text(str(draft))} (FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP})
         """
     )
-    rows = _one(db, f"SELECT count(*) FROM read_parquet({_list(left)})")
-    matched = _one(db, f"SELECT count(*) FROM {portfolio} SEMI JOIN (SELECT {k}::VARCHAR AS k FROM {reports}) r "
-                       f"ON {k}::VARCHAR = r.k")  # fmt: skip
+    matched = _one(db, f"SELECT count(*) FROM portfolio p SEMI JOIN reports r ON {same_key}")
     if not matched:
         raise ValueError(f"No key of {names[0]} occurs in {names[1]}. Do both files use the same {key!r}?")
-    unused = _one(db, f"SELECT count(*) FROM {reports} ANTI JOIN (SELECT {k}::VARCHAR AS k FROM {portfolio}) p "
-                      f"ON {k}::VARCHAR = p.k")  # fmt: skip
-    return Joined(rows, matched, unused)
+    unused = _one(db, f"SELECT count(*) FROM reports r ANTI JOIN portfolio p ON {same_key}")
+    return Joined(_one(db, "SELECT count(*) FROM portfolio"), matched, unused)
 
 
 def _files(path: str | os.PathLike[str], columns: list[str]) -> Any:
@@ -135,7 +127,3 @@ def _quoted(name: str) -> str:
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def _list(values: list[str]) -> str:
-    return "[" + ", ".join(_text(value) for value in values) + "]"

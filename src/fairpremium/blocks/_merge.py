@@ -7,6 +7,7 @@ volume (up to a term that no price moves).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,18 +32,9 @@ def worth_merging(rows: Rows | Stream) -> bool:
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Merge rows that agree in features, report and fold.
+    """Merge rows that agree in features, report and fold, into memory and in the order of their features.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-    most : int, optional
-        How many rows may be left; by default a quarter of them.
-
-    Returns
-    -------
-    Rows or None
-        In memory, in the order of their features; None if more than `most` would be left.
+    Return None if more than `most` rows, by default a quarter of them, would be left.
     """
     task = _Merge(max(1, len(rows) // _WORTH) if most is None else most)
     if isinstance(rows, Stream):
@@ -52,9 +44,7 @@ def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
             task(rows.take(np.arange(start, min(start + PIECE_ROWS, len(rows)))), start)
             for start in range(0, len(rows), PIECE_ROWS)
         ]
-    merged = found[0]
-    for other in found[1:]:
-        merged = task.join(merged, other)
+    merged = functools.reduce(task.join, found)
     return None if isinstance(merged, str) else _as_rows(merged, with_folds=rows.fold is not None)
 
 

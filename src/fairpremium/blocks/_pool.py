@@ -77,19 +77,15 @@ class WorkerPool:
 
 def start_processes(workers: int) -> ProcessPoolExecutor:
     """Start worker processes with one thread each, which end with this process, however it ends."""
+    context: Any = multiprocessing.get_context("spawn")
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["fairpremium"])
     with _without_main(), _one_thread():
-        pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
         for _ in range(workers):
             pool.submit(os.getpid)  # starts a worker each
     return pool
-
-
-def _context() -> Any:
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fairpremium"])
-    return context
 
 
 @contextmanager

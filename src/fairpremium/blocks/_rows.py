@@ -116,10 +116,6 @@ class Rows:
         block_rows : int
             Rows per block: small enough for the intermediate results to stay in the processor's cache.
 
-        Returns
-        -------
-        tuple of arrays
-
         Notes
         -----
         Blocks are cut and partial sums are added in an order that depends on the number of rows

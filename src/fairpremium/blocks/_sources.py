@@ -25,16 +25,7 @@ def source_kind(X: Any) -> str | None:
 def open_source(X: Any) -> Source:
     """Open a Parquet file or folder, a `pyarrow.dataset`, a Dask or a Spark data frame.
 
-    Parameters
-    ----------
-    X : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
-
-    Raises
-    ------
-    ValueError
-        If a file cannot be read; the message names it.
-    TypeError
-        If X is none of these.
+    A ValueError names a file that cannot be read.
     """
     kind = source_kind(X)
     if kind == "files":

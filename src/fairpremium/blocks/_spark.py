@@ -45,7 +45,7 @@ class SparkSource(Source):
                     "The Spark data frame came out with other partitions than before. Persist it (df.persist()), or "
                     "write it to Parquet, and fit that."
                 )
-            result = _load(payload)
+            result = _serializer().loads(payload)
             if isinstance(result, Exception):
                 raise result
             yield result
@@ -79,21 +79,19 @@ class _Work:
         context = TaskContext.get()
         assert context is not None
         i = context.partitionId()
+        if i not in self.jobs and not self.count_only:
+            return
         counted = _Counted(batches)
+        payload = None
         if i in self.jobs:
             with blas().limit(limits=1, user_api="blas"):
                 try:
-                    payload = _dump(self.jobs[i](counted))
+                    result = self.jobs[i](counted)
                 except (ValueError, TypeError) as error:  # the caller's mistake, not a fault of the cluster
-                    payload = _dump(type(error)(str(error)))
-                    for _ in counted:
-                        pass
-        elif self.count_only:
-            payload = None
-            for _ in counted:
-                pass
-        else:
-            return
+                    result = type(error)(str(error))
+            payload = bytes(_serializer().dumps(result))
+        for _ in counted:  # the rows that no job has read
+            pass
         yield pa.RecordBatch.from_pydict(
             {"partition": [i], "rows": [counted.rows], "payload": [payload]},
             schema=pa.schema([("partition", pa.int64()), ("rows", pa.int64()), ("payload", pa.binary())]),
@@ -126,13 +124,7 @@ def _quoted(columns: Sequence[str]) -> list[str]:
     return ["`" + name.replace("`", "``") + "`" for name in columns]
 
 
-def _dump(result: Any) -> bytes:
+def _serializer() -> Any:
     from pyspark.serializers import CPickleSerializer
 
-    return bytes(CPickleSerializer().dumps(result))
-
-
-def _load(payload: bytes) -> Any:
-    from pyspark.serializers import CPickleSerializer
-
-    return CPickleSerializer().loads(payload)
+    return CPickleSerializer()

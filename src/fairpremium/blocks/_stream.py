@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,31 +157,16 @@ class Source(AbstractContextManager["Source"]):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A portfolio that is read piece by piece.
-
-    Parameters
-    ----------
-    source : Source
-    reader : Reader
-    counts : tuple of int
-        Rows of each partition that count.
-    fold : Folds, optional
-        Cross-validation fold of each row.
-    share : callable, optional
-        From a block to the weight of each row for each group.
-    missing : int, optional
-        Code of the reports whose rows are left out.
-    thorough : bool
-        Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
-        the scale of the columns serves the accuracy of the arithmetic alone.
-    """
+    """A portfolio that is read piece by piece."""
 
     source: Source
     reader: Reader
-    counts: tuple[int, ...]
-    fold: Folds | None = None
-    share: RowFunction | None = None
-    missing: int | None = None
+    counts: tuple[int, ...]  # rows of each partition that count
+    fold: Folds | None = None  # cross-validation fold of each row
+    share: RowFunction | None = None  # from a block to the weight of each row for each group
+    missing: int | None = None  # code of the reports whose rows are left out
+    # Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
+    # the scale of the columns serves the accuracy of the arithmetic alone.
     thorough: bool = False
     _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
@@ -256,27 +242,19 @@ class Stream:
         """Return the same rows with a weight for each group, a function of the row."""
         return replace(self, share=function, _known={})
 
-    def _jobs(self, task: Callable[[int, int], Task | None]) -> list[Job | None]:
-        raw = np.concatenate([[0], np.cumsum(self.source.counts)])
-        own = np.concatenate([[0], np.cumsum(self.counts)])
-        jobs: list[Job | None] = []
-        for i, count in enumerate(self.counts):
-            given = task(int(own[i]), int(own[i + 1])) if count else None
-            if given is None:
-                jobs.append(None)
-                continue
-            folds = None if self.fold is None else self.fold.cut(int(raw[i]), int(raw[i + 1]))
-            jobs.append(Job(self.reader, given, int(raw[i]), int(own[i]), folds, self.missing))
-        return jobs
-
     def apply(self, task: Task) -> Iterator[Any]:
         """Yield the result of a task for each partition, in order."""
         return self._run(lambda start, stop: task)
 
     def _run(self, task: Callable[[int, int], Task | None]) -> Iterator[Any]:
-        for result in self.source.run(self._jobs(task), self.reader.columns):
-            if result is not None:
-                yield result
+        jobs: list[Job | None] = []
+        raw, own = (pairwise(accumulate(counts, initial=0)) for counts in (self.source.counts, self.counts))
+        for (raw_start, raw_stop), (start, stop) in zip(raw, own, strict=True):
+            given = task(start, stop) if stop > start else None
+            folds = None if self.fold is None else self.fold.cut(raw_start, raw_stop)
+            job = None if given is None else Job(self.reader, given, raw_start, start, folds, self.missing)
+            jobs.append(job)
+        yield from (result for result in self.source.run(jobs, self.reader.columns) if result is not None)
 
 
 def stack(pieces: Sequence[Rows]) -> Rows:

@@ -4,8 +4,6 @@ Each is fitted like a scikit-learn estimator, ``fit(X, y, sensitive=S)``, takes 
 in the constructor, and says in ``message_`` what the estimate rests on.
 """
 
-from __future__ import annotations
-
 from fairpremium.noise._anchor import AnchorNoise
 from fairpremium.noise._base import NoiseEstimator
 from fairpremium.noise._declared_channel import DeclaredChannelCheck, check_declared_channel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,15 +12,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from fairpremium.labels import encode_labels
-from fairpremium.noise._base import (
-    NAN,
-    NoiseEstimator,
-    check_level,
-    describe,
-    describe_missing,
-    make_generator,
-    resolve_groups,
-)
+from fairpremium.models import is_whole
+from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, make_generator, resolve_groups
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
 from fairpremium.noise._keep_formulas import c1_to_keep, keep_to_c1
 from fairpremium.noise._report_classifier import ReportClassifier, read_reports
@@ -149,10 +141,9 @@ class AnchorNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features and reports; `y` and `sample_weight` are ignored."""
         level = check_level(self.level)
-        given_splits: object = self.n_splits
-        if not isinstance(given_splits, Integral) or isinstance(given_splits, bool) or given_splits < 1:
-            raise ValueError(f"Got n_splits={given_splits!r}, but expected an integer of at least 1, such as 4.")
-        n_splits = int(given_splits)
+        n_splits = self.n_splits
+        if not is_whole(n_splits, 1):
+            raise ValueError(f"Got n_splits={n_splits!r}, but expected an integer of at least 1, such as 4.")
         if self.aggregate not in ("c1", "keep"):
             raise ValueError(f'Got aggregate={self.aggregate!r}, but expected "c1" or "keep".')
         if X is None or sensitive is None:
@@ -183,30 +174,24 @@ class AnchorNoise(NoiseEstimator):
         self.anchor_interval_ = anchor_interval
         self.lower_bound_ = evidence.lower_bound
         self.dependence_pvalue_ = evidence.dependence_pvalue
+        how = "the group with the highest estimate" if given is None else "the given group"
         sentences = [
-            *self._describe_estimate(keep, evidence, given is None, K),
-            *describe_missing(int((~known).sum()), "reports were"),
-        ]
-        problems = find_problems(keep, standard_error, evidence, level, K)
-        return self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
-
-    def _describe_estimate(self, keep: float, evidence: Evidence, chosen: bool, K: int) -> list[str]:
-        how = "the group with the highest estimate" if chosen else "the given group"
-        sentences = [
-            f"Estimated as {describe(keep)} from the largest fitted probability of the report "
-            f"{self.group_!r} ({how}) in {len(self.split_keeps_)} random splits of {self.n_reports_} reports.",
+            f"Estimated as {keep:.3f} from the largest fitted probability of the report "
+            f"{self.group_!r} ({how}) in {n_splits} random splits of {n} reports.",
             f"It rests on an anchor point: some features must give the group {self.group_!r} away with "
             "certainty, which these data cannot show. If none does, keep is higher than the estimate, "
             "which is then only a lower bound, and the harmful side to err on; features and reports alone "
-            f"say that keep lies between {describe(evidence.lower_limit)} and 1.",
+            f"say that keep lies between {evidence.lower_limit:.3f} and 1.",
         ]
         empty = int((self.split_keeps_ <= 1 / K).sum())
         if empty:
             sentences.append(
-                f"In {empty} of the {len(self.split_keeps_)} splits the largest probability is 1/K or less, which "
+                f"In {empty} of the {n_splits} splits the largest probability is 1/K or less, which "
                 "carries no information about the noise (C1 is infinite there): use fewer n_splits or another group."
             )
-        return sentences
+        sentences += describe_missing(known, "reports were")
+        problems = find_problems(keep, standard_error, evidence, level, K)
+        return self._store(groups, keep, standard_error, (evidence.lower_limit, 1.0), sentences, problems)
 
 
 def estimate_keep(
@@ -221,8 +206,8 @@ def estimate_keep(
     values = keep_to_c1(keeps, K) if aggregate == "c1" else keeps
     mean = float(values.mean())
     if aggregate == "c1" and not math.isfinite(mean):
-        return 1 / K, NAN, (1 / K, 1.0)
-    error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else NAN
+        return 1 / K, math.nan, (1 / K, 1.0)
+    error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     half = float(student.ppf(0.5 + level / 2, n - 1)) * error if n > 1 else math.inf
     if aggregate == "keep":
         return mean, error, (max(mean - half, 0.0), min(mean + half, 1.0))
@@ -242,21 +227,21 @@ def find_problems(keep: float, standard_error: float, evidence: Evidence, level:
             "channel from the protocol that drew the reports, or use RetestNoise, ValidationNoise or MarginNoise."
         )
     if keep <= 1 / K:
-        problems.append(f"The estimate {describe(keep)} is not above 1/K = {describe(1 / K)}, pure noise.")
+        problems.append(f"The estimate {keep:.3f} is not above 1/K = {1 / K:.3f}, pure noise.")
     elif evidence.lower_limit <= 1 / K:
         problems.append(
-            f"Held-out reports only show that keep is at least {describe(evidence.lower_limit)}, which does "
-            f"not exclude 1/K = {describe(1 / K)}, pure noise: more reports, or another source, are needed."
+            f"Held-out reports only show that keep is at least {evidence.lower_limit:.3f}, which does "
+            f"not exclude 1/K = {1 / K:.3f}, pure noise: more reports, or another source, are needed."
         )
     if keep >= 1:
         problems.append(
-            f"The estimate {describe(keep)} is not below one: the classifier overfits its rows, or there is no noise."
+            f"The estimate {keep:.3f} is not below one: the classifier overfits its rows, or there is no noise."
         )
     margin = 0.0 if math.isnan(standard_error) else float(norm.ppf(level)) * standard_error
     if keep + margin < evidence.lower_limit:
         problems.append(
-            f"Held-out reports show that keep is at least {describe(evidence.lower_limit)}, more than the "
-            f"estimate {describe(keep)}: the classifier does not see an anchor point of this group. Try "
+            f"Held-out reports show that keep is at least {evidence.lower_limit:.3f}, more than the "
+            f"estimate {keep:.3f}: the classifier does not see an anchor point of this group. Try "
             "another one, or another group."
         )
     return problems

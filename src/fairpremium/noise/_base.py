@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from numbers import Real
@@ -17,8 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.labels import check_labels, encode_labels, infer_labels
 from fairpremium.privacy import Channel, RandomizedResponse
-
-NAN = float("nan")
 
 
 class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -65,10 +62,6 @@ class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             takes None.
         sample_weight : array-like of shape (n_samples,), optional
             Volumes. They say nothing about the channel itself.
-
-        Returns
-        -------
-        self
         """
 
     def require_channel(self) -> Channel:
@@ -144,7 +137,7 @@ class SampleNoiseEstimator(NoiseEstimator):
                     f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
                     "pass groups=[...] to it."
                 ) from error
-        return groups, a[known], b[known], describe_missing(int((~known).sum()), "people were")
+        return groups, a[known], b[known], describe_missing(known, "people were")
 
 
 def check_level(level: object) -> float:
@@ -177,13 +170,9 @@ def encode_reports(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[n
     return np.asarray(encode_labels(values, groups, name=name, missing="code"), dtype=np.intp)
 
 
-def describe(value: float) -> str:
-    """Write a number for a message."""
-    return f"{value:.3f}" if math.isfinite(value) else str(value)
-
-
-def describe_missing(n_missing: int, what: str) -> list[str]:
+def describe_missing(known: NDArray[np.bool_], what: str) -> list[str]:
     """Return a sentence about what was left out, if anything was."""
+    n_missing = int((~known).sum())
     return [f"{n_missing} {what} left out because of a missing value."] if n_missing else []
 
 

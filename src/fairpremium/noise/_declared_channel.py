@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairpremium.models import check_outcome
-from fairpremium.noise._base import check_level, describe, describe_missing, make_generator
+from fairpremium.noise._base import check_level, describe_missing, make_generator
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
 from fairpremium.noise._report_classifier import ReportClassifier, read_reports
 from fairpremium.privacy import RandomizedResponse
@@ -75,10 +75,6 @@ def check_declared_channel(
     random_state : int, numpy.random.Generator or None
         Divides the rows.
 
-    Returns
-    -------
-    DeclaredChannelCheck
-
     Notes
     -----
     S is drawn from D alone, so P(S = s | x, y) lies between (1 - pi)/(K - 1) and pi, and for any set A of
@@ -118,18 +114,18 @@ def check_declared_channel(
     evidence = outcome_evidence(design, outcome, s, K, level, make_generator(random_state), classifier)
     rejected = channel.keep < evidence.lower_limit
     seen = "features" if y is None else "features, outcomes"
-    finding = f"{seen} and reports show that keep is at least {describe(evidence.lower_limit)} (confidence {level:g})"
+    finding = f"{seen} and reports show that keep is at least {evidence.lower_limit:.3f} (confidence {level:g})"
     if rejected:
         sentences = [
-            f"The declared keep of {describe(channel.keep)} is rejected: {finding}. Too low a keep overcorrects, which "
+            f"The declared keep of {channel.keep:.3f} is rejected: {finding}. Too low a keep overcorrects, which "
             "does more harm than no correction: ask the sender, or estimate the channel."
         ]
     else:
         sentences = [
-            f"The declared keep of {describe(channel.keep)} is not rejected: {finding}.",
+            f"The declared keep of {channel.keep:.3f} is not rejected: {finding}.",
             "A keep that is too high cannot be seen in this way.",
         ]
-    sentences += describe_missing(int((~known).sum()), "reports were")
+    sentences += describe_missing(known, "reports were")
     return DeclaredChannelCheck(rejected, float(channel.keep), evidence.lower_limit, level, " ".join(sentences))
 
 

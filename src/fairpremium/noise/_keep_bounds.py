@@ -56,7 +56,13 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
         for rows, P in ((choose, P_choose), (limit_rows, P_limit)):
             s = reports.s[rows]
             gain[rows] += np.log((1 + P[np.arange(len(s)), s] / margin[s]) / 2) / 2
-        chosen = max(list_row_sets(P_choose), key=lambda A: bound_keep(A, P_choose, reports.s[choose], tail)[1])
+        sets = [
+            (s, sign, float(np.quantile(sign * P_choose[:, s], 1 - fraction)))
+            for s in range(K)
+            for sign in (1, -1)
+            for fraction in FRACTIONS
+        ]
+        chosen = max(sets, key=lambda A: bound_keep(A, P_choose, reports.s[choose], tail)[1])
         bound, limit = bound_keep(chosen, P_limit, reports.s[limit_rows], tail)
         bounds.append(bound)
         limits.append(limit)
@@ -65,32 +71,19 @@ def collect_evidence(reports: ReportClassifier, level: float) -> Evidence:
     return Evidence(float(np.mean(bounds)), max(limits), pvalue)
 
 
-@dataclass(frozen=True)
-class RowSet:
-    """The rows where report ``s`` is fitted as likely (``sign`` 1) or unlikely (-1), beyond a threshold."""
+def bound_keep(
+    A: tuple[int, int, float], P: NDArray[np.float64], s: NDArray[np.intp], tail: float
+) -> tuple[float, float]:
+    """Return the lower bound of pi that a set gives, and its lower confidence limit.
 
-    s: int
-    sign: int
-    threshold: float
-
-
-def list_row_sets(P: NDArray[np.float64]) -> list[RowSet]:
-    """Return the sets that are tried: per report the most and the least likely rows."""
-    return [
-        RowSet(s, sign, float(np.quantile(sign * P[:, s], 1 - fraction)))
-        for s in range(P.shape[1])
-        for sign in (1, -1)
-        for fraction in FRACTIONS
-    ]
-
-
-def bound_keep(A: RowSet, P: NDArray[np.float64], s: NDArray[np.intp], tail: float) -> tuple[float, float]:
-    """Return the lower bound of pi that a set gives, and its lower confidence limit."""
-    inside = A.sign * P[:, A.s] >= A.threshold
-    n, hits = int(inside.sum()), int((s[inside] == A.s).sum())
+    A set (report, sign, threshold) holds the rows where the report is fitted as likely (sign 1) or unlikely (-1).
+    """
+    report, sign, threshold = A
+    inside = sign * P[:, report] >= threshold
+    n, hits = int(inside.sum()), int((s[inside] == report).sum())
     low, high = binomial_interval(hits, n, 1 - 2 * tail)
     share = hits / n if n else 0.0
-    if A.sign > 0:
+    if sign > 0:
         return share, low
     K = P.shape[1]
     return (1 - (K - 1) * share if n else 0.0), max(1 - (K - 1) * high, 0.0)

@@ -12,7 +12,10 @@ from scipy.stats import beta
 def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
     r"""Return the diagonal of the inverse channel, C1 >= 1, from pi and K; inf for pi <= 1/K, the limit from above.
 
-    .. math:: C_1 = \frac{\pi + K - 2}{K \pi - 1}
+    .. math:: C_1 = \frac{\pi + K - 2}{K \pi - 1}, \qquad
+              \pi = \frac{C_1 + K - 2}{K C_1 - 1}, \qquad \frac{d\pi}{dC_1} = -\frac{(K - 1)^2}{(K C_1 - 1)^2}
+
+    The map is its own inverse, so that the same function returns pi from C1; an infinite C1 gives 1/K.
 
     At or below 1/K the formula gives infinity or a negative number, and neither means anything: reports that keep the
     truth with probability 1/K say nothing about it. Infinity is the honest value, because an average over splits is
@@ -22,28 +25,17 @@ def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
     --------
     >>> float(keep_to_c1(0.75, 2)), float(keep_to_c1(1.0, 5)), float(keep_to_c1(0.5, 2))
     (1.5, 1.0, inf)
-    """
-    pi, K = np.asarray(keep, dtype=float), n_groups
-    informative = K * pi > 1
-    denominator = np.where(informative, K * pi - 1, 1.0)
-    return np.where(informative, (pi + K - 2) / denominator, np.inf)[()]
-
-
-def c1_to_keep(c1: ArrayLike, n_groups: int) -> Any:
-    r"""Return pi in [1/K, 1] from the diagonal of the inverse channel, C1 >= 1, possibly infinite.
-
-    Solving C1 (K pi - 1) = pi + K - 2 for pi gives the same formula again (the map is its own inverse):
-
-    .. math:: \pi = \frac{C_1 + K - 2}{K C_1 - 1}, \qquad \frac{d\pi}{dC_1} = -\frac{(K - 1)^2}{(K C_1 - 1)^2}.
-
-    Examples
-    --------
     >>> float(c1_to_keep(1.5, 2)), float(c1_to_keep(float("inf"), 4))
     (0.75, 0.25)
     """
-    c, K = np.asarray(c1, dtype=float), n_groups
-    finite = np.where(np.isfinite(c), c, 1.0)
-    return np.where(np.isfinite(c), (finite + K - 2) / (K * finite - 1), 1 / K)[()]
+    x, K = np.asarray(keep, dtype=float), n_groups
+    proper = (K * x > 1) & np.isfinite(x)
+    value = np.where(proper, x, 1.0)
+    limit = np.where(K * x > 1, 1 / K, np.inf)
+    return np.where(proper, (value + K - 2) / (K * value - 1), limit)[()]
+
+
+c1_to_keep = keep_to_c1
 
 
 def agreement_to_keep(agreement: ArrayLike, n_groups: int) -> Any:

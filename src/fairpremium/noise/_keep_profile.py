@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -66,20 +67,13 @@ class Profile:
         A climb on a plateau that does not end gets a wider tolerance: its gain is then below n tol^2.
         """
         latent = self.at(strength)
-        found = None
         for wider in (1, 10, 1000):
-            try:
+            with suppress(ConvergenceError):
                 found = latent.maximise(start, tol=tol * wider, max_iter=_MAX_PASSES)
+                point = Point(strength, found, latent.value(found))
+                self.points[strength] = max(self.points.get(strength, point), point, key=lambda p: p.value)
                 break
-            except ConvergenceError:
-                continue
-        if found is None:
-            return self.points.get(strength)
-        point = Point(strength, found, latent.value(found))
-        best = self.points.get(strength)
-        if best is None or point.value > best.value:
-            self.points[strength] = point
-        return self.points[strength]
+        return self.points.get(strength)
 
     def search(self, starts: dict[float, list[Parameters]]) -> Point:
         """Visit the grid: climb from the starts, then carry maxima upwards and downwards.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,10 +20,8 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Normal, get_family, law_of
 from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
 from fairpremium.noise._base import (
-    NAN,
     NoiseEstimator,
     check_level,
-    describe,
     describe_missing,
     encode_reports,
     make_generator,
@@ -145,7 +143,7 @@ class LikelihoodNoise(NoiseEstimator):
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
         rng = make_generator(self.random_state)
         design, matrix = Design.learn_transform(X)
-        rows, left_out = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
+        rows, known = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
         available = len(rows)
         if available > MAX_ROWS:
             rows = rows.take(np.sort(rng.choice(available, MAX_ROWS, replace=False)))
@@ -158,77 +156,88 @@ class LikelihoodNoise(NoiseEstimator):
                 f"{10 * K * q}. Use fewer features, or more rows."
             )
 
-        fit = fit_profile(problem, groups, level, rng)
+        keep, standard_error, (low, high) = self._fit_profile(problem, groups, level, rng)
         evidence = outcome_evidence(
             problem.moments.coordinates.matrix(rows.X)[:, 1:], rows.y, rows.report.astype(np.intp), K, level, rng
         )
         self.n_reports_ = len(rows)
-        self.profile_ = fit.table
-        self.noise_gain_, self.dependence_gain_ = fit.noise_gain, fit.dependence_gain
         self.lower_limit_ = evidence.lower_limit
-        problems = find_problems(fit, evidence.lower_limit, K, q, level)
-        low, high = fit.interval
         sentences = [
-            f"Estimated as {describe(fit.keep)}, between {describe(low)} and {describe(high)} at confidence {level:g}, "
+            f"Estimated as {keep:.3f}, between {low:.3f} and {high:.3f} at confidence {level:g}, "
             f"by maximum likelihood from {len(rows)} outcomes and reports.",
             f"It rests on the law of the outcome ({family.name}, one dispersion for all groups), on prices linear in "
             "the features and on group probabilities logistic in them; a wrong law, such as skewed losses taken for "
             "normal, gives a wrong keep.",
-            *describe_missing(left_out, "rows were"),
+            *describe_missing(known, "rows were"),
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
-        return self._store(groups, fit.keep, fit.standard_error, fit.interval, sentences, problems)
+        problems = self._find_problems(keep, low, high, K, q)
+        return self._store(groups, keep, standard_error, (low, high), sentences, problems)
 
+    def _fit_profile(
+        self, problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator
+    ) -> tuple[float, float, tuple[float, float]]:
+        """Maximise the likelihood over keep and everything else; return keep, its standard error and its interval.
 
-@dataclass(frozen=True)
-class ProfileFit:
-    """What the profile says about keep."""
+        All rows must have a report; `rng` draws the rows for the search in a large problem.
+        """
+        K = len(groups)
+        law = law_of(problem.family)
+        latent = mixture_likelihood(problem, np.eye(K), law, 0.0)
+        profile = Profile(latent)
+        if len(latent.rows) > SEARCH_ROWS:
+            chosen = np.sort(rng.choice(len(latent.rows), SEARCH_ROWS, replace=False))
+            sample = Profile(latent.on(latent.rows.take(chosen)))
+            sample.search(_starts(sample, problem, groups))
+            near = sample.maximise()
+            beside = sorted(GRID, key=lambda s: abs(s - near.strength))[:2]
+            for strength in {near.strength, *beside, GRID[0], GRID[-1]} & sample.points.keys():
+                profile.climb(strength, sample.points[strength].parameters)
+        else:
+            profile.search(_starts(profile, problem, groups))
+        best = profile.maximise()
 
-    keep: float
-    standard_error: float
-    interval: tuple[float, float]
-    noise_gain: float
-    dependence_gain: float
-    table: pd.DataFrame
+        drop = float(chi2.ppf(level, 1)) / 2
+        low, high = profile.limit(best, GRID[0], drop), profile.limit(best, 1.0, drop)
+        best = profile.best  # the limits may have met a higher point
+        keep = strength_to_keep(best.strength, K)
+        interval = (min(1 / K if low == GRID[0] else strength_to_keep(low, K), keep), strength_to_keep(high, K))
+        self.profile_ = pd.DataFrame(
+            [(strength_to_keep(s, K), p.value - best.value) for s, p in sorted(profile.points.items()) if s > 0],
+            columns=["keep", "log_likelihood"],
+        )
+        standard_error = _standard_error(profile, best, K)
+        self.noise_gain_ = max(2 * (best.value - profile.value(1.0)), 0.0)
+        self.dependence_gain_ = 2 * (best.value - _independent_value(profile, best))
+        return keep, standard_error, interval
 
-
-def fit_profile(problem: LinearProblem, groups: tuple[Any, ...], level: float, rng: np.random.Generator) -> ProfileFit:
-    """Maximise the likelihood over keep and everything else, and read the profile; all rows must have a report.
-
-    `rng` draws the rows for the search in a large problem.
-    """
-    K = len(groups)
-    law = law_of(problem.family)
-    latent = mixture_likelihood(problem, np.eye(K), law, 0.0)
-    profile = Profile(latent)
-    if len(latent.rows) > SEARCH_ROWS:
-        sample = Profile(latent.on(latent.rows.take(np.sort(rng.choice(len(latent.rows), SEARCH_ROWS, replace=False)))))
-        sample.search(_starts(sample, problem, groups))
-        near = sample.maximise()
-        beside = sorted(GRID, key=lambda s: abs(s - near.strength))[:2]
-        for strength in {near.strength, *beside, GRID[0], GRID[-1]} & sample.points.keys():
-            profile.climb(strength, sample.points[strength].parameters)
-    else:
-        profile.search(_starts(profile, problem, groups))
-    best = profile.maximise()
-
-    drop = float(chi2.ppf(level, 1)) / 2
-    low, high = profile.limit(best, GRID[0], drop), profile.limit(best, 1.0, drop)
-    best = profile.best  # the limits may have met a higher point
-    interval = (1 / K if low == GRID[0] else strength_to_keep(low, K), strength_to_keep(high, K))
-    table = pd.DataFrame(
-        [(strength_to_keep(s, K), point.value - best.value) for s, point in sorted(profile.points.items()) if s > 0],
-        columns=["keep", "log_likelihood"],
-    )
-    return ProfileFit(
-        strength_to_keep(best.strength, K),
-        _standard_error(profile, best, K),
-        (min(interval[0], strength_to_keep(best.strength, K)), interval[1]),
-        max(2 * (best.value - profile.value(1.0)), 0.0),
-        2 * (best.value - _independent_value(profile, best)),
-        table,
-    )
+    def _find_problems(self, keep: float, low: float, high: float, K: int, n_coefficients: int) -> list[str]:
+        """Return what stands against using the estimate."""
+        cut = float(chi2.ppf(self.level, (K - 1) * (2 * n_coefficients - 1)))
+        other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
+        problems = []
+        if self.dependence_gain_ <= cut:
+            problems.append(
+                "Outcomes and features say nothing about the reports (the gain in log-likelihood, "
+                f"{self.dependence_gain_ / 2:.1f}, is below {cut / 2:.1f}), so they say nothing about their noise. "
+                f"{other}"
+            )
+        elif self.noise_gain_ <= cut or high >= 1:
+            problems.append(
+                f"The likelihood is too flat towards keep = 1: its gain of {self.noise_gain_ / 2:.1f} over reports "
+                f"without noise is below {cut / 2:.1f}. Either there is hardly any noise, or the outcome does not tell "
+                f"the groups apart. {other}"
+            )
+        elif low <= 1 / K or keep <= 1 / K:
+            problems.append(f"keep may be as low as 1/K = {1 / K:.3f}, pure noise: more reports are needed. {other}")
+        elif high < self.lower_limit_:
+            problems.append(
+                f"Held-out reports show that keep is at least {self.lower_limit_:.3f}, more than the estimate "
+                f"{keep:.3f}: the law of the outcome or the form of the prices is wrong. Try another family, or "
+                f"further features. {other}"
+            )
+        return problems
 
 
 def _starts(profile: Profile, problem: LinearProblem, groups: tuple[Any, ...]) -> dict[float, list[Parameters]]:
@@ -263,13 +272,13 @@ def _starts(profile: Profile, problem: LinearProblem, groups: tuple[Any, ...]) -
 
 def _standard_error(profile: Profile, best: Point, n_groups: int) -> float:
     if not 0 < best.strength < 1 - 1e-5:
-        return NAN
+        return math.nan
     try:
         _, curvature, _ = profile.derivatives(best)
     except LinAlgError:
-        return NAN
+        return math.nan
     slope = (n_groups - 1) / n_groups * best.strength * (1 - best.strength)  # d pi / d tau
-    return slope / math.sqrt(-curvature) if curvature < 0 else NAN
+    return slope / math.sqrt(-curvature) if curvature < 0 else math.nan
 
 
 def _independent_value(profile: Profile, best: Point) -> float:
@@ -285,35 +294,6 @@ def _independent_value(profile: Profile, best: Point) -> float:
     return flat.value + n * math.log(K) + float(xlogy(counts, counts / n).sum())
 
 
-def find_problems(fit: ProfileFit, lower_limit: float, n_groups: int, n_coefficients: int, level: float) -> list[str]:
-    """Return what stands against using the estimate."""
-    K = n_groups
-    cut = float(chi2.ppf(level, (K - 1) * (2 * n_coefficients - 1)))
-    low, high = fit.interval
-    other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
-    problems = []
-    if fit.dependence_gain <= cut:
-        problems.append(
-            "Outcomes and features say nothing about the reports (the gain in log-likelihood, "
-            f"{fit.dependence_gain / 2:.1f}, is below {cut / 2:.1f}), so they say nothing about their noise. {other}"
-        )
-    elif fit.noise_gain <= cut or high >= 1:
-        problems.append(
-            f"The likelihood is too flat towards keep = 1: its gain of {fit.noise_gain / 2:.1f} over reports without "
-            f"noise is below {cut / 2:.1f}. Either there is hardly any noise, or the outcome does not tell the groups "
-            f"apart. {other}"
-        )
-    elif low <= 1 / K or fit.keep <= 1 / K:
-        problems.append(f"keep may be as low as 1/K = {describe(1 / K)}, pure noise: more reports are needed. {other}")
-    elif high < lower_limit:
-        problems.append(
-            f"Held-out reports show that keep is at least {describe(lower_limit)}, more than the estimate "
-            f"{describe(fit.keep)}: the law of the outcome or the form of the prices is wrong. Try another family, or "
-            f"further features. {other}"
-        )
-    return problems
-
-
 def _check_model(model: Any) -> LinearModel:
     if isinstance(model, str) and model == "linear":
         return LinearModel()
@@ -325,8 +305,8 @@ def _check_model(model: Any) -> LinearModel:
 
 def _select_rows(
     matrix: npt.NDArray[Any], y: Any, sensitive: Any, sample_weight: Any, groups: tuple[Any, ...], family: Family
-) -> tuple[Rows, int]:
-    """Return the rows with a report and volume, and how many others there are."""
+) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Return the rows with a report and volume, and which rows these are."""
     n = len(matrix)
     outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
     s = encode_reports(sensitive, groups, "sensitive")
@@ -336,4 +316,4 @@ def _select_rows(
     if not known.any():
         raise ValueError("Got no row with a report and a positive weight, but expected some.")
     rows = Rows(matrix, outcome, weight, np.where(s < 0, len(groups), s).astype(np.uint16))
-    return (rows if known.all() else rows.take(known)), int((~known).sum())
+    return (rows if known.all() else rows.take(known)), known

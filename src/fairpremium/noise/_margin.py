@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 
 from fairpremium.labels import check_labels
 from fairpremium.models import check_weight
-from fairpremium.noise._base import NAN, NoiseEstimator, check_level, describe, describe_missing, encode_reports
+from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, encode_reports
 
 REFUTED = 0.001  # below this p-value of the fit the declared shares are taken to be wrong
 
@@ -87,15 +87,15 @@ class MarginNoise(NoiseEstimator):
         c = p - 1 / K
         length = float(c @ c)
         self.report_distribution_ = P
-        self.fit_pvalue_ = NAN
+        self.fit_pvalue_ = math.nan
         sentences = [
             f"Estimated by comparing {len(E)} reports with the declared shares of the groups; it rests on "
             "these shares being those of the portfolio.",
-            *describe_missing(int((~known).sum()), "reports were"),
+            *describe_missing(known, "reports were"),
         ]
         if length < 1e-12:
             problem = "The declared shares are uniform, and noise leaves these as they are: use another source."
-            return self._store(groups, NAN, NAN, (0.0, 1.0), sentences, [problem])
+            return self._store(groups, math.nan, math.nan, (0.0, 1.0), sentences, [problem])
 
         lam = float(c @ (P - 1 / K)) / length
         keep = (1 + (K - 1) * lam) / K
@@ -108,17 +108,17 @@ class MarginNoise(NoiseEstimator):
         problems = []
         if low <= 1 / K:
             problems.append(
-                f"keep lies between {describe(interval[0])} and {describe(interval[1])}, which does not exclude 1/K = "
-                f"{describe(1 / K)}, pure noise: more reports, or another source if the shares are nearly equal."
+                f"keep lies between {interval[0]:.3f} and {interval[1]:.3f}, which does not exclude 1/K = "
+                f"{1 / K:.3f}, pure noise: more reports, or another source if the shares are nearly equal."
             )
         elif low >= 1:
             problems.append(
                 "The reports are less evenly spread than the declared shares (keep would be "
-                f"{describe(keep)}), which no noise can do: the shares are not those of the portfolio."
+                f"{keep:.3f}), which no noise can do: the shares are not those of the portfolio."
             )
         elif keep >= 1:
             problems.append(
-                f"The estimate {describe(keep)} is not below one: either there is hardly any noise, or the "
+                f"The estimate {keep:.3f} is not below one: either there is hardly any noise, or the "
                 "declared shares are not those of the portfolio. More reports, or another source, can tell."
             )
         if K >= 3:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from fairpremium.noise._base import NAN, SampleNoiseEstimator, check_level, describe
+from fairpremium.noise._base import SampleNoiseEstimator, check_level
 from fairpremium.noise._keep_formulas import agreement_to_keep, binomial_interval
 
 
@@ -72,13 +72,13 @@ class RetestNoise(SampleNoiseEstimator):
         low, high = (float(agreement_to_keep(max(limit, 1 / K), K)) for limit in (alpha_low, alpha_high))
         keep_bar = (1 - keep) / (K - 1)
         slope = 2 * keep - 2 * keep_bar
-        standard_error = math.sqrt(alpha * (1 - alpha) / n) / slope if K * alpha > 1 else NAN
+        standard_error = math.sqrt(alpha * (1 - alpha) / n) / slope if K * alpha > 1 else math.nan
 
         problems = []
         if K * alpha_low <= 1:
             problems.append(
-                f"The two reports of a person agree with probability {describe(alpha_low)} to {describe(alpha_high)}, "
-                f"which does not exclude 1/K = {describe(1 / K)}, pure noise: more people with two reports are needed."
+                f"The two reports of a person agree with probability {alpha_low:.3f} to {alpha_high:.3f}, "
+                f"which does not exclude 1/K = {1 / K:.3f}, pure noise: more people with two reports are needed."
             )
         elif hits == n:
             problems.append(
@@ -86,7 +86,7 @@ class RetestNoise(SampleNoiseEstimator):
                 "draws, or copies of the first?"
             )
         sentences = [
-            f"Estimated from {n} people with two reports, of which {describe(alpha)} agree; it rests on the two being "
+            f"Estimated from {n} people with two reports, of which {alpha:.3f} agree; it rests on the two being "
             "independent draws of one randomized response that keeps the truth more often than chance.",
             *left_out,
         ]

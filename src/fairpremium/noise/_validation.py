@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.metrics import confusion_matrix
 
-from fairpremium.noise._base import NAN, SampleNoiseEstimator, check_level, describe
+from fairpremium.noise._base import SampleNoiseEstimator, check_level
 from fairpremium.noise._keep_formulas import binomial_interval
 from fairpremium.privacy import Channel
 
@@ -96,8 +97,8 @@ class ValidationNoise(SampleNoiseEstimator):
         problems = []
         if low <= 1 / K:
             problems.append(
-                f"keep lies between {describe(low)} and {describe(high)}, which does not exclude 1/K = "
-                f"{describe(1 / K)}, pure noise: more people with a known group are needed."
+                f"keep lies between {low:.3f} and {high:.3f}, which does not exclude 1/K = "
+                f"{1 / K:.3f}, pure noise: more people with a known group are needed."
             )
         elif hits == n:
             problems.append(_NO_NOISE)
@@ -107,8 +108,7 @@ class ValidationNoise(SampleNoiseEstimator):
         self, d: NDArray[np.intp], s: NDArray[np.intp], groups: tuple[Any, ...], level: float, sentences: list[str]
     ) -> Self:
         K = len(groups)
-        counts = np.zeros((K, K))
-        np.add.at(counts, (s, d), 1)
+        counts = confusion_matrix(s, d, labels=range(K))  # (reports, groups)
         people = counts.sum(axis=0)
         if not people.all():
             absent = [group for group, n in zip(groups, people, strict=True) if n == 0]
@@ -124,10 +124,10 @@ class ValidationNoise(SampleNoiseEstimator):
         if smallest <= margin:
             problems.append(
                 "The estimated channel cannot be told from one that has no inverse (smallest singular value "
-                f"{describe(smallest)}, needed {describe(margin)}): check more people of the small groups."
+                f"{smallest:.3f}, needed {margin:.3f}): check more people of the small groups."
             )
         elif smallest > 1 - 1e-12:
             problems.append(_NO_NOISE)
         self.matrix_standard_error_ = np.sqrt(variance)
         channel = None if problems else Channel(T, groups=groups, reports=groups)
-        return self._store(groups, NAN, NAN, (NAN, NAN), sentences, problems, channel)
+        return self._store(groups, math.nan, math.nan, (math.nan, math.nan), sentences, problems, channel)

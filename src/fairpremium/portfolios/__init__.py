@@ -1,7 +1,5 @@
 """Portfolios to learn and test with: simulated ones with known prices, and loaders of real ones."""
 
-from __future__ import annotations
-
 from fairpremium.portfolios._loaders import load_ausprivauto, load_auto, load_health
 from fairpremium.portfolios._nonlinear_poisson import nonlinear_poisson
 from fairpremium.portfolios._portfolio import Portfolio, SimulatedPortfolio

@@ -16,28 +16,16 @@ import pandas as pd
 from fairpremium.errors import MissingExtraError
 from fairpremium.portfolios._portfolio import Portfolio
 
-__all__ = ["load_ausprivauto", "load_auto", "load_health"]
-
 ENVIRONMENT_VARIABLE = "FAIRPREMIUM_DATA"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that users fetch themselves.
-
-    Attributes
-    ----------
-    filename : str
-        Its name in a folder.
-    sha256 : str
-        Of its content, with LF or with CRLF line ends, as its publisher has it; either is accepted.
-    source : str
-        Where to get it, as part of a sentence.
-    """
+    """A file that users fetch themselves."""
 
     filename: str
-    sha256: str
-    source: str
+    sha256: str  # of its content, with LF or with CRLF line ends, as its publisher has it; either is accepted
+    source: str  # where to get it, as part of a sentence
 
     def find(self, path: str | os.PathLike[str] | None) -> Path:
         """Return the file: `path` itself, or the one in the folder `path`, or in the environment's folder."""

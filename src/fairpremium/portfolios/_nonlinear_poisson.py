@@ -15,12 +15,10 @@ from fairpremium.portfolios._simulation import (
     check_frequency,
     check_rows,
     draw_claims,
-    draw_labels,
+    draw_positions,
     level_positions,
     number_column,
 )
-
-__all__ = ["nonlinear_poisson"]
 
 GROUPS = ("A", "B", "C")
 REGIONS = ("rural", "suburb", "city")
@@ -33,8 +31,16 @@ class _Truth:
 
     @property
     def group_distribution(self) -> dict[str, float]:
-        X, weight = _quadrature()
-        return dict(zip(GROUPS, (weight @ self.propensities(X)).tolist(), strict=True))
+        """P(D) by Gauss rules for x: exact to many digits, since P(D given x) is smooth in each feature."""
+        age, age_weight = np.polynomial.legendre.leggauss(60)
+        z, z_weight = np.polynomial.hermite_e.hermegauss(40)
+        power = np.arange(4.0, 14.0)
+        a, b, c, d = np.meshgrid(49 + 31 * age, power, np.exp(np.log(10) + 0.5 * z), np.arange(3), indexing="ij")
+        weights = age_weight / 2, np.full(10, 0.1), z_weight / z_weight.sum(), np.full(3, 1 / 3)
+        region = np.array(REGIONS, dtype=object)[d.ravel()]
+        X = pd.DataFrame({"age": a.ravel(), "power": b.ravel(), "mileage": c.ravel(), "region": region})
+        P = np.einsum("a,b,c,d->abcd", *weights).ravel() @ self.propensities(X)
+        return dict(zip(GROUPS, P.tolist(), strict=True))
 
     def means(self, X: Any) -> Array:
         age, power, mileage, city = _features(X)
@@ -114,32 +120,16 @@ def nonlinear_poisson(
         raise ValueError(f"Got group_effect={group_effect}, but expected a finite number.")
     generator = np.random.default_rng(rng)
     truth = _Truth(frequency, float(group_effect))
-    X = _draw_features(rows, generator)
-    d, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
-    return draw_claims("nonlinear_poisson", truth, X, d, sensitive, GROUPS, generator)
-
-
-def _draw_features(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    return pd.DataFrame(
+    X = pd.DataFrame(
         {
-            "age": rng.uniform(18, 80, n),
-            "power": rng.integers(4, 14, n).astype(float),
-            "mileage": np.exp(rng.normal(np.log(10), 0.5, n)),
-            "region": np.array(REGIONS, dtype=object)[rng.integers(0, len(REGIONS), n)],
+            "age": generator.uniform(18, 80, rows),
+            "power": generator.integers(4, 14, rows).astype(float),
+            "mileage": np.exp(generator.normal(np.log(10), 0.5, rows)),
+            "region": np.array(REGIONS, dtype=object)[generator.integers(0, len(REGIONS), rows)],
         }
     )
-
-
-def _quadrature() -> tuple[pd.DataFrame, Array]:
-    """Points and weights of x by Gauss rules, for P(D): exact to many digits, since P(D given x) is smooth in each."""
-    age, age_weight = np.polynomial.legendre.leggauss(60)
-    z, z_weight = np.polynomial.hermite_e.hermegauss(40)
-    power = np.arange(4.0, 14.0)
-    a, b, c, d = np.meshgrid(49 + 31 * age, power, np.exp(np.log(10) + 0.5 * z), np.arange(3), indexing="ij")
-    weight = np.einsum("a,b,c,d->abcd", age_weight / 2, np.full(10, 0.1), z_weight / z_weight.sum(), np.full(3, 1 / 3))
-    region = np.array(REGIONS, dtype=object)[d.ravel()]
-    X = pd.DataFrame({"age": a.ravel(), "power": b.ravel(), "mileage": c.ravel(), "region": region})
-    return X, weight.ravel()
+    d = draw_positions(truth.propensities(X), generator)
+    return draw_claims("nonlinear_poisson", truth, X, d, GROUPS, generator)
 
 
 def _features(X: Any) -> tuple[Array, ...]:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from fairpremium.arrays import Array
 
-__all__ = ["Portfolio", "SimulatedPortfolio", "Truth"]
-
 
 class Truth(Protocol):
     """The data-generating process behind a simulated portfolio."""
@@ -102,19 +100,8 @@ class SimulatedPortfolio(Portfolio):
         return np.asarray((self.truth.means(X) * self.truth.propensities(X)).sum(axis=1))
 
     def discrimination_free(self, X: Any, reference: Mapping[str, float] | None = None) -> Array:
-        """Return the true h*(x) = sum_d mu(x, d) P*(d).
-
-        Parameters
-        ----------
-        X : data frame
-            Features, with the columns of `self.X`.
-        reference : mapping of group to weight, optional
-            P*. Default: the true P(D).
-        """
-        P = self._check_reference(self.group_distribution if reference is None else reference)
-        return np.asarray(self.truth.means(X) @ P)
-
-    def _check_reference(self, reference: Mapping[str, float]) -> Array:
+        """Return the true h*(x) = sum_d mu(x, d) P*(d); `reference` is P*, by default the true P(D)."""
+        reference = self.group_distribution if reference is None else reference
         if set(reference) != set(self.groups):
             raise ValueError(
                 f"Got reference with groups {sorted(map(str, reference))}, but expected one weight "
@@ -126,7 +113,7 @@ class SimulatedPortfolio(Portfolio):
                 f"Got reference={dict(reference)}, but expected weights that are not negative and sum to "
                 "one. Divide them by their sum."
             )
-        return P
+        return np.asarray(self.truth.means(X) @ P)
 
     def _frame(self, X: Any, values: Array) -> pd.DataFrame:
         return pd.DataFrame(values, columns=list(self.groups), index=getattr(X, "index", None))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fairpremium.arrays import Array
 from fairpremium.portfolios._portfolio import SimulatedPortfolio, Truth
@@ -47,14 +47,11 @@ def number_column(X: Any, name: str) -> Array:
         raise ValueError(f"Got column {name!r} with values that are not numbers, but expected numbers.") from None
 
 
-def draw_labels(
-    groups: tuple[str, ...], probabilities: ArrayLike, rng: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.object_]]:
-    """Draw one group per row of `probabilities`, shape (n_samples, n_groups); return positions and labels."""
-    cumulative = np.cumsum(np.asarray(probabilities, dtype=np.float64), axis=1)
+def draw_positions(probabilities: Array, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw the position of a group (or level) per row of `probabilities`, shape (n_samples, n_groups)."""
+    cumulative = np.cumsum(probabilities, axis=1)
     u = rng.random(len(cumulative)) * cumulative[:, -1]  # in [0, total): the last position is never passed
-    positions = (u[:, None] >= cumulative).sum(axis=1)
-    return positions, np.array(groups, dtype=object)[positions]
+    return np.asarray((u[:, None] >= cumulative).sum(axis=1))
 
 
 def level_positions(X: Any, name: str, levels: tuple[str, ...]) -> NDArray[np.intp]:
@@ -73,23 +70,17 @@ def check_frequency(frequency: float) -> float:
 
 
 def draw_claims(
-    name: str,
-    truth: Truth,
-    X: pd.DataFrame,
-    group: NDArray[np.intp],
-    sensitive: NDArray[np.object_],
-    groups: tuple[str, ...],
-    rng: np.random.Generator,
+    name: str, truth: Truth, X: pd.DataFrame, d: NDArray[np.intp], groups: tuple[str, ...], rng: np.random.Generator
 ) -> SimulatedPortfolio:
-    """Draw exposures and Poisson counts of policies whose features and groups (positions and labels) are drawn."""
+    """Draw exposures and Poisson counts of policies whose features and groups (positions) are drawn."""
     n = len(X)
     exposure = np.where(rng.random(n) < FULL_YEAR, 1.0, 1.0 - rng.random(n))
-    claims = rng.poisson(exposure * truth.means(X)[np.arange(n), group])
+    claims = rng.poisson(exposure * truth.means(X)[np.arange(n), d])
     return SimulatedPortfolio(
         name=name,
         X=X,
         y=claims / exposure,
-        sensitive=sensitive,
+        sensitive=np.array(groups, dtype=object)[d],
         groups=groups,
         family="poisson",
         sample_weight=exposure,

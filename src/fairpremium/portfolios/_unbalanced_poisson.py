@@ -17,12 +17,10 @@ from fairpremium.portfolios._simulation import (
     check_frequency,
     check_rows,
     draw_claims,
-    draw_labels,
+    draw_positions,
     level_positions,
     number_column,
 )
-
-__all__ = ["unbalanced_poisson"]
 
 LABELS = ("A", "B", "C", "D", "E")
 
@@ -98,7 +96,8 @@ class _Truth:
         for name, gauss in NUMBERS.items():
             columns[name] = gauss.centre + gauss.tilt * shift[d] + gauss.sd * rng.standard_normal(len(d))
         for name, factor in FACTORS.items():
-            columns[name] = draw_labels(factor.levels, np.exp(factor.log_probabilities(shift))[d], rng)[1]
+            levels = np.array(factor.levels, dtype=object)
+            columns[name] = levels[draw_positions(np.exp(factor.log_probabilities(shift))[d], rng)]
         return pd.DataFrame(columns)
 
 
@@ -170,17 +169,6 @@ def unbalanced_poisson(
     1.25
     """
     rows = check_rows(n)
-    truth = _Truth(_check_shares(shares), check_frequency(frequency), float(group_effect), float(association))
-    if not (np.isfinite(group_effect) and np.isfinite(association)):
-        raise ValueError(f"Got group_effect={group_effect} and association={association}, but expected finite numbers.")
-    generator = np.random.default_rng(rng)
-    groups = LABELS[: len(truth.shares)]
-    d, sensitive = draw_labels(groups, np.tile(truth.shares, (rows, 1)), generator)
-    X = truth.draw_features(d, generator)
-    return draw_claims("unbalanced_poisson", truth, X, d, sensitive, groups, generator)
-
-
-def _check_shares(shares: Sequence[float]) -> tuple[float, ...]:
     p = np.asarray(shares, dtype=np.float64)
     if p.ndim != 1 or not 2 <= p.size <= len(LABELS):
         raise ValueError(f"Got shares={shares}, but expected between 2 and {len(LABELS)} shares, one per group.")
@@ -188,4 +176,10 @@ def _check_shares(shares: Sequence[float]) -> tuple[float, ...]:
         raise ValueError(
             f"Got shares={shares}, but expected positive numbers that sum to one. Divide them by their sum."
         )
-    return tuple(float(share) for share in p)
+    truth = _Truth(tuple(p.tolist()), check_frequency(frequency), float(group_effect), float(association))
+    if not (np.isfinite(group_effect) and np.isfinite(association)):
+        raise ValueError(f"Got group_effect={group_effect} and association={association}, but expected finite numbers.")
+    generator = np.random.default_rng(rng)
+    d = draw_positions(np.tile(truth.shares, (rows, 1)), generator)
+    X = truth.draw_features(d, generator)
+    return draw_claims("unbalanced_poisson", truth, X, d, LABELS[: len(truth.shares)], generator)

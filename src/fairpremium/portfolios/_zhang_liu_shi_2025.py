@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from fairpremium.arrays import Array
 from fairpremium.portfolios._portfolio import SimulatedPortfolio
-from fairpremium.portfolios._simulation import check_rows, column, draw_labels, number_column
-
-__all__ = ["zhang_liu_shi_2025"]
+from fairpremium.portfolios._simulation import check_rows, column, draw_positions, number_column
 
 GROUPS = ("F", "M")
 P_SMOKER = 0.3
@@ -108,8 +106,9 @@ def zhang_liu_shi_2025(
     if age_band:
         X["age_20_40"] = X["age"].between(20, 40)
     truth = _Truth()
-    position, sensitive = draw_labels(GROUPS, truth.propensities(X), generator)
-    y = truth.means(X)[np.arange(rows), position] + noise_sd * generator.standard_normal(rows)
+    d = draw_positions(truth.propensities(X), generator)
+    sensitive = np.array(GROUPS, dtype=object)[d]
+    y = truth.means(X)[np.arange(rows), d] + noise_sd * generator.standard_normal(rows)
     return SimulatedPortfolio(
         name="zhang_liu_shi_2025", X=X, y=y, sensitive=sensitive, groups=GROUPS, family="normal", truth=truth
     )

@@ -4,8 +4,6 @@ The objects here own one small fact, the channel ``T[s, d] = P(S = s given D = d
 sampling, the privacy parameter and the correction all come from those integers.
 """
 
-from __future__ import annotations
-
 from ._channel import Channel
 from ._exact import MAX_TOTAL
 from ._files import attach_descriptor, read_descriptor, read_reports, write_reports

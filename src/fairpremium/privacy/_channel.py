@@ -41,20 +41,8 @@ class Channel:
     Attributes
     ----------
     groups, reports : tuple
-    weights : ndarray of int, shape (reports, groups)
     total : int
         N, the sum of each column of the weights.
-    matrix : ndarray of shape (reports, groups)
-        T, read-only.
-    inverse : ndarray of shape (groups, reports)
-        The left inverse of T, read-only; ``inverse_exact`` holds it in fractions.
-    epsilon : float
-        The privacy parameter that the integers realise; inf when some report rules a group out.
-    keep : float
-        P(S = D) if the channel has the shape of randomized response, else nan.
-    condition_number : float
-    components : tuple of Channel
-        The independent channels of a product; the channel itself otherwise.
 
     Notes
     -----
@@ -175,7 +163,7 @@ class Channel:
 
     @cached_property
     def matrix(self) -> Array:
-        """T, shape (reports, groups): ``T[s, d] = P(S = s given D = d)``."""
+        """T, shape (reports, groups): ``T[s, d] = P(S = s given D = d)``; read-only."""
         return read_only([[Fraction(w, self.total) for w in row] for row in self._weight_rows])
 
     @cached_property
@@ -185,7 +173,7 @@ class Channel:
 
     @cached_property
     def inverse(self) -> Array:
-        """The left inverse of T, shape (groups, reports); its columns sum to one."""
+        """The left inverse of T, shape (groups, reports); read-only, its columns sum to one."""
         return read_only(self.inverse_exact)
 
     @cached_property
@@ -199,7 +187,8 @@ class Channel:
     def epsilon(self) -> float:
         """The realised privacy parameter, the largest log-ratio of two entries of a row of T.
 
-        Rounded up to a float, so that it never understates what the integers leak.
+        Rounded up to a float, so that it never understates what the integers leak; inf when some report rules a
+        group out.
         """
         return math.inf if self._worst_ratio is None else log_rounded_up(self._worst_ratio)
 
@@ -283,15 +272,6 @@ class Channel:
 
     def encode(self, reports: Any, missing: Literal["error", "code"] = "code") -> Codes:
         """Replace each report by its position in ``reports``; a missing one gets -1.
-
-        Parameters
-        ----------
-        reports : array-like of shape (n,), or a table
-        missing : {"code", "error"}
-
-        Returns
-        -------
-        codes : ndarray of int32, shape (n,)
 
         Examples
         --------
@@ -395,14 +375,7 @@ class Channel:
     def from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
         """Rebuild a channel from its descriptor; anything unknown, missing, extra or false is an error.
 
-        Parameters
-        ----------
-        descriptor : dict
-            As :meth:`descriptor` returns it, also after it was written to JSON and read back.
-
-        Returns
-        -------
-        channel : Channel
+        The descriptor may have been written to JSON and read back.
         """
         return channel_from_descriptor(descriptor)
 

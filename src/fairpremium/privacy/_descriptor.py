@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..documents import canonical_json
 from ..labels import label_from_json
-from ..labels import label_to_json as label_to_json
 
 if TYPE_CHECKING:
     from ._channel import Channel

@@ -59,16 +59,11 @@ def floor_times_exp(b: int, exponent: float) -> int:
 
 
 def integer_weights(matrix: Sequence[Sequence[Fraction]]) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Turn columns of probabilities into integer weights with one total N <= 2**32 for all columns.
+    """Turn columns of probabilities into rows of integer weights, with one total N <= 2**32 for all columns.
 
     The decimal fractions stay as they are when they have a common denominator up to 2**32 (0.8 and 0.2
     become 4 and 1 of 5). Else N = 2**32 and each column is rounded by largest remainder; a zero stays zero
     and a positive probability stays positive.
-
-    Returns
-    -------
-    weights : tuple of rows
-    total : int
 
     Examples
     --------

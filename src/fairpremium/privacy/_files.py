@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..labels import Label, decode_labels, encode_labels
 from ._channel import Channel
@@ -54,9 +56,6 @@ def write_reports(
     table = frame if isinstance(frame, pd.DataFrame) else nw.from_native(frame, eager_only=True).to_pandas()
     columns = _check_columns(column, table, channel)
     if kind == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         try:
             arrow = pa.Table.from_pandas(table, preserve_index=False)
         except pa.ArrowException:
@@ -92,8 +91,6 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
     """
     path = Path(path)
     if _check_suffix(path) == "parquet":
-        import pyarrow.parquet as pq
-
         table = pq.read_table(path)
         described = _read_envelope(table)
         frame = table.to_pandas()
@@ -109,36 +106,14 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
 
 
 def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[str] = "report") -> Any:
-    """Return an Arrow table whose schema metadata describe the channel of its reports.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-    channel : Channel
-    column : str or list of str
-        Where the reports are.
-
-    Returns
-    -------
-    table : pyarrow.Table
-    """
+    """Return an Arrow table whose schema metadata describe the channel of its reports, which are in `column`."""
     columns = [column] if isinstance(column, str) else list(column)
     text = json.dumps(_envelope(channel, columns)).encode()
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA_KEY: text})
 
 
 def read_descriptor(table: Any) -> dict[str, Any] | None:
-    """Return the descriptor in the metadata of an Arrow table or schema, or None when there is none.
-
-    Parameters
-    ----------
-    table : pyarrow.Table or pyarrow.Schema
-
-    Returns
-    -------
-    descriptor : dict or None
-        As :meth:`Channel.descriptor` returns it.
-    """
+    """Return the descriptor in the metadata of an Arrow table or schema, or None when there is none."""
     described = _read_envelope(table)
     return None if described is None else described[0].descriptor()
 
@@ -218,22 +193,15 @@ def _texts(labels: tuple[Label, ...]) -> list[str]:
 def _read_csv(path: Path, channel: Channel, columns: list[str]) -> pd.DataFrame:
     """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
     labels = dict(zip(columns, _labels_by_column(channel), strict=False))  # _check_columns compares the lengths
-    frame = pd.read_csv(path, converters={name: _parser(known) for name, known in labels.items()})
+    codes = {name: {"": -1, **{text: k for k, text in enumerate(_texts(known))}} for name, known in labels.items()}
+    try:
+        frame = pd.read_csv(path, converters={name: own.__getitem__ for name, own in codes.items()})
+    except KeyError:
+        raise ValueError(
+            "The file holds a report that its channel cannot make. It was edited, or its description "
+            "belongs to another file."
+        ) from None
     for name, known in labels.items():
         if name in frame:
             frame[name] = decode_labels(np.asarray(frame[name], dtype=np.int64), known)
     return frame
-
-
-def _parser(labels: tuple[Label, ...]) -> Callable[[str], int]:
-    codes = {"": -1, **{text: k for k, text in enumerate(_texts(labels))}}
-
-    def parse(text: str) -> int:
-        if text not in codes:
-            raise ValueError(
-                "The file holds a report that its channel cannot make. It was edited, or its description "
-                "belongs to another file."
-            )
-        return codes[text]
-
-    return parse

@@ -166,9 +166,7 @@ class PrivacyLedger:
             _prepare(connection)
         except (sqlite3.DatabaseError, ValueError) as error:
             connection.close()
-            if isinstance(
-                error, (sqlite3.OperationalError, ValueError)
-            ):  # locked, full, read-only: not the file's fault
+            if isinstance(error, (sqlite3.OperationalError, ValueError)):  # locked, full, read-only: the file is fine
                 raise
             raise ValueError(f"{self.path!r} is not a ledger: {error}.") from error
         self._connection = connection
@@ -192,9 +190,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     with connection:
         connection.execute(_LOCK)
-        identity = _pragma(connection, "application_id"), _pragma(connection, "user_version")
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if empty and identity == (0, 0):
+        queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
+        identity = [connection.execute(query).fetchone()[0] for query in queries]
+        if identity == [0, 0, 0]:
             for statement in _SCHEMA:
                 connection.execute(statement)
         elif identity[0] != _APPLICATION_ID:
@@ -217,10 +215,6 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _spent(connection: sqlite3.Connection, person: str, attribute: str, more: float = 0.0) -> float:

@@ -70,19 +70,7 @@ class MemoizedReports:
         self._answers = [_fields(canonical_json(label_to_json(group))) for group in channel.groups]
 
     def report(self, person: Any, value: Any) -> Any:
-        """Return the report of one person.
-
-        Parameters
-        ----------
-        person : str, int or bytes
-            A key of the person.
-        value : label
-            The true value.
-
-        Returns
-        -------
-        report : label
-        """
+        """Return the report of one person from the person's key and true value; see :meth:`privatize`."""
         return self.privatize([person], [value]).tolist()[0]
 
     def privatize(self, persons: Any, values: Any) -> Any:

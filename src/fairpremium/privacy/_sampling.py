@@ -26,10 +26,6 @@ def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt
         None takes the randomness from the operating system, afresh in every call: nothing is buffered, so
         that nothing repeats after a fork.
 
-    Returns
-    -------
-    u : ndarray of int64, shape (n,)
-
     Notes
     -----
     A 32-bit word w is accepted if w < 2**32 - (2**32 mod total), and u = w mod total; other words are thrown
