@@ -32,20 +32,12 @@ COLUMNS = ["quantity", "features", "sample", "keep", "assumed", "method", "epoch
 
 @dataclass(frozen=True)
 class Split:
-    """One draw of training rows, test rows and luck.
+    """One draw of training rows, test rows and luck."""
 
-    Parameters
-    ----------
-    train, half, test : array of int
-        Positions of rows; `half` is a part of `train`.
-    luck : array of float
-        A uniform number for each row of the portfolio: the report is true where it is below keep.
-    """
-
-    train: Rows
-    half: Rows
+    train: Rows  # positions of rows
+    half: Rows  # a half of `train`
     test: Rows
-    luck: Array
+    luck: Array  # a uniform number for each row of the portfolio: the report is true where it is below keep
 
     @classmethod
     def draw(cls, n: int, rows: int | None, seed: int) -> Split:

@@ -25,22 +25,12 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "altair", "vl-
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a reproduction wrote.
-
-    Attributes
-    ----------
-    folder : Path
-    figures : tuple of str
-    statements : list of dict
-        As in statements.json.
-    effort : Effort
-        How many tables were computed and found, and what that cost.
-    """
+    """What a reproduction wrote."""
 
     folder: Path
     figures: tuple[str, ...]
-    statements: list[dict[str, Any]]
-    effort: Effort
+    statements: list[dict[str, Any]]  # as in statements.json
+    effort: Effort  # how many tables were computed and found, and what that cost
 
 
 def reproduce(

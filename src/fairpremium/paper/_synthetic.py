@@ -118,15 +118,8 @@ def _long(portfolio: SimulatedPortfolio, grid: pd.DataFrame, best: Array, unawar
 def squared_errors(runs: pd.DataFrame) -> pd.DataFrame:
     """Compute the mean squared error of each fit's best estimates over the true distribution of (x, d).
 
-    Parameters
-    ----------
-    runs : DataFrame
-        Tables of `run_synthetic` with a column `seed`.
-
-    Returns
-    -------
-    DataFrame
-        Columns seed, keep, assumed, method, risk_class, share (of the class) and error (mean square within it).
+    `runs` are tables of `run_synthetic` with a column `seed`. The result has the columns seed, keep, assumed, method,
+    risk_class, share (of the class) and error (mean square within it).
     """
     best = runs[runs["price"] == BEST]
     keys = ["seed", "age", "smoker", "group"]
