@@ -60,10 +60,6 @@ def reproduce(
     report : function of (what, done, total), optional
         Called after each finished table.
 
-    Returns
-    -------
-    Reproduction
-
     Raises
     ------
     ValueError

@@ -90,12 +90,11 @@ def _names(data: pd.DataFrame) -> pd.Series:
 
 def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
     """Write name and last loss of every line at its end; an arrow says that the line leaves the picture."""
-    low, high = domain
-    found = []
-    for line, method, loss in zip(finals["line"], finals["method"], finals["loss"], strict=True):
-        pixel = _HEIGHT * (high - loss) / (high - low)
-        found.append((f"{'↑ ' if pixel < 0 else ''}{line} {_digits(loss)}", pixel, COLOURS[method]))
-    return end_labels(alt, found, _WIDTH, _HEIGHT)
+    labels = [
+        (f"{'↑ ' if loss > domain[1] else ''}{line} {_digits(loss)}", loss, COLOURS[method])
+        for line, method, loss in zip(finals["line"], finals["method"], finals["loss"], strict=True)
+    ]
+    return end_labels(alt, labels, domain, _WIDTH, _HEIGHT)
 
 
 def _digits(value: float) -> str:

@@ -61,9 +61,13 @@ def heading(text: str, **more: Any) -> Any:
     return import_altair().Title(text, anchor="start", fontSize=16, fontWeight="bold", color=INK, **more)
 
 
-def end_labels(alt: Any, labels: Sequence[tuple[str, float, str]], width: float, height: float) -> list[Any]:
-    """Write (words, pixels from the top, colour) beside the ends of lines, moved apart where they would touch."""
-    places = spread_labels([max(pixel, 0) for _, pixel, _ in labels], 18, 9, height - 2)
+def end_labels(
+    alt: Any, labels: Sequence[tuple[str, float, str]], domain: Sequence[float], width: float, height: float
+) -> list[Any]:
+    """Write (words, value, colour) beside the ends of lines, at the value or moved apart where they would touch."""
+    low, high = domain
+    pixels = [height * (high - value) / (high - low) for _, value, _ in labels]  # from the top
+    places = spread_labels([max(pixel, 0) for pixel in pixels], 18, 9, height - 2)
     return [
         label(alt, words, width + 6, place, colour) for (words, _, colour), place in zip(labels, places, strict=True)
     ]

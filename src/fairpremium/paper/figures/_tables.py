@@ -39,7 +39,8 @@ def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: t
 def curve_table(tables: Tables, experiment: str, lines: list[tuple[str, float, str, str]]) -> pd.DataFrame:
     """Return the mean test loss over the seeds after each epoch, for X and X~.
 
-    Lines are (sample, keep, assumed, method). Epoch 0 stands for a fit without epochs. Squared loss is in thousands squared.
+    Lines are (sample, keep, assumed, method). Epoch 0 stands for a fit without epochs. Squared loss is in thousands
+    squared.
     """
     runs = _complete(tables[experiment])
     losses = runs[runs["quantity"] == "loss"]

@@ -108,10 +108,6 @@ def _no_anchor() -> Measured:
     ), most >= 1
 
 
-def _two_events() -> Measured:
-    return "1 - 3 delta < 1 - 2 delta for every delta", True
-
-
 def _bounded() -> Measured:
     sd, n = 40.0, 5000
     largest = sd**2 * 2 * math.log(n)  # the usual size of the largest of n squared normal residuals
@@ -134,7 +130,7 @@ _MEASURES: dict[str, Callable[[], Measured]] = {
     "averages": _averages,
     "splits": _splits,
     "no-anchor": _no_anchor,
-    "two-events": _two_events,
+    "two-events": lambda: ("1 - 3 delta < 1 - 2 delta for every delta", True),
     "bounded-loss": _bounded,
 }
 

@@ -22,14 +22,14 @@ class Synthetic:
 
     def error(self, method: str, keep: float = 0.0, assumed: float | None = None, *, like: str = "") -> Array:
         """Return the root mean square error of mu(x, d) by seed; `like`: of the seeds that this method was run on."""
-        rows = self._rows(self.errors, method, keep, assumed)
+        rows = self._rows(method, keep, keep if assumed is None else assumed)
         if like:
             rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
-        return np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4).to_numpy())
+        return np.asarray(np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4)))
 
     def class_errors(self, method: str) -> dict[str, Array]:
         """Return the root mean square error by risk class and seed, with the true attribute."""
-        rows = self._rows(self.errors, method, 0.0, None)
+        rows = self._rows(method, 0.0, 0.0)
         return {str(name): np.sqrt(part["error"].to_numpy()) for name, part in rows.groupby("risk_class", sort=False)}
 
     def class_means(self) -> dict[str, float]:
@@ -50,10 +50,9 @@ class Synthetic:
         rows = self.runs[(self.runs["price"] == _synthetic.ESTIMATED_KEEP) & (self.runs["keep"] == keep)]
         return np.asarray(rows.sort_values("seed")["value"])
 
-    @staticmethod
-    def _rows(table: pd.DataFrame, method: str, keep: float, assumed: float | None) -> pd.DataFrame:
-        wanted = keep if assumed is None else assumed
-        return table[(table["method"] == method) & (table["keep"] == keep) & (table["assumed"] == wanted)]
+    def _rows(self, method: str, keep: float, assumed: float) -> pd.DataFrame:
+        table = self.errors
+        return table[(table["method"] == method) & (table["keep"] == keep) & (table["assumed"] == assumed)]
 
 
 class Real:
@@ -96,9 +95,10 @@ class Real:
         table = self.curve(features, keep=keep)
         last = table[self.last].to_numpy()[:, None]
         away = np.abs(table.to_numpy() - last) > CONVERGED * last
-        epochs = table.columns.to_numpy()
+        epochs = np.asarray(table.columns)
         first = away.shape[1] - np.argmax(away[:, ::-1], axis=1)  # the one after the last that is away
-        return np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(float)
+        found = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0])
+        return np.asarray(found, dtype=float)
 
     def epochs_to_reach(self, features: str, keep: float) -> Array:
         """Return the first recorded epoch at which the test loss is near the last one of X or below it, by seed.
@@ -107,8 +107,8 @@ class Real:
         """
         table = self.curve(features, keep=keep)
         there = table.to_numpy() <= (1 + CONVERGED) * self.loss(RAW, keep=keep)[:, None]
-        first = table.columns.to_numpy()[there.argmax(axis=1)]
-        return np.where(there.any(axis=1), first, self.last).astype(float)
+        first = np.asarray(table.columns)[there.argmax(axis=1)]
+        return np.asarray(np.where(there.any(axis=1), first, self.last), dtype=float)
 
     def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE, quantity: str = "keep") -> Array:
         """Return the anchor estimates from four parts by seed, or whether they are "identified" (0 or 1)."""
