@@ -300,12 +300,8 @@ def boost(
 
     `slopes` turns the current scores (n, outputs), which start at zero, into gradient and curvature of the loss;
     `categorical` are the columns that hold codes of levels; `held` is held-out X with the loss of its scores, by which
-    training stops before `rounds` after `patience` rounds without progress.
-
-    Returns
-    -------
-    booster, best
-        And the number of its rounds that are best on the held-out rows (zero: no tree helps).
+    training stops before `rounds` after `patience` rounds without progress. The booster is returned with the number of
+    its rounds that are best on the held-out rows (zero: no tree helps).
     """
     lgb = _lightgbm()
     params = {
@@ -333,9 +329,7 @@ def boost(
             raise ConvergenceError(
                 "Boosting diverged; a larger min_leaf, a larger l2 or a smaller learning_rate helps."
             )
-        if outputs == 1:
-            return gradient[:, 0], curvature[:, 0]
-        return gradient, curvature
+        return (gradient[:, 0], curvature[:, 0]) if outputs == 1 else (gradient, curvature)
 
     def grow() -> None:
         try:

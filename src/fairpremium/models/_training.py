@@ -273,8 +273,6 @@ def train_nets(
     epochs, or with None those with the least held-out loss (epoch 0 if the start has less); None if no epoch gave
     plausible prices.
 
-    Notes
-    -----
     The prices of an epoch are those of a running average of the weights over the last steps: it is what the
     objective sees and what is returned, and takes the noise of the mini-batches out of both.
     """

@@ -70,11 +70,8 @@ class Table:
 def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
     """Run all experiments on one split of a portfolio with two groups.
 
-    Returns
-    -------
-    DataFrame
-        Long: `quantity` is "loss" (test loss after an epoch; epoch 0 for ours, which has none), "keep" (an estimate)
-        or "identified" (whether the library would use that estimate, 0 or 1).
+    The table is long: `quantity` is "loss" (test loss after an epoch; epoch 0 for ours, which has none), "keep" (an
+    estimate) or "identified" (whether the library would use that estimate, 0 or 1).
     """
     group = np.array([portfolio.groups.index(d) for d in portfolio.sensitive], dtype=np.intp)
     split = Split.draw(len(portfolio), size.real_rows, seed)

@@ -128,12 +128,9 @@ def printed_pi_inverse(K: int, keep: float, p: Array) -> Array:
 def check_bounds(population: Population, n: int, runs: int, rng: np.random.Generator) -> dict[str, float]:
     """Compare the excess risk of the fitted prices with both bounds.
 
-    Returns
-    -------
-    dict
-        For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
-        excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not
-        exceeded with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
+    For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
+    excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not exceeded
+    with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
     """
     K, keep = population.K, population.keep
     C1, _ = inverse_constants(K, keep)

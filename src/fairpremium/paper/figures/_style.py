@@ -74,21 +74,10 @@ def end_labels(
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move labels apart as little as needed, in pixels from the top.
+    """Move labels from their wanted positions, in pixels from the top, apart as little as needed.
 
-    Parameters
-    ----------
-    positions : sequence of float
-        Where the labels would like to be.
-    gap : float
-        Least distance between two of them.
-    low, high : float
-        Where they must stay, if there is room.
-
-    Returns
-    -------
-    list of float
-        In the order of `positions`.
+    Two labels are at least `gap` apart, and all stay between `low` and `high` if there is room. The places are in the
+    order of `positions`.
 
     Examples
     --------
@@ -103,7 +92,7 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     free = isotonic_regression(np.asarray(positions, dtype=np.float64)[order] - steps).x
     placed = np.empty(len(positions))
     placed[order] = np.clip(free, low, high - steps[-1]) + steps
-    return [float(place) for place in placed]
+    return placed.tolist()
 
 
 def to_svg(chart: Any) -> str:
