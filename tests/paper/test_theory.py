@@ -18,8 +18,8 @@ from fairpremium.paper._theory import (
     check_lemma,
     estimate_c1,
     excess_risk,
-    inverse_matrix,
     rademacher,
+    symmetric_matrix,
 )
 
 
@@ -70,7 +70,7 @@ def test_rademacher_complexity_by_all_signs(monkeypatch):
     for signs in itertools.product([-1, 1], repeat=len(rows)):
         best = -np.inf
         for c in np.linspace(*ends, 5):
-            inverse = inverse_matrix(2, c)
+            inverse = symmetric_matrix(2, c)
             total = 0.0
             for k, half in itertools.product(range(2), range(2)):
                 here = [(y, s, sign) for (x, y, s), sign in zip(rows, signs, strict=True) if HALF[x] == half]

@@ -196,18 +196,16 @@ class TreeEncoding:
     @classmethod
     def of(cls, design: Design, *, categorical: bool) -> Self:
         """Learn from a design."""
-        names, spans, kinds, at = [], [], [], 0
+        names: list[str] = []
+        spans: list[tuple[int, int]] = []
+        at = 0
         for column in design.columns:
-            width = len(column.features)
-            if categorical and column.levels is not None and width > 1:
-                pieces = [(at, at + width)]
-            else:
-                pieces = [(at + j, at + j + 1) for j in range(width)]
-            names += [column.name] * len(pieces)
-            spans += pieces
-            kinds += [stop - start > 1 for start, stop in pieces]
-            at += width
-        return cls(tuple(names), tuple(spans), tuple(kinds))
+            stop = at + len(column.features)
+            step = max(stop - at, 1) if categorical and column.levels is not None else 1
+            spans += [(start, start + step) for start in range(at, stop, step)]
+            names += [column.name] * (len(spans) - len(names))
+            at = stop
+        return cls(tuple(names), tuple(spans), tuple(b - a > 1 for a, b in spans))
 
     @property
     def n_features(self) -> int:
@@ -226,11 +224,8 @@ class TreeEncoding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            "names": list(self.names),
-            "spans": [list(span) for span in self.spans],
-            "categorical": list(self.categorical),
-        }
+        spans = [list(span) for span in self.spans]
+        return {"names": list(self.names), "spans": spans, "categorical": list(self.categorical)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -305,12 +300,8 @@ def boost(
 
     `slopes` turns the current scores (n, outputs), which start at zero, into gradient and curvature of the loss;
     `categorical` are the columns that hold codes of levels; `held` is held-out X with the loss of its scores, by which
-    training stops before `rounds` after `patience` rounds without progress.
-
-    Returns
-    -------
-    booster, best
-        And the number of its rounds that are best on the held-out rows (zero: no tree helps).
+    training stops before `rounds` after `patience` rounds without progress. The booster is returned with the number of
+    its rounds that are best on the held-out rows (zero: no tree helps).
     """
     lgb = _lightgbm()
     params = {
@@ -338,9 +329,7 @@ def boost(
             raise ConvergenceError(
                 "Boosting diverged; a larger min_leaf, a larger l2 or a smaller learning_rate helps."
             )
-        if outputs == 1:
-            return gradient[:, 0], curvature[:, 0]
-        return gradient, curvature
+        return (gradient[:, 0], curvature[:, 0]) if outputs == 1 else (gradient, curvature)
 
     def grow() -> None:
         try:

@@ -92,10 +92,7 @@ class NeuralModel(GroupModel):
     def paper(cls, **settings: Any) -> Self:
         """Return the architecture of the paper's experiments: three hidden layers of five neurons.
 
-        Parameters
-        ----------
-        **settings
-            Other settings; the paper states none.
+        The paper states no other settings; those of the class can be given.
         """
         return cls(**{"hidden": (5, 5, 5), "shared": 0, **settings})
 

@@ -125,7 +125,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         center = Units.learn(train.y, train.weight, family).center
         start, held_start = np.full((n - m, 1), center), np.full((m, 1), center)
         data = TrainingData(design, family, train, start, _Deviance(family, train, held), held, held_start)
-        self._set(self._settings(), family, design, center, model.train(data, rng))
+        self._set(family, design, center, model.train(data, rng))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -171,7 +171,7 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
             prices = NeuralPrices.from_dict(body["prices"])
             if prices.nets.groups != 1 or len(prices.nets.center) != len(design.features):
                 raise ValueError("the net does not fit the columns")
-            representation._set(representation._settings(), family, design, center, prices)
+            representation._set(family, design, center, prices)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"{path} is not a valid fairpremium representation: {type(error).__name__}: {error}"
             raise ModelFileError(message) from error
@@ -183,16 +183,11 @@ class NeuralRepresentation(TransformerMixin, BaseEstimator):  # type: ignore[mis
         model.check()
         return model
 
-    def _settings(self) -> dict[str, Any]:
-        """Return what the net is trained with, as plain data."""
+    def _set(self, family: Family, design: Design, center: float, prices: NeuralPrices) -> None:
         settings = {name: getattr(self, name) for name in (*_NET, "held_out")}
         settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
-        return {"layers": [int(units) for units in self.layers], **settings}
-
-    def _set(
-        self, settings: dict[str, Any], family: Family, design: Design, center: float, prices: NeuralPrices
-    ) -> None:
-        self._trained_with = settings  # parameters may be set anew after the fit, and say nothing about it then
+        # as plain data: parameters may be set anew after the fit, and say nothing about it then
+        self._trained_with = {"layers": [int(units) for units in self.layers], **settings}
         self._family, self._design, self._center, self._prices = family, design, center, prices
         design.name_features(self)
         self.history_ = prices.history

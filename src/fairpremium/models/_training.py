@@ -102,8 +102,7 @@ class _Network:
     def __init__(self, nets: Nets, torch: Any, device: Any):
         self.nets, self.torch = nets, torch
         self.sigma = {"relu": torch.relu, "tanh": torch.tanh}[nets.activation]
-        rows = [len(W) for W in nets.weights]
-        self.tensor_of = [0 if count == rows[0] else 1 for count in rows]  # which tensor holds a layer
+        self.tensor_of = [int(len(W) != len(nets.weights[0])) for W in nets.weights]  # which tensor holds a layer
         self.values = []
         for tensor in sorted(set(self.tensor_of)):
             flat = [array.reshape(len(array), -1) for array in self._arrays(tensor)]
@@ -111,8 +110,8 @@ class _Network:
 
     def _arrays(self, tensor: int) -> list[Array]:
         """Weights and biases of the layers of one tensor, in turn."""
-        layers = [layer for layer, own in enumerate(self.tensor_of) if own == tensor]
-        return [array for layer in layers for array in (self.nets.weights[layer], self.nets.biases[layer])]
+        layers = zip(self.tensor_of, self.nets.weights, self.nets.biases, strict=True)
+        return [array for own, W, b in layers if own == tensor for array in (W, b)]
 
     def layers(self, values: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Cut the tensors into weights (G, inputs, outputs) and biases (G, 1, outputs)."""
@@ -274,8 +273,6 @@ def train_nets(
     epochs, or with None those with the least held-out loss (epoch 0 if the start has less); None if no epoch gave
     plausible prices.
 
-    Notes
-    -----
     The prices of an epoch are those of a running average of the weights over the last steps: it is what the
     objective sees and what is returned, and takes the noise of the mini-batches out of both.
     """

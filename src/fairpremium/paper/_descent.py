@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
@@ -71,35 +73,18 @@ def descend(X: Array, y: Array, weights: Array, *, family: str, epochs: int) -> 
 def held_out_loss(X: Array, y: Array, group: npt.NDArray[np.intp], beta: Array, *, family: str) -> Array:
     """Return the mean loss of the best estimate on test rows, the true group of which is known.
 
-    Parameters
-    ----------
-    X : array of shape (n, p)
-    y : array of shape (n,)
-    group : array of shape (n,)
-        The true group, 0 to K - 1.
-    beta : array of shape (..., p, K)
-        Coefficients of the K groups.
-    family : {"normal", "bernoulli"}
-
-    Returns
-    -------
-    array of shape (...)
+    X, y and family are those of `descend`; `group` is the true group of each row, 0 to K - 1. Coefficients `beta` of
+    shape (..., p, K) give losses of shape (...).
     """
     with np.errstate(over="ignore", invalid="ignore"):
         own = np.moveaxis(beta, -1, 0)[group]  # (n, ..., p): the coefficients of each row's own group
         eta = np.einsum("ip,i...p->i...", X, own)
         y = y.reshape((-1,) + (1,) * (eta.ndim - 1))
-        loss: Array = LOSSES[family](y, eta).mean(axis=0)
-    return loss
-
-
-def _squared(y: Array, eta: Array) -> Array:
-    return (y - eta) ** 2
-
-
-def _cross_entropy(y: Array, eta: Array) -> Array:
-    return np.logaddexp(0.0, eta) - y * eta
+        return np.asarray(LOSSES[family](y, eta).mean(axis=0))
 
 
 MEANS = {"normal": lambda eta: eta, "bernoulli": expit}
-LOSSES = {"normal": _squared, "bernoulli": _cross_entropy}
+LOSSES: dict[str, Callable[[Array, Array], Array]] = {
+    "normal": lambda y, eta: (y - eta) ** 2,
+    "bernoulli": lambda y, eta: np.logaddexp(0.0, eta) - y * eta,
+}

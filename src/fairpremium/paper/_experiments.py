@@ -22,21 +22,11 @@ Data = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that share their rows: one table for each seed.
+    """Runs that share their rows: one table for each seed."""
 
-    Parameters
-    ----------
-    run : function of (size, seed, data)
-        Returns the table of a seed.
-    checks : functions of (data)
-        They raise if the data or packages that the experiment needs are not there.
-    effort : float
-        Seconds of one seed at full size, roughly, so that the longest tasks start first.
-    """
-
-    run: Callable[[RunSize, int, Data], pd.DataFrame]
-    checks: tuple[Callable[[Data], object], ...]
-    effort: float
+    run: Callable[[RunSize, int, Data], pd.DataFrame]  # from size, seed and data to the table of a seed
+    checks: tuple[Callable[[Data], object], ...]  # they raise if data or packages that the experiment needs are missing
+    effort: float  # seconds of one seed at full size, roughly, so that the longest tasks start first
 
 
 def _check_torch(data: Data) -> None:

@@ -32,20 +32,12 @@ COLUMNS = ["quantity", "features", "sample", "keep", "assumed", "method", "epoch
 
 @dataclass(frozen=True)
 class Split:
-    """One draw of training rows, test rows and luck.
+    """One draw of training rows, test rows and luck."""
 
-    Parameters
-    ----------
-    train, half, test : array of int
-        Positions of rows; `half` is a part of `train`.
-    luck : array of float
-        A uniform number for each row of the portfolio: the report is true where it is below keep.
-    """
-
-    train: Rows
-    half: Rows
+    train: Rows  # positions of rows
+    half: Rows  # a half of `train`
     test: Rows
-    luck: Array
+    luck: Array  # a uniform number for each row of the portfolio: the report is true where it is below keep
 
     @classmethod
     def draw(cls, n: int, rows: int | None, seed: int) -> Split:
@@ -74,22 +66,12 @@ class Table:
     group_test: Rows
     family: str
 
-    @property
-    def unit(self) -> tuple[float, float]:
-        """Mean and standard deviation of the outcome for squared loss, which descent takes out."""
-        if self.family == "normal":
-            return float(self.y_train.mean()), float(self.y_train.std())
-        return 0.0, 1.0
-
 
 def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
     """Run all experiments on one split of a portfolio with two groups.
 
-    Returns
-    -------
-    DataFrame
-        Long: `quantity` is "loss" (test loss after an epoch; epoch 0 for ours, which has none), "keep" (an estimate)
-        or "identified" (whether the library would use that estimate, 0 or 1).
+    The table is long: `quantity` is "loss" (test loss after an epoch; epoch 0 for ours, which has none), "keep" (an
+    estimate) or "identified" (whether the library would use that estimate, 0 or 1).
     """
     group = np.array([portfolio.groups.index(d) for d in portfolio.sensitive], dtype=np.intp)
     split = Split.draw(len(portfolio), size.real_rows, seed)
@@ -165,14 +147,15 @@ def assumptions(sample: str, estimates: list[tuple[Any, ...]]) -> Iterator[Assum
 def _curves(table: Table, cases: list[Assumption], reports: dict[float, Rows], epochs: int) -> pd.DataFrame:
     """Descend with the true groups, with the reports taken for them, and with the corrected risk of every case."""
     labels: list[tuple[float, str, str]] = [(0.0, "", MPTP)]
-    weights = [_indicator(table.group_train)]
+    weights = [np.eye(2)[table.group_train]]
     for keep in sorted({keep for keep, _, _ in cases}, reverse=True):
         labels.append((keep, "", NAIVE))
-        weights.append(_indicator(reports[keep]))
+        weights.append(np.eye(2)[reports[keep]])
     for keep, assumed, value in cases:
         labels.append((keep, assumed, PAPER))
         weights.append(inverse_weights(reports[keep], value))
-    center, scale = table.unit
+    squared = table.family == "normal"  # descent takes mean and standard deviation out
+    center, scale = (float(table.y_train.mean()), float(table.y_train.std())) if squared else (0.0, 1.0)
     X, fresh = (np.column_stack([np.ones(len(Z)), Z]) for Z in (table.train, table.test))
     beta = descend(X, (table.y_train - center) / scale, np.hstack(weights), family=table.family, epochs=epochs)
     beta = beta.reshape(*beta.shape[:2], len(labels), 2).swapaxes(1, 2)  # (epochs, cases, p, K)
@@ -212,12 +195,7 @@ def _ours(table: Table, cases: list[Assumption], reports: dict[float, Rows], see
     return pd.DataFrame(found, columns=COLUMNS[3:])
 
 
-def _indicator(group: Rows) -> Array:
-    """Return one column of zeros and ones for each of two groups."""
-    return np.column_stack([group == 0, group == 1]).astype(np.float64)
-
-
 def inverse_weights(reports: Rows, keep: float) -> Array:
     """Return T^-1[k, s_i], shape (n, 2)."""
     C1, C2 = inverse_constants(2, keep)
-    return np.where(_indicator(reports) == 1, C1, C2)
+    return np.array([[C1, C2], [C2, C1]])[reports]

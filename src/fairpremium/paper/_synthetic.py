@@ -32,12 +32,9 @@ def risk_grid() -> pd.DataFrame:
 def run_synthetic(size: RunSize, seed: int) -> pd.DataFrame:
     """Price the synthetic portfolio with the true attribute and with reports, by all methods.
 
-    Returns
-    -------
-    DataFrame
-        Long: one row for each price of a risk (and group, for best estimates), with its truth as a method. `keep` is 0
-        where no report is used; `assumed` is the keep that the method was told. The price "estimated keep" is no price
-        but the anchor estimate from four parts.
+    The table is long: one row for each price of a risk (and group, for best estimates), with its truth as a method.
+    `keep` is 0 where no report is used; `assumed` is the keep that the method was told. The price "estimated keep" is
+    no price but the anchor estimate from four parts.
     """
     portfolio = zhang_liu_shi_2025(size.synthetic_rows, rng=np.random.default_rng([SEED, 0, seed]))
     luck = np.random.default_rng([SEED, 2, seed]).random(len(portfolio))
@@ -118,15 +115,8 @@ def _long(portfolio: SimulatedPortfolio, grid: pd.DataFrame, best: Array, unawar
 def squared_errors(runs: pd.DataFrame) -> pd.DataFrame:
     """Compute the mean squared error of each fit's best estimates over the true distribution of (x, d).
 
-    Parameters
-    ----------
-    runs : DataFrame
-        Tables of `run_synthetic` with a column `seed`.
-
-    Returns
-    -------
-    DataFrame
-        Columns seed, keep, assumed, method, risk_class, share (of the class) and error (mean square within it).
+    `runs` are tables of `run_synthetic` with a column `seed`. The result has the columns seed, keep, assumed, method,
+    risk_class, share (of the class) and error (mean square within it).
     """
     best = runs[runs["price"] == BEST]
     keys = ["seed", "age", "smoker", "group"]

@@ -56,27 +56,22 @@ class Population:
     @property
     def matrix(self) -> Array:
         """T[s, d]."""
-        T = np.full((self.K, self.K), (1 - self.keep) / (self.K - 1))
-        np.fill_diagonal(T, self.keep)
-        return T
+        return symmetric_matrix(self.K, self.keep)
 
     @property
     def inverse(self) -> Array:
         """T^-1[k, s]."""
-        return inverse_matrix(self.K, inverse_constants(self.K, self.keep)[0])
+        return symmetric_matrix(self.K, inverse_constants(self.K, self.keep)[0])
 
     @property
     def observed(self) -> Array:
         """P(x, y, s)."""
-        observed: Array = np.einsum("sd,xyd->xys", self.matrix, self.joint)
-        return observed
+        return np.asarray(np.einsum("sd,xyd->xys", self.matrix, self.joint))
 
 
-def inverse_matrix(K: int, C1: float) -> Array:
-    """Return the inverse of randomized response with C1 on its diagonal; rows sum to one."""
-    out = np.full((K, K), (1 - C1) / (K - 1))
-    np.fill_diagonal(out, C1)
-    return out
+def symmetric_matrix(K: int, diagonal: float) -> Array:
+    """Return T of randomized response with keep on the diagonal, or T^-1 with C1 there; rows sum to one."""
+    return np.where(np.eye(K, dtype=bool), diagonal, (1 - diagonal) / (K - 1))
 
 
 def run_theory(size: RunSize, seed: int) -> pd.DataFrame:
@@ -133,12 +128,9 @@ def printed_pi_inverse(K: int, keep: float, p: Array) -> Array:
 def check_bounds(population: Population, n: int, runs: int, rng: np.random.Generator) -> dict[str, float]:
     """Compare the excess risk of the fitted prices with both bounds.
 
-    Returns
-    -------
-    dict
-        For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
-        excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not
-        exceeded with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
+    For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
+    excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not exceeded
+    with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
     """
     K, keep = population.K, population.keep
     C1, _ = inverse_constants(K, keep)
@@ -175,38 +167,28 @@ def check_bounds(population: Population, n: int, runs: int, rng: np.random.Gener
 def estimate_c1(parts: npt.NDArray[np.int64], K: int) -> Array:
     """Estimate C1 by Procedure 4.5 with the relative frequencies of the classes as classifier, j* = 0.
 
-    Parameters
-    ----------
-    parts : array of shape (runs, parts, classes, 2, K)
-        Counts of (x, y, s).
-    K : int
-
-    Returns
-    -------
-    array of shape (runs,)
-        The average of C1 over the parts. A relative frequency is at most one, so that C1 >= 1 without clipping; with an
-        anchor and these sizes none comes near 1/K.
+    `parts` are counts of (x, y, s), shape (runs, parts, classes, 2, K). The result has the average over the parts for
+    each run. A relative frequency is at most one, so that C1 >= 1 without clipping; with an anchor and these sizes none
+    comes near 1/K.
     """
     by_class = parts.sum(axis=3).astype(np.float64)  # (runs, parts, classes, s)
     total = by_class.sum(axis=3)
     share = np.divide(by_class[..., 0], total, out=np.zeros_like(total), where=total > 0)
     largest = share.max(axis=2)
-    c1: Array = ((largest + K - 2) / (K * largest - 1)).mean(axis=1)
-    return c1
+    return np.asarray(((largest + K - 2) / (K * largest - 1)).mean(axis=1))
 
 
 def excess_risk(population: Population, counts: npt.NDArray[np.int64], C1: Array) -> Array:
     """Return R(f_hat) - R(f*) of every sample, with the C1 that it was told."""
     K = population.K
     by_half = np.stack([counts[:, h == HALF].sum(axis=1) for h in (0, 1)], axis=1)  # (runs, half, y, s)
-    inverse = np.stack([inverse_matrix(K, c) for c in C1])  # (runs, k, s)
+    inverse = np.stack([symmetric_matrix(K, c) for c in C1])  # (runs, k, s)
     mass = np.einsum("rks,rhys->rkhy", inverse, by_half)
     chosen = (mass @ LOSS.T).argmin(axis=3)  # (runs, k, half)
     true = np.stack([population.joint[h == HALF].sum(axis=0) for h in (0, 1)])  # (half, y, k)
     risk = np.einsum("hyk,py->khp", true, LOSS)
     k, h = np.indices(risk.shape[:2])
-    excess: Array = (risk[k, h, chosen] - risk.min(axis=2)).sum(axis=(1, 2))
-    return excess
+    return np.asarray((risk[k, h, chosen] - risk.min(axis=2)).sum(axis=(1, 2)))
 
 
 def rademacher(counts: npt.NDArray[np.int64], n: int, ends: tuple[float, ...], rng: np.random.Generator) -> float:
@@ -218,8 +200,6 @@ def rademacher(counts: npt.NDArray[np.int64], n: int, ends: tuple[float, ...], r
     K = counts.shape[-1]
     signed = 2.0 * rng.binomial(counts, 0.5) - counts  # the sum of the signs of the rows of a cell
     by_half = np.stack([signed[:, h == HALF].sum(axis=1) for h in (0, 1)], axis=1)
-    sups = []
-    for c in ends:
-        mass = np.einsum("ks,rhys->rkhy", inverse_matrix(K, c), by_half)
-        sups.append((mass @ LOSS.T).max(axis=3).sum(axis=(1, 2)))
+    masses = [np.einsum("ks,rhys->rkhy", symmetric_matrix(K, c), by_half) for c in ends]
+    sups = [(mass @ LOSS.T).max(axis=3).sum(axis=(1, 2)) for mass in masses]
     return float(np.max(sups, axis=0).mean() / n)

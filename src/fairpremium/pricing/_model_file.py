@@ -76,9 +76,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     design = Design.from_dict(body["design"])
     family, K = get_family(body["family"]), len(groups)
     weights = check_numbers(body["reference_distribution"], (K,), "reference_distribution")
-    prices = (
-        _read_linear(body, family, design, groups) if kind == "linear" else _read_model(body, family, design, groups)
-    )
+    prices = (_read_linear if kind == "linear" else _read_model)(body, family, design, groups)
     if channel is not None and channel.groups != groups:
         raise ModelFileError("The channel's groups are not the model's groups.")
     reference = body["reference"]

@@ -165,10 +165,8 @@ def plan(
             f"Got shares={shares}, but expected positive numbers that sum to one. Divide them by their sum, "
             "and leave out groups that do not occur."
         )
-    if isinstance(outcome_sd, Mapping) or np.ndim(outcome_sd) > 0:
-        sd = _per_group(outcome_sd, labels, "outcome_sd")
-    else:
-        sd = np.full(K, outcome_sd, dtype=np.float64)
+    one_sd = not isinstance(outcome_sd, Mapping) and np.ndim(outcome_sd) == 0
+    sd = _per_group([outcome_sd] * K if one_sd else outcome_sd, labels, "outcome_sd")
     if not (np.isfinite(sd) & (sd > 0)).all():
         raise ValueError(f"Got outcome_sd={outcome_sd}, but expected positive finite numbers.")
     m = np.zeros(K) if outcome_means is None else _per_group(outcome_means, labels, "outcome_means")

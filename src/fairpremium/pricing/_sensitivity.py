@@ -93,11 +93,9 @@ def check_keeps(keeps: Sequence[float], channel: RandomizedResponse) -> list[flo
 
 def _risks(X: Any, rows: Any) -> tuple[Any, npt.NDArray[np.intp]]:
     """Return the table of risks and their positions."""
-    if getattr(rows, "ndim", None) == 2 or hasattr(rows, "columns"):
+    if hasattr(rows, "columns") or np.ndim(rows) == 2:
         return rows, np.arange(len(rows))
     positions = np.asarray(rows)
-    if positions.ndim == 2:
-        return rows, np.arange(len(positions))
     if positions.ndim != 1 or positions.dtype.kind not in "iu" or not len(positions):
         raise ValueError("Got rows that are neither positions in X (integers) nor a table of risks like X.")
     n = X.shape[0] if hasattr(X, "shape") else len(X)

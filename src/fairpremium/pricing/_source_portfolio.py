@@ -42,6 +42,7 @@ class SourcePortfolio:
             if not isinstance(value, str) and not (name == "sample_weight" and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
         self.X, self.y, self.sensitive, self.weight, self._wanted = X, y, sensitive, sample_weight, features
+        self.roles = [name for name in (y, sensitive, sample_weight) if name is not None]
 
     def __enter__(self) -> Self:
         self.source: Source = open_source(self.X)
@@ -63,7 +64,7 @@ class SourcePortfolio:
         duplicated = sorted(name for name, count in Counter(names).items() if count > 1)
         if duplicated:
             raise ValueError(f"Got X with duplicate columns {duplicated}; expected each name once.")
-        roles = [self.y, self.sensitive, *([] if self.weight is None else [self.weight])]
+        roles = self.roles
         absent = [name for name in [*roles, *(features or ())] if name not in names]
         if absent:
             raise ValueError(f"Got X without the columns {absent}; its columns are {list(names)}.")
@@ -83,7 +84,7 @@ class SourcePortfolio:
             raise ValueError("Got X with no column left to be a feature; expected at least one.")
         for name in found:
             kind = self.source.type_of(name)
-            if not (_is_number(kind) or _is_text(kind)):
+            if not (_is_number(kind) or any(is_text(kind) for is_text in _TEXTS)):
                 raise TypeError(
                     f"Got column {name!r} of X with type {kind}; expected numbers, text, categories or booleans."
                 )
@@ -111,8 +112,7 @@ class SourcePortfolio:
             return None, None, (), None
         n = sum(self.source.counts)
         index = np.sort(rng.choice(n, min(n, _NOISE_ROWS), replace=False))
-        columns = (*self.features, self.y, self.sensitive, *([] if self.weight is None else [self.weight]))
-        raw = Stream(self.source, RawReader(columns), self.source.counts)
+        raw = Stream(self.source, RawReader((*self.features, *self.roles)), self.source.counts)
         table = pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
         weight = None if self.weight is None else table.column(self.weight).to_numpy()
         y = table.column(self.y).to_numpy()
@@ -187,7 +187,9 @@ class _CountLevels:
         found = {}
         for name in self.columns:
             column = rows.table.column(name)
-            counts = Counter({v["values"]: v["counts"] for v in pc.value_counts(_decoded(column)).to_pylist()})
+            if pt.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            counts = Counter({v["values"]: v["counts"] for v in pc.value_counts(column).to_pylist()})
             if len(counts) > _MAX_LEVELS:
                 raise ValueError(
                     f"Got column {name!r} of X with more than {_MAX_LEVELS:,} different texts, which looks like a key "
@@ -200,13 +202,5 @@ class _CountLevels:
         return {name: a[name] + b[name] for name in a}
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(column.type.value_type) if pt.is_dictionary(column.type) else column
-
-
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _TEXTS)

@@ -14,7 +14,7 @@ from fairpremium.paper._real import EXACT, FULL_SAMPLE, HALF_SAMPLE, HIGH, LOW
 from fairpremium.paper._setup import KEEPS, MPTP, NAIVE, OURS, PAPER
 from fairpremium.paper._synthetic import BEST, FREE, PERTURBED, UNAWARE
 from fairpremium.paper._theory import THEORY_KEEPS
-from fairpremium.paper.figures._curves import Look, draw_curves
+from fairpremium.paper.figures._curves import draw_curves
 from fairpremium.paper.figures._prices import draw_indirect, draw_prices
 from fairpremium.paper.figures._style import import_altair, import_vl_convert, to_png, to_svg
 from fairpremium.paper.figures._tables import Tables, bound_table, curve_table, estimate_table, price_table
@@ -29,26 +29,13 @@ __all__ = ["FIGURES", "Figure", "import_altair", "import_vl_convert", "to_png", 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the reproduction.
-
-    Parameters
-    ----------
-    id : str
-    source : str
-        The figure of the paper that it answers to.
-    experiments : tuple of str
-        Whose tables it needs.
-    tabulate : function of the experiments' tables
-        Returns the table that is drawn, which is also the CSV file.
-    draw : function of that table
-        Returns an Altair chart, or SVG text.
-    """
+    """A figure of the reproduction."""
 
     id: str
-    source: str
-    experiments: tuple[str, ...]
-    tabulate: Callable[[Tables], pd.DataFrame]
-    draw: Callable[[pd.DataFrame], Any]
+    source: str  # the figure of the paper that it answers to
+    experiments: tuple[str, ...]  # whose tables it needs
+    tabulate: Callable[[Tables], pd.DataFrame]  # from the experiments' tables to the one that is drawn, the CSV file
+    draw: Callable[[pd.DataFrame], Any]  # from that table to an Altair chart, or SVG text
 
 
 def _known(keeps: tuple[float, ...]) -> Cases:
@@ -91,7 +78,7 @@ def _real_figures(experiment: str, where: str, title: str, unit: str) -> list[Fi
             f"{where}: {source}",
             (experiment,),
             partial(curve_table, experiment=experiment, lines=_lines(keeps, assumed, samples)),
-            partial(draw_curves, look=Look(f"{title}: {what}", unit, "sample" if samples == sizes else "keep")),
+            partial(draw_curves, title=f"{title}: {what}", unit=unit, columns="sample" if samples == sizes else "keep"),
         )
         for name, what, source, keeps, assumed, samples in kinds
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,11 @@ _WIDTH, _HEIGHT = 230, 220
 _DASHES = {"": [1, 0], EXACT: [1, 0], "-10 %": [7, 3], "+10 %": [2, 3], "n1 = 2": [7, 3], "n1 = 4": [1, 0]}
 
 
-@dataclass(frozen=True)
-class Look:
-    """What a picture of curves says about itself: title, unit of the loss, and what tells its columns apart."""
-
-    title: str
-    unit: str
-    columns: str
-
-
-def draw_curves(table: pd.DataFrame, *, look: Look) -> Any:
-    """Draw a table of test losses."""
+def draw_curves(table: pd.DataFrame, *, title: str, unit: str, columns: str) -> Any:
+    """Draw a table of test losses in this unit, with one column of panels for each "keep" or "sample"."""
     alt = import_altair()
     data = table.dropna(subset=["loss"])
-    by_keep = look.columns == "keep"
+    by_keep = columns == "keep"
     panels = KEEPS if by_keep else (FULL_SAMPLE, HALF_SAMPLE)
     named = "keep {}".format if by_keep else "{} sample".format
     last = int(table["epoch"].max())
@@ -38,8 +28,8 @@ def draw_curves(table: pd.DataFrame, *, look: Look) -> Any:
         part = data[data["features"] == features]
         domain = _domain(part, last)
         charts = [
-            _panel(alt, _of_panel(part, look.columns, value), domain, last, f"{features}, {named(value)}",
-                   look.unit if i == 0 else None)
+            _panel(alt, _of_panel(part, columns, value), domain, last, f"{features}, {named(value)}",
+                   unit if i == 0 else None)
             for i, value in enumerate(panels)
         ]  # fmt: skip
         rows.append(alt.hconcat(*charts, spacing=20))
@@ -48,7 +38,7 @@ def draw_curves(table: pd.DataFrame, *, look: Look) -> Any:
         f"Mean of {seeds} splits. Curves: linear prices by gradient descent; numbers: loss at the end.",
         "Paper: corrected risk. True D: the attribute is known. Naive: reports taken for the truth. Ours: no epochs.",
     ]
-    return finish(alt.vconcat(*rows, spacing=26), look.title, subtitle)
+    return finish(alt.vconcat(*rows, spacing=26), title, subtitle)
 
 
 def _of_panel(data: pd.DataFrame, columns: str, value: Any) -> pd.DataFrame:
@@ -57,16 +47,12 @@ def _of_panel(data: pd.DataFrame, columns: str, value: Any) -> pd.DataFrame:
     return data[here | (data["method"] == MPTP)] if columns == "keep" else data[here]
 
 
-def _finals(data: pd.DataFrame, last: int) -> pd.DataFrame:
-    return data[data["epoch"].isin([0, last])]
-
-
 def _domain(data: pd.DataFrame, last: int) -> tuple[float, float]:
     """Return the range of the losses at the end, with room above; curves come in from the top.
 
     A line that ends far above the others leaves the picture, and its label says where it went.
     """
-    finals = _finals(data, last)["loss"].to_numpy()
+    finals = data.loc[data["epoch"].isin([0, last]), "loss"].to_numpy()
     low = float(data["loss"].min())
     high = min(float(finals.max()), low + 6.0 * float(np.quantile(finals, 0.8) - low))
     room = (high - low) or 0.1 * abs(high)
@@ -93,7 +79,7 @@ def _panel(alt: Any, data: pd.DataFrame, domain: tuple[float, float], last: int,
         color=alt.Color("method:N", scale=colour_scale(alt, methods), legend=None),
         strokeDash=alt.StrokeDash("assumed:N", scale=dashing, legend=None),
     )
-    named = alt.layer(drawn, *_labels(alt, _finals(data, last), domain))
+    named = alt.layer(drawn, *_labels(alt, data[data["epoch"].isin([0, last])], domain))
     return named.properties(width=_WIDTH, height=_HEIGHT, title=heading(title, offset=8))
 
 
@@ -104,12 +90,11 @@ def _names(data: pd.DataFrame) -> pd.Series:
 
 def _labels(alt: Any, finals: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
     """Write name and last loss of every line at its end; an arrow says that the line leaves the picture."""
-    low, high = domain
-    found = []
-    for line, method, loss in zip(finals["line"], finals["method"], finals["loss"], strict=True):
-        pixel = _HEIGHT * (high - loss) / (high - low)
-        found.append((f"{'↑ ' if pixel < 0 else ''}{line} {_digits(loss)}", pixel, COLOURS[method]))
-    return end_labels(alt, found, _WIDTH, _HEIGHT)
+    labels = [
+        (f"{'↑ ' if loss > domain[1] else ''}{line} {_digits(loss)}", loss, COLOURS[method])
+        for line, method, loss in zip(finals["line"], finals["method"], finals["loss"], strict=True)
+    ]
+    return end_labels(alt, labels, domain, _WIDTH, _HEIGHT)
 
 
 def _digits(value: float) -> str:

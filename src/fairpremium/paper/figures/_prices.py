@@ -99,8 +99,8 @@ def draw_indirect(table: pd.DataFrame) -> Any:
             alt.Chart(lines).mark_line(strokeWidth=2.2, clip=True).encode(x=x, y=y("mean"), color=colour),
         ]
         ends = lines[lines["age"] == lines["age"].max()].set_index("kind")["mean"]
-        pixels = {k: height * (domain[1] - ends[k]) / (domain[1] - domain[0]) for k in kinds}
-        layers += end_labels(alt, [(f"{k} {ends[k]:.0f}", pixels[k], colours[k]) for k in kinds], width, height)
+        labels = [(f"{k} {ends[k]:.0f}", ends[k], colours[k]) for k in kinds]
+        layers += end_labels(alt, labels, domain, width, height)
         title = heading("smokers (80 % women)" if smoker else "non-smokers (30 % women)")
         panels.append(alt.layer(*layers).properties(width=width, height=height, title=title))
     subtitle = [

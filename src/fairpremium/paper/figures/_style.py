@@ -61,30 +61,23 @@ def heading(text: str, **more: Any) -> Any:
     return import_altair().Title(text, anchor="start", fontSize=16, fontWeight="bold", color=INK, **more)
 
 
-def end_labels(alt: Any, labels: Sequence[tuple[str, float, str]], width: float, height: float) -> list[Any]:
-    """Write (words, pixels from the top, colour) beside the ends of lines, moved apart where they would touch."""
-    places = spread_labels([max(pixel, 0) for _, pixel, _ in labels], 18, 9, height - 2)
+def end_labels(
+    alt: Any, labels: Sequence[tuple[str, float, str]], domain: Sequence[float], width: float, height: float
+) -> list[Any]:
+    """Write (words, value, colour) beside the ends of lines, at the value or moved apart where they would touch."""
+    low, high = domain
+    pixels = [height * (high - value) / (high - low) for _, value, _ in labels]  # from the top
+    places = spread_labels([max(pixel, 0) for pixel in pixels], 18, 9, height - 2)
     return [
         label(alt, words, width + 6, place, colour) for (words, _, colour), place in zip(labels, places, strict=True)
     ]
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move labels apart as little as needed, in pixels from the top.
+    """Move labels from their wanted positions, in pixels from the top, apart as little as needed.
 
-    Parameters
-    ----------
-    positions : sequence of float
-        Where the labels would like to be.
-    gap : float
-        Least distance between two of them.
-    low, high : float
-        Where they must stay, if there is room.
-
-    Returns
-    -------
-    list of float
-        In the order of `positions`.
+    Two labels are at least `gap` apart, and all stay between `low` and `high` if there is room. The places are in the
+    order of `positions`.
 
     Examples
     --------
@@ -99,7 +92,7 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     free = isotonic_regression(np.asarray(positions, dtype=np.float64)[order] - steps).x
     placed = np.empty(len(positions))
     placed[order] = np.clip(free, low, high - steps[-1]) + steps
-    return [float(place) for place in placed]
+    return placed.tolist()
 
 
 def to_svg(chart: Any) -> str:

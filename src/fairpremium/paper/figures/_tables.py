@@ -18,14 +18,7 @@ def _complete(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: tuple[str, ...]) -> pd.DataFrame:
-    """Return mean and spread over the seeds of every price of some fits, beside its truth.
-
-    Parameters
-    ----------
-    tables : dict
-    cases : list of (keep, assumed, method)
-    prices : tuple of str
-    """
+    """Return mean and spread over the seeds of every price of some fits (keep, assumed, method), beside its truth."""
     runs = _complete(tables["synthetic"])
     runs = runs[runs["price"].isin(prices)]
     keys = ["price", "age", "smoker", "group"]
@@ -46,16 +39,8 @@ def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: t
 def curve_table(tables: Tables, experiment: str, lines: list[tuple[str, float, str, str]]) -> pd.DataFrame:
     """Return the mean test loss over the seeds after each epoch, for X and X~.
 
-    Parameters
-    ----------
-    tables : dict
-    experiment : str
-    lines : list of (sample, keep, assumed, method)
-
-    Returns
-    -------
-    DataFrame
-        Epoch 0 stands for a fit without epochs. Squared loss is in thousands squared.
+    Lines are (sample, keep, assumed, method). Epoch 0 stands for a fit without epochs. Squared loss is in thousands
+    squared.
     """
     runs = _complete(tables[experiment])
     losses = runs[runs["quantity"] == "loss"]

@@ -45,18 +45,13 @@ def _bound_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) -> An
     dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=["bound", "excess"], range=[[1, 0], [6, 3]]), legend=None)
     data = data.assign(theorem=data["theorem"].astype(str))
     drawn = alt.Chart(data).mark_line(strokeWidth=2.4, clip=True).encode(x=x, y=y, color=colour, strokeDash=dash)
-    labels = _bound_labels(alt, data[data["n"] == data["n"].max()], domain)
-    return alt.layer(drawn, *labels).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))
-
-
-def _bound_labels(alt: Any, ends: pd.DataFrame, domain: tuple[float, float]) -> list[Any]:
-    """Name the lines at their ends."""
-    low, high = (math.log(v) for v in domain)
+    ends = data[data["n"] == data["n"].max()]
     labels = [
-        (f"{what} {theorem}", _HEIGHT * (high - math.log(value)) / (high - low), _THEOREMS[theorem])
+        (f"{what} {theorem}", math.log(value), _THEOREMS[theorem])
         for theorem, what, value in zip(ends["theorem"], ends["what"], ends["value"], strict=True)
     ]
-    return end_labels(alt, labels, _WIDTH, _HEIGHT)
+    named = end_labels(alt, labels, [math.log(v) for v in domain], _WIDTH, _HEIGHT)
+    return alt.layer(drawn, *named).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))
 
 
 def draw_estimates(table: pd.DataFrame) -> Any:
@@ -96,8 +91,8 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
     ]
     ends = data[data["keep"] == data["keep"].max()]
     labels = [
-        (f"{parts}: {estimate:.2f}", _HEIGHT * (domain[1] - estimate) / (domain[1] - domain[0]), _PARTS[parts][0])
+        (f"{parts}: {estimate:.2f}", estimate, _PARTS[parts][0])
         for parts, estimate in zip(ends["parts"], ends["estimate"], strict=True)
     ]
-    layers += end_labels(alt, labels, _WIDTH, _HEIGHT)
+    layers += end_labels(alt, labels, domain, _WIDTH, _HEIGHT)
     return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from fairpremium.paper._theory import inverse_matrix, printed_pi_inverse
+from fairpremium.paper._theory import printed_pi_inverse, symmetric_matrix
 from fairpremium.paper.statements._statement import FAILS, HOLDS
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.pricing import inverse_constants, required_splits
@@ -21,7 +21,7 @@ Measured = tuple[str, bool]  # what was computed, and whether the printed statem
 
 
 def _channel(K: int, keep: float) -> np.ndarray:
-    return np.linalg.inv(inverse_matrix(K, inverse_constants(K, keep)[0]))
+    return np.linalg.inv(symmetric_matrix(K, inverse_constants(K, keep)[0]))
 
 
 def _pi_inverse(p: tuple[float, ...]) -> Measured:
@@ -108,10 +108,6 @@ def _no_anchor() -> Measured:
     ), most >= 1
 
 
-def _two_events() -> Measured:
-    return "1 - 3 delta < 1 - 2 delta for every delta", True
-
-
 def _bounded() -> Measured:
     sd, n = 40.0, 5000
     largest = sd**2 * 2 * math.log(n)  # the usual size of the largest of n squared normal residuals
@@ -134,7 +130,7 @@ _MEASURES: dict[str, Callable[[], Measured]] = {
     "averages": _averages,
     "splits": _splits,
     "no-anchor": _no_anchor,
-    "two-events": _two_events,
+    "two-events": lambda: ("1 - 3 delta < 1 - 2 delta for every delta", True),
     "bounded-loss": _bounded,
 }
 

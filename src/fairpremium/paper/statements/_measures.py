@@ -22,15 +22,14 @@ class Synthetic:
 
     def error(self, method: str, keep: float = 0.0, assumed: float | None = None, *, like: str = "") -> Array:
         """Return the root mean square error of mu(x, d) by seed; `like`: of the seeds that this method was run on."""
-        rows = self._rows(self.errors, method, keep, assumed)
+        rows = self._rows(method, keep, keep if assumed is None else assumed)
         if like:
             rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
-        error: Array = np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4).to_numpy())
-        return error
+        return np.asarray(np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4)))
 
     def class_errors(self, method: str) -> dict[str, Array]:
         """Return the root mean square error by risk class and seed, with the true attribute."""
-        rows = self._rows(self.errors, method, 0.0, None)
+        rows = self._rows(method, 0.0, 0.0)
         return {str(name): np.sqrt(part["error"].to_numpy()) for name, part in rows.groupby("risk_class", sort=False)}
 
     def class_means(self) -> dict[str, float]:
@@ -49,13 +48,11 @@ class Synthetic:
     def estimated_keep(self, keep: float) -> Array:
         """Return the anchor estimates by seed."""
         rows = self.runs[(self.runs["price"] == _synthetic.ESTIMATED_KEEP) & (self.runs["keep"] == keep)]
-        values: Array = rows.sort_values("seed")["value"].to_numpy()
-        return values
+        return np.asarray(rows.sort_values("seed")["value"])
 
-    @staticmethod
-    def _rows(table: pd.DataFrame, method: str, keep: float, assumed: float | None) -> pd.DataFrame:
-        wanted = keep if assumed is None else assumed
-        return table[(table["method"] == method) & (table["keep"] == keep) & (table["assumed"] == wanted)]
+    def _rows(self, method: str, keep: float, assumed: float) -> pd.DataFrame:
+        table = self.errors
+        return table[(table["method"] == method) & (table["keep"] == keep) & (table["assumed"] == assumed)]
 
 
 class Real:
@@ -72,7 +69,9 @@ class Real:
         self, features: str, method: str = PAPER, keep: float = 0.9, assumed: str = EXACT, sample: str = FULL_SAMPLE
     ) -> pd.DataFrame:
         """Return test losses, one row for each seed and one column for each recorded epoch."""
-        key = (method, features, sample, *self._key(method, keep, assumed))
+        if method in (MPTP, NAIVE):  # nothing is assumed, and the true attribute has no keep
+            keep, assumed = 0.0 if method == MPTP else keep, ""
+        key = (method, features, sample, keep, assumed)
         return self.losses.loc[[key]].pivot(index="seed", columns="epoch", values="value")
 
     def loss(
@@ -89,18 +88,17 @@ class Real:
         table = self.curve(features, method, keep, assumed, sample)
         if like:
             table = table.loc[sorted(set(self.losses.loc[like, "seed"]))]
-        column: Array = table[0 if method == OURS else self.last].to_numpy()
-        return column
+        return np.asarray(table[0 if method == OURS else self.last])
 
     def epochs_to_converge(self, features: str, keep: float) -> Array:
         """Return the first recorded epoch from which on the test loss stays near its last value, by seed."""
         table = self.curve(features, keep=keep)
         last = table[self.last].to_numpy()[:, None]
         away = np.abs(table.to_numpy() - last) > CONVERGED * last
-        epochs = table.columns.to_numpy()
+        epochs = np.asarray(table.columns)
         first = away.shape[1] - np.argmax(away[:, ::-1], axis=1)  # the one after the last that is away
-        found: Array = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0]).astype(float)
-        return found
+        found = np.where(away.any(axis=1), epochs[np.minimum(first, len(epochs) - 1)], epochs[0])
+        return np.asarray(found, dtype=float)
 
     def epochs_to_reach(self, features: str, keep: float) -> Array:
         """Return the first recorded epoch at which the test loss is near the last one of X or below it, by seed.
@@ -109,32 +107,16 @@ class Real:
         """
         table = self.curve(features, keep=keep)
         there = table.to_numpy() <= (1 + CONVERGED) * self.loss(RAW, keep=keep)[:, None]
-        found: Array = np.where(there.any(axis=1), table.columns.to_numpy()[there.argmax(axis=1)], self.last).astype(
-            float
-        )
-        return found
+        first = np.asarray(table.columns)[there.argmax(axis=1)]
+        return np.asarray(np.where(there.any(axis=1), first, self.last), dtype=float)
 
-    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
-        """Return the anchor estimates from four parts by seed."""
-        return self._quantity("keep", keep, sample)
-
-    def identified(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
-        """Return whether the library would use the estimate, by seed."""
-        return self._quantity("identified", keep, sample)
-
-    def _quantity(self, quantity: str, keep: float, sample: str) -> Array:
+    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE, quantity: str = "keep") -> Array:
+        """Return the anchor estimates from four parts by seed, or whether they are "identified" (0 or 1)."""
         r = self.runs
         wanted = (
             (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
         )
-        values: Array = r[wanted].sort_values("seed")["value"].to_numpy()
-        return values
-
-    @staticmethod
-    def _key(method: str, keep: float, assumed: str) -> tuple[float, str]:
-        if method == MPTP:
-            return 0.0, ""
-        return keep, "" if method == NAIVE else assumed
+        return np.asarray(r[wanted].sort_values("seed")["value"])
 
 
 def percent(worse: Array, better: Array) -> Array:

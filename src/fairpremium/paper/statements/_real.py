@@ -182,7 +182,7 @@ def parts_less(m: Real) -> Cases:
 def usable(m: Real) -> Cases:
     """The library would use the anchor estimate (n1 = 4) in most runs."""
     for keep in KEEPS:
-        yield Case(f"keep {keep}", m.identified(keep) - 0.5)
+        yield Case(f"keep {keep}", m.estimated_keep(keep, quantity="identified") - 0.5)
 
 
 def _better(m: Real, method: str, other: str) -> Cases:

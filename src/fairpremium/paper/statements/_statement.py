@@ -27,18 +27,12 @@ RULE = (
 class Case:
     """One number per seed that should be positive, or within a margin of zero.
 
-    Parameters
-    ----------
-    name : str
-    values : array of shape (seeds,)
-        Seeds without a number (a fit that was refused) are nan: they are counted and left out.
-    margin : float, optional
-        For a statement of equality: how far from zero still counts as equal.
+    Seeds without a number (a fit that was refused) are nan: they are counted and left out.
     """
 
     name: str
-    values: npt.ArrayLike
-    margin: float | None = None
+    values: npt.ArrayLike  # (seeds,)
+    margin: float | None = None  # for a statement of equality: how far from zero still counts as equal
 
     def judge(self) -> dict[str, Any]:
         """Return mean, standard error, interval, number of seeds and verdict."""
@@ -57,12 +51,9 @@ class Case:
             "high": high,
             "seeds": n,
             "without_number": len(all_values) - n,
-            "seeds_in_favour": int(self._favours(known).sum()),
+            "seeds_in_favour": int((known > 0 if self.margin is None else np.abs(known) <= self.margin).sum()),
             "verdict": self._verdict(low, high),
         }
-
-    def _favours(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        return values > 0 if self.margin is None else np.abs(values) <= self.margin
 
     def _verdict(self, low: float, high: float) -> str:
         if not math.isfinite(high - low):
@@ -91,27 +82,14 @@ Cases = Iterator[Case]
 
 
 class Statement(NamedTuple):
-    """A statement about an experiment.
-
-    Parameters
-    ----------
-    name : str
-    source : str
-        Where the statement stands: a section of the paper, or "ours" for what we add.
-    text : str
-    criterion : str
-        The number that must be positive (or within a margin), with its unit.
-    cases : function of the experiment's measures
-    experiment : str
-        The experiment whose tables decide.
-    """
+    """A statement about an experiment."""
 
     name: str
-    source: str
+    source: str  # where the statement stands: a section of the paper, or "ours" for what we add
     text: str
-    criterion: str
-    cases: Callable[[Any], Cases]
-    experiment: str = ""
+    criterion: str  # the number that must be positive (or within a margin), with its unit
+    cases: Callable[[Any], Cases]  # a function of the experiment's measures
+    experiment: str = ""  # whose tables decide
 
     @property
     def id(self) -> str:
