@@ -327,8 +327,9 @@ def _checking(check: str, message: str) -> Iterator[None]:
 
 
 def _read_pricer(archive: Archive) -> DiscriminationFreePricer:
+    content = archive.read("model.json", _largest("model.json"))
     with _checking("model", "model.json of the bundle is not a model."):
-        document = json.loads(archive.read("model.json", _largest("model.json")))
+        document = json.loads(content)
         pricer: DiscriminationFreePricer = from_document(DiscriminationFreePricer, document, "model.json of the bundle")
     return pricer
 
