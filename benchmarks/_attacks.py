@@ -118,8 +118,8 @@ class World:
         reports = self.S if reports is None else reports
         if d.rules:
             new = [*self.asked, keys]
-            if not (verdict := check_overlap(new, rarest=rarest_report(self.channel))).passed:
-                raise RefusedError([verdict])
+            if not (result := check_overlap(new, rarest=rarest_report(self.channel))).passed:
+                raise RefusedError([result])
             self.asked = new
         release = fit_release(
             FitSettings("normal", LinearModel(ridge=ridge), correction, pooling, reference),

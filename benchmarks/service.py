@@ -42,7 +42,7 @@ from fairpremium.parties.protocol._messages import PartTaken, Portfolio, Report,
 from fairpremium.parties.protocol._portfolio_part import PORTFOLIO_TYPE as PARQUET
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE as REPORTS
-from fairpremium.parties.protocol._report_batch import write_report_parts
+from fairpremium.parties.protocol._report_batch import write_batches
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._third_party import ThirdParty
@@ -223,7 +223,7 @@ def bulk(home: Path, url: str, pid: int, rows: int, what: str, i: int) -> dict[s
     if what == "reports":
         keys = np.frombuffer(rng.bytes(16 * rows), dtype="V16")
         values, parts = np.where(rng.random(rows) < 0.5, "F", "M"), math.ceil(rows / BATCH_ROWS)
-        bodies = list(write_report_parts(keys, values, CHANNEL.reports, CHANNEL, parts=parts))
+        bodies = list(write_batches(keys, values, CHANNEL.reports, CHANNEL, parts=parts))
     else:
         cuts = [*range(0, rows, PART_ROWS), rows]
         tables = (draw_portfolio(rng, names, stop - start) for start, stop in itertools.pairwise(cuts))

@@ -18,7 +18,7 @@ from fairpremium.parties.protocol._linkage import make_keys, new_secret
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._policy_keys import KEY
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_report_part
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._settings import ServiceSettings
@@ -58,7 +58,7 @@ STUDY = StudySpec(
 
 
 def batch(start, stop):
-    return write_report_part(name_keys(start, stop), REPORTS[start:stop], ["F", "M"], CHANNEL)
+    return write_batch(name_keys(start, stop), REPORTS[start:stop], ["F", "M"], CHANNEL)
 
 
 def fit_spec(**changes):

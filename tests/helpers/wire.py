@@ -24,7 +24,7 @@ from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_report_part
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party
@@ -283,7 +283,7 @@ def portfolio_part(spec: PortfolioSpec, rows: int = 8, seed: int = 0) -> bytes:
 def report_part(rows: int = 8, seed: int = 0, channel: Any = CHANNEL) -> bytes:
     rng = np.random.default_rng(seed)
     keys = [policy_key(seed, i) for i in range(rows)]
-    return write_report_part(keys, rng.choice(["F", "M"], size=rows), ["F", "M"], channel)
+    return write_batch(keys, rng.choice(["F", "M"], size=rows), ["F", "M"], channel)
 
 
 def report(value: Any = "F", channel: Any = CHANNEL) -> bytes:

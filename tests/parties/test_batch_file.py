@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from fairpremium.parties import Problem
 from fairpremium.parties.protocol import _policy_keys
-from fairpremium.parties.protocol._batch_file import Run, find_codes, match, open_run, sort_run
+from fairpremium.parties.protocol._batch_file import ReportBatch, find_codes, match, open_batch, sort_batch
 from fairpremium.parties.protocol._policy_keys import as_keys, from_words, has_repeats, is_sorted, sort_words, to_words
 from fairpremium.parties.store import _batch_merge
-from fairpremium.parties.store._batch_merge import Extent, merge_runs, plan_merge, write_run
-from fairpremium.parties.store._files import BlobStore
+from fairpremium.parties.store._batch_merge import Extent, merge_batches, plan_merge, store_batch
+from fairpremium.parties.store._files import FileStore
 
 ENDS = [bytes(8), b"\xff" * 8, b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, b"\x7f" + b"\xff" * 7, b"\x80" + b"\0" * 7]
 WORDS = st.sampled_from(ENDS) | st.binary(min_size=8, max_size=8)
@@ -28,14 +28,14 @@ REPORTS = st.dictionaries(KEYS, CODES, max_size=60)
 
 @pytest.fixture
 def store(tmp_path):
-    return BlobStore(tmp_path / "blobs")
+    return FileStore(tmp_path / "blobs")
 
 
-def run_of(reports: dict[bytes, int]) -> Run:
-    return sort_run(as_keys(list(reports)), np.array(list(reports.values()), dtype=np.int64))
+def run_of(reports: dict[bytes, int]) -> ReportBatch:
+    return sort_batch(as_keys(list(reports)), np.array(list(reports.values()), dtype=np.int64))
 
 
-def dict_of(run: Run) -> dict[bytes, int]:
+def dict_of(run: ReportBatch) -> dict[bytes, int]:
     keys = [bytes(key) for key in run.keys.tolist()]
     assert keys == sorted(set(keys))
     return dict(zip(keys, run.codes.tolist(), strict=True))
@@ -119,15 +119,15 @@ def test_ranges_that_touch():
 def test_runs_take_distinct_keys_with_small_codes():
     keys = as_keys([bytes(16), b"\1" * 16])
     with pytest.raises(ValueError, match="distinct"):
-        sort_run(as_keys([bytes(16)] * 2), [0, 0])
+        sort_batch(as_keys([bytes(16)] * 2), [0, 0])
     with pytest.raises(ValueError, match="one code per key"):
-        sort_run(keys, [0])
+        sort_batch(keys, [0])
     for codes in ([0, -1], [0, 2**16]):
         with pytest.raises(ValueError, match="between 0 and 65535"):
-            sort_run(keys, codes)
-    assert sort_run(keys, [0, 255]).codes.dtype == np.uint8
-    assert sort_run(keys, [0, 256]).codes.dtype == np.uint16
-    assert sort_run(keys, np.array([0, 1], np.uint16)).codes.dtype == np.uint16
+            sort_batch(keys, codes)
+    assert sort_batch(keys, [0, 255]).codes.dtype == np.uint8
+    assert sort_batch(keys, [0, 256]).codes.dtype == np.uint16
+    assert sort_batch(keys, np.array([0, 1], np.uint16)).codes.dtype == np.uint16
 
 
 # --- files ---
@@ -137,10 +137,10 @@ def test_runs_take_distinct_keys_with_small_codes():
 @pytest.mark.parametrize("code", [0, 300])
 def test_a_run_comes_back_from_its_file(store, rows, code):
     reports = dict.fromkeys(many(rows, 3), code)
-    digest = write_run(store, run_of(reports))
+    digest = store_batch(store, run_of(reports))
     assert digest == hashlib.sha256(store.path(digest).read_bytes()).hexdigest()
-    assert digest == write_run(store, run_of(dict(sorted(reports.items(), reverse=True))))
-    run = open_run(store.path(digest), verify=True)
+    assert digest == store_batch(store, run_of(dict(sorted(reports.items(), reverse=True))))
+    run = open_batch(store.path(digest), verify=True)
     assert dict_of(run) == reports
     assert match(as_keys(list(reports)), [run]).tolist() == [code] * rows
     assert match(as_keys([bytes(16)]), [run]).tolist() == [-1]
@@ -148,7 +148,7 @@ def test_a_run_comes_back_from_its_file(store, rows, code):
 
 def test_the_file_is_plain_arrays(store):
     reports = many(100, 4)
-    content = store.path(write_run(store, run_of(reports))).read_bytes()
+    content = store.path(store_batch(store, run_of(reports))).read_bytes()
     words = np.frombuffer(content, "<u8", 200, offset=64).reshape(2, 100)
     keys = [int(a).to_bytes(8, "big") + int(b).to_bytes(8, "big") for a, b in words.T]
     assert keys == sorted(reports)
@@ -157,7 +157,7 @@ def test_the_file_is_plain_arrays(store):
 
 @pytest.mark.parametrize("damage", ["short", "long", "empty", "magic", "version", "width", "rows", "rest", "bit"])
 def test_a_damaged_run_is_not_opened(store, damage):
-    path = store.path(write_run(store, run_of(many(100, 5))))
+    path = store.path(store_batch(store, run_of(many(100, 5))))
     content = bytearray(path.read_bytes())
     if damage == "short":
         del content[-1]
@@ -169,13 +169,13 @@ def test_a_damaged_run_is_not_opened(store, damage):
         content[{"magic": 0, "version": 8, "width": 12, "rows": 16, "rest": 63, "bit": 1000}[damage]] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="run"):
-        open_run(path, verify=damage == "bit")
+        open_batch(path, verify=damage == "bit")
 
 
 # --- many runs ---
 
 
-def overlapping(reports: dict[bytes, int], count: int, rng: random.Random) -> list[Run]:
+def overlapping(reports: dict[bytes, int], count: int, rng: random.Random) -> list[ReportBatch]:
     """Runs whose union are the reports; some are in several."""
     parts: list[dict[bytes, int]] = [{} for _ in range(count)]
     for key, code in reports.items():
@@ -187,15 +187,15 @@ def overlapping(reports: dict[bytes, int], count: int, rng: random.Random) -> li
 @settings(deadline=None)
 @given(REPORTS, st.integers(1, 6), st.integers(1, 20), st.randoms(use_true_random=False))
 def test_merging_is_the_union(tmp_path_factory, reports, count, piece, rng):
-    store = BlobStore(tmp_path_factory.mktemp("runs"))
+    store = FileStore(tmp_path_factory.mktemp("runs"))
     runs = overlapping(reports, count, rng)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_batch_merge, "_MERGED_ROWS", piece)
-        digest = merge_runs(store, runs)
-    assert dict_of(open_run(store.path(digest), verify=True)) == reports
+        digest = merge_batches(store, runs)
+    assert dict_of(open_batch(store.path(digest), verify=True)) == reports
     expected = run_of(reports)
     width = max(run.codes.dtype.itemsize for run in runs)
-    assert digest == write_run(store, Run(expected.high, expected.low, expected.codes.astype(f"<u{width}")))
+    assert digest == store_batch(store, ReportBatch(expected.high, expected.low, expected.codes.astype(f"<u{width}")))
 
 
 @pytest.mark.parametrize("prefixes", [None, 5])
@@ -206,36 +206,36 @@ def test_merging_many_rows_in_pieces(store, prefixes, monkeypatch):
     pieces = list(_batch_merge._merged(runs))
     assert len(pieces) >= 20
     assert max(map(len, pieces)) <= 1000
-    paths = [store.path(write_run(store, run)) for run in runs]
-    digest = merge_runs(store, [open_run(path) for path in paths])
-    assert dict_of(open_run(store.path(digest))) == reports
+    paths = [store.path(store_batch(store, run)) for run in runs]
+    digest = merge_batches(store, [open_batch(path) for path in paths])
+    assert dict_of(open_batch(store.path(digest))) == reports
     assert sorted(path.name for path in store.folder.iterdir()) == sorted({digest, *(path.name for path in paths)})
 
 
 def test_merging_nothing(store):
-    assert len(open_run(store.path(merge_runs(store, [])))) == 0
+    assert len(open_batch(store.path(merge_batches(store, [])))) == 0
 
 
 def test_merging_contradictions_is_refused_and_leaves_nothing(store):
     key = b"k" * 16
     with pytest.raises(ValueError, match="different codes"):
-        merge_runs(store, [run_of({key: 0}), run_of({key: 1})])
+        merge_batches(store, [run_of({key: 0}), run_of({key: 1})])
     assert list(store.folder.iterdir()) == []
 
 
 def test_runs_of_another_meaning_are_not_merged(store):
     keys = as_keys([bytes(16)])
-    runs = [sort_run(keys, [0], meaning) for meaning in (b"a" * 32, b"b" * 32)]
+    runs = [sort_batch(keys, [0], meaning) for meaning in (b"a" * 32, b"b" * 32)]
     with pytest.raises(ValueError, match="meaning"):
-        merge_runs(store, runs)
-    digest = merge_runs(store, [runs[0], sort_run(as_keys([b"k" * 16]), [1], b"a" * 32)])
-    assert open_run(store.path(digest)).meaning == b"a" * 32
+        merge_batches(store, runs)
+    digest = merge_batches(store, [runs[0], sort_batch(as_keys([b"k" * 16]), [1], b"a" * 32)])
+    assert open_batch(store.path(digest)).meaning == b"a" * 32
 
 
 def test_a_disk_that_is_full_while_merging(store, monkeypatch):
     monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "run.merging")
     with pytest.raises(Problem) as caught:
-        merge_runs(store, [run_of(many(100, 7))])
+        merge_batches(store, [run_of(many(100, 7))])
     assert caught.value.code == "storage-full"
     assert list(store.folder.iterdir()) == []
 

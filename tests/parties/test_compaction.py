@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from fairpremium.parties.protocol._policy_keys import as_keys
-from fairpremium.parties.protocol._report_batch import write_report_part
+from fairpremium.parties.protocol._report_batch import write_batch
 from fairpremium.parties.service import _compaction
 from fairpremium.parties.service import _report_queue as _batch
 from fairpremium.parties.service._compaction import compact
@@ -38,7 +38,7 @@ def send_one(world, i: int, value: str) -> int:
 
 def send_batch(world, n: int, values: dict[int, str]) -> int:
     keys, labels = [KEYS[i] for i in values], list(values.values())
-    body = write_report_part(keys, labels, ["F", "M"], wire.CHANNEL)
+    body = write_batch(keys, labels, ["F", "M"], wire.CHANNEL)
     return world.ask("app", "PUT", f"/v1/studies/motor/report-parts/{n}", body, wire.BATCH).status
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_another_one_merged_already_stays_merged(world):
         some = itertools.islice(itertools.cycle(range(60)), start, start + 60, 9)
         values = dict.fromkeys(some, "F")
         world.third_party.put_report_part(
-            APP, "motor", n, write_report_part([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
+            APP, "motor", n, write_batch([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
         )
     before = state(world)
     sizes = world.context.store.read(lambda c: _compaction._sizes(c, "motor", "app"))

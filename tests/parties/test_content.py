@@ -348,7 +348,7 @@ def test_reports_that_are_none(tmp_path):
     with wire.World(tmp_path / "third-party") as world:
         world.declare()
         keys = [wire.policy_key("r", i) for i in range(10)]
-        good = bytearray(wire.write_report_part(keys, ["F"] * 10, ["F", "M"], wire.CHANNEL))
+        good = bytearray(wire.write_batch(keys, ["F"] * 10, ["F", "M"], wire.CHANNEL))
         unknown, unsorted, repeated = bytearray(good), bytearray(good), bytearray(good)
         unknown[-1] = 2
         unsorted[64:72], unsorted[72:80] = good[72:80], good[64:72]
@@ -361,7 +361,7 @@ def test_reports_that_are_none(tmp_path):
             "cut off": bytes(good[:-1]),
             "no channel": wire.report_part(channel=None),
             "another channel": wire.report_part(channel=wire.RandomizedResponse(["F", "M"], keep=0.9)),
-            "other groups": wire.write_report_part(keys, ["F"] * 10, ["M", "F"], wire.CHANNEL),
+            "other groups": wire.write_batch(keys, ["F"] * 10, ["M", "F"], wire.CHANNEL),
         }
         for n, (name, body) in enumerate(bodies.items()):
             answer = world.ask("app", "PUT", f"/v1/studies/motor/report-parts/{n}", body, wire.BATCH)

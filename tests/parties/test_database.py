@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, insert, select, text, update
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._problems import Problem
 from fairpremium.parties.store._database import Store, Writer
-from fairpremium.parties.store.log import append, keep_checkpoint, read_page, sign_checkpoint, verify_log
+from fairpremium.parties.store.log import append, read_page, sign_checkpoint, store_checkpoint, verify_log
 from fairpremium.parties.store.schema import UnknownSchemaError, log, log_head, meta, nonces
 
 
@@ -160,7 +160,7 @@ def test_a_log_that_was_rewritten_as_a_whole_contradicts_a_signed_checkpoint(fil
 
 def test_a_cut_off_end_contradicts_a_stored_checkpoint(filled):
     key = new_key()
-    filled.write(lambda c: keep_checkpoint(c, key, 6))
+    filled.write(lambda c: store_checkpoint(c, key, 6))
     filled.write(unlock)
     filled.write(lambda c: c.execute(delete(log).where(log.c.seq >= 5)))
     last = filled.read(lambda c: c.execute(select(log.c.hash).where(log.c.seq == 4)).scalar())

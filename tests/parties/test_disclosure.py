@@ -13,8 +13,8 @@ from fairpremium import LinearModel, RandomizedResponse
 from fairpremium.families import get_family
 from fairpremium.parties.release._disclosure import (
     RefusedError,
+    RuleResult,
     Rules,
-    Verdict,
     cell_sizes,
     check_overlap,
     rarest_report,
@@ -50,9 +50,9 @@ def check_fit(X, y, weight, reports, channel, family, model, rules=None):
 
 
 def broken(X, y, reports, *, weight=None, family="normal", rules=None, channel=CHANNEL):
-    verdicts = check_fit(X, y, weight, reports, channel, family, "linear", rules)
-    assert [v.rule for v in verdicts] == [1, 2, 3, 4]
-    return {v.rule for v in verdicts if not v.passed}
+    rule_results = check_fit(X, y, weight, reports, channel, family, "linear", rules)
+    assert [v.rule for v in rule_results] == [1, 2, 3, 4]
+    return {v.rule for v in rule_results if not v.passed}
 
 
 def test_an_honest_fit_passes(portfolio, reports):
@@ -166,12 +166,12 @@ def test_verdicts_depend_on_reports_through_their_counts_alone(portfolio, report
 
 def test_a_refusal_tells_rule_and_limit_and_no_number_of_its_own(portfolio):
     reports = np.array(["F"] * 1987 + ["M"] * 13)
-    verdicts = check_fit(portfolio.X, portfolio.y, None, reports, CHANNEL, "normal", "linear")
+    rule_results = check_fit(portfolio.X, portfolio.y, None, reports, CHANNEL, "normal", "linear")
     with pytest.raises(RefusedError, match="Rule 1") as caught:
-        refuse(verdicts)
-    shown = str(caught.value) + json.dumps([(v.rule, v.title, v.limit) for v in caught.value.verdicts])
+        refuse(rule_results)
+    shown = str(caught.value) + json.dumps([(v.rule, v.title, v.limit) for v in caught.value.rule_results])
     assert "13" not in shown
-    assert "about 15 rows" in verdicts[0].measured
+    assert "about 15 rows" in rule_results[0].measured
 
 
 def test_rules_are_plain_data_and_checked():
@@ -243,4 +243,4 @@ def test_keys_may_be_bytes():
 
 
 def test_a_verdict_of_a_rule_has_its_title():
-    assert "leverage" in Verdict(2, False, "leverage at most 1/10", "1").title
+    assert "leverage" in RuleResult(2, False, "leverage at most 1/10", "1").title

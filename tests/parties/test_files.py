@@ -17,7 +17,7 @@ import time
 import pytest
 
 from fairpremium.parties import Problem
-from fairpremium.parties.store._files import BlobStore
+from fairpremium.parties.store._files import FileStore
 
 POINTS = ["blob.created", "blob.written", "blob.synced", "blob.renamed", "blob.folder_synced"]
 CONTENT = bytes(range(256)) * 1000
@@ -26,10 +26,10 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def store(tmp_path):
-    return BlobStore(tmp_path / "blobs")
+    return FileStore(tmp_path / "blobs")
 
 
-def rubbish(store: BlobStore) -> list[str]:
+def rubbish(store: FileStore) -> list[str]:
     return sorted(p.name for p in store.folder.iterdir() if p.name.startswith(".incoming"))
 
 
@@ -94,7 +94,7 @@ def test_pieces_arrive_one_by_one(store):
         assert incoming.size == len(CONTENT)
         assert incoming.path.read_bytes() == CONTENT  # a check may read it before it is kept
         assert list(store) == []
-        assert incoming.sha256 == incoming.keep() == DIGEST
+        assert incoming.sha256 == incoming.commit() == DIGEST
     assert store.path(DIGEST).read_bytes() == CONTENT
 
 
@@ -113,7 +113,7 @@ def test_the_disk_can_be_written_while_the_file_is_checked(store, monkeypatch):
             assert incoming.path.read_bytes() == CONTENT
         synced = []
         monkeypatch.setattr(os, "fsync", synced.append)
-        assert incoming.keep() == DIGEST
+        assert incoming.commit() == DIGEST
         assert len(synced) == 1  # the folder
     assert store.path(DIGEST).read_bytes() == CONTENT
 
@@ -201,13 +201,13 @@ def test_a_quota_counts_as_full_and_other_failures_do_not(store, monkeypatch):
 KILLS = """
 import json, os, sys
 from pathlib import Path
-from fairpremium.parties.store._files import BlobStore
+from fairpremium.parties.store._files import FileStore
 folder, points, content = Path(sys.argv[1]), sys.argv[2].split(), bytes(range(256)) * 1000
 for name in points:
     child = os.fork()
     if child == 0:
         os.environ["FAIRPREMIUM_KILL_AT"] = name
-        BlobStore(folder / name).put(content)
+        FileStore(folder / name).put(content)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     print(json.dumps([name, os.WIFSIGNALED(status) and os.WTERMSIG(status), os.WIFEXITED(status)]))
@@ -223,7 +223,7 @@ def test_a_kill_at_any_point_leaves_the_whole_file_or_none(tmp_path):
     for name in ends:
         expected = (signal.SIGKILL, False) if name in POINTS else (False, True)
         assert outcomes[name] == expected, name
-        store = BlobStore(tmp_path / name)
+        store = FileStore(tmp_path / name)
         is_there = name in ("blob.renamed", "blob.folder_synced") or name not in POINTS
         assert list(store) == ([DIGEST] if is_there else []), name
         assert (len(rubbish(store)) == 0) is is_there, name
@@ -270,7 +270,7 @@ def test_an_orphan_that_is_sent_again_is_young_again(store):
     slow = store.receive()
     slow.write(CONTENT)
     make_old(slow.path)
-    slow.keep()
+    slow.commit()
     assert store.sweep(set(), older_than=3600) == 0
     assert DIGEST in store
 

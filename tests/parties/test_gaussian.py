@@ -412,7 +412,7 @@ def test_a_source_gives_what_the_table_gives(tmp_path, monkeypatch):
     )
     two = fit_release(asked[0], X, p.y, p.sample_weight, S, channel, asked[1], rules=rules)
     np.testing.assert_allclose(one.pricer.predict(X), two.pricer.predict(X), rtol=2e-3)  # the noise differs
-    assert [v.passed for v in one.verdicts] == [v.passed for v in two.verdicts]
+    assert [v.passed for v in one.rule_results] == [v.passed for v in two.rule_results]
 
 
 def test_the_true_attribute_may_be_what_is_protected(portfolio):

@@ -24,7 +24,7 @@ from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._messages import Refusal
-from fairpremium.parties.protocol._report_batch import write_report_part
+from fairpremium.parties.protocol._report_batch import write_batch
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service import _compaction
 from fairpremium.parties.service._context import ServiceLimits
@@ -63,7 +63,7 @@ def batch(seed):
     """Reports of three people: one of two sides, with values of this seed."""
     keys = KEYS[3 * (seed % 2) : 3 * (seed % 2) + 3]
     values = [str(v) for v in np.random.default_rng(seed).choice(["F", "M"], size=3)]
-    return dict(zip(keys, values, strict=True)), write_report_part(keys, values, ["F", "M"], wire.CHANNEL)
+    return dict(zip(keys, values, strict=True)), write_batch(keys, values, ["F", "M"], wire.CHANNEL)
 
 
 BATCHES = {seed: batch(seed) for seed in range(4)}

@@ -60,7 +60,7 @@ def test_the_fit_is_the_fit_of_the_new_reports_and_of_nothing_else(portfolio, re
     assert release.epsilon == drawn.second.epsilon <= 1.0
     assert release.delta == 0.0
     assert "differentially private" in release.statement
-    assert all(v.passed for v in release.verdicts)
+    assert all(v.passed for v in release.rule_results)
 
 
 def test_stored_reports_that_lead_to_the_same_new_ones_give_the_same_bytes(portfolio, reports, keys):
@@ -209,7 +209,7 @@ def test_a_source_is_fitted_from_a_column_that_was_randomized_before(portfolio, 
         settings, portfolio.X, portfolio.y, None, reports, CHANNEL, randomized(), keys=keys, rules=Rules()
     )
     np.testing.assert_allclose(release.pricer.predict(portfolio.X), direct.pricer.predict(portfolio.X), rtol=1e-9)
-    assert release.verdicts == direct.verdicts
+    assert release.rule_results == direct.rule_results
     with pytest.raises(ValueError, match="randomize_reports"):
         fit_release(settings, tmp_path / "rows.parquet", "loss", None, "report", CHANNEL, randomized())
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairpremium.parties import Problem
-from fairpremium.parties.clients._collector import plan_parts
-from fairpremium.parties.protocol._report_batch import check_report_part, write_report_part, write_report_parts
+from fairpremium.parties.clients._collector import plan_batches
+from fairpremium.parties.protocol._report_batch import check_batch, write_batch, write_batches
 from fairpremium.privacy import Channel, RandomizedResponse
 
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
@@ -53,7 +53,7 @@ def check(tmp_path):
     def check(content, labels=("F", "M"), descriptor=SEX.descriptor()):  # noqa: B008
         path = tmp_path / "reports"
         path.write_bytes(content)
-        run = check_report_part(path, labels, descriptor)
+        run = check_batch(path, labels, descriptor)
         return dict(zip(map(bytes, run.keys.tolist()), run.codes.tolist(), strict=True))
 
     return check
@@ -89,10 +89,10 @@ def test_a_batch_is_what_a_few_lines_write(check, labels, values, with_channel):
     descriptor = None if channel is None else channel.descriptor()
     keys = keys_of(4)
     expected = dict(zip(keys, map(labels.index, values), strict=True))
-    part = write_report_part(keys, values, labels, channel)
+    part = write_batch(keys, values, labels, channel)
     assert part == plain(expected, labels, descriptor)
-    assert part == write_report_part(keys[::-1], pd.Series(values[::-1]), labels, channel)
-    assert part == write_report_part(np.frombuffer(b"".join(keys), "V16"), values, labels, channel)
+    assert part == write_batch(keys[::-1], pd.Series(values[::-1]), labels, channel)
+    assert part == write_batch(np.frombuffer(b"".join(keys), "V16"), values, labels, channel)
     assert check(part, labels, descriptor) == expected
 
 
@@ -100,8 +100,8 @@ def test_a_batch_is_what_a_few_lines_write(check, labels, values, with_channel):
 def test_parts_follow_each_other_and_are_all_reports(rows, parts):
     keys = keys_of(rows, seed=rows)
     codes = {key: i % 2 for i, key in enumerate(keys)}
-    whole = write_report_part(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX)
-    made = list(write_report_parts(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX, parts=parts))
+    whole = write_batch(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX)
+    made = list(write_batches(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX, parts=parts))
     cuts = [rows * i // parts for i in range(parts + 1)]
     ordered = sorted(keys)
     pieces = [{key: codes[key] for key in ordered[a:b]} for a, b in itertools.pairwise(cuts)]
@@ -165,7 +165,7 @@ def test_wrong_content_is_refused(check):
 
 def test_only_reports_of_the_channel_are_taken(check):
     def part(labels=("F", "M"), channel=SEX):
-        return write_report_part(keys_of(1), [labels[0]], labels, channel)
+        return write_batch(keys_of(1), [labels[0]], labels, channel)
 
     assert len(check(part())) == 1
     assert refuse(check, part(channel=None)) == CHANNEL
@@ -189,7 +189,7 @@ def test_whatever_comes_is_a_batch_or_a_problem(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("batch") / "reports"
     path.write_bytes(content[: data.draw(st.sampled_from([len(content)] * 8 + [1, 50, 64, 100]))])
     try:
-        run = check_report_part(path, ("F", "M"), SEX.descriptor())
+        run = check_batch(path, ("F", "M"), SEX.descriptor())
     except Problem as problem:
         assert problem.code in ("bad-batch", "wrong-channel")  # noqa: PT017
     else:
@@ -201,25 +201,25 @@ def test_whatever_comes_is_a_batch_or_a_problem(tmp_path_factory, data):
 def test_collectors_hear_what_is_wrong_before_they_send():
     keys = keys_of(2)
     with pytest.raises(ValueError, match="without a value"):
-        write_report_part(keys, ["F", None], ["F", "M"], SEX)
+        write_batch(keys, ["F", None], ["F", "M"], SEX)
     with pytest.raises(ValueError, match="not among the declared"):
-        write_report_part(keys, ["F", "X"], ["F", "M"], SEX)
+        write_batch(keys, ["F", "X"], ["F", "M"], SEX)
     with pytest.raises(ValueError, match="one key per report"):
-        write_report_part(keys, ["F"], ["F", "M"], SEX)
+        write_batch(keys, ["F"], ["F", "M"], SEX)
     with pytest.raises(ValueError, match="distinct"):
-        write_report_part([keys[0]] * 2, ["F", "M"], ["F", "M"], SEX)
+        write_batch([keys[0]] * 2, ["F", "M"], ["F", "M"], SEX)
     with pytest.raises(ValueError, match="several attributes"):
-        write_report_part(keys, [("F", 1), ("M", 2)], [("F", 1), ("M", 2)])
+        write_batch(keys, [("F", 1), ("M", 2)], [("F", 1), ("M", 2)])
 
 
 def test_a_table_that_grows_is_sent_in_parts_that_stay(tmp_path):
     """What was planned stays as it is; new rows become parts of their own, per study."""
     table = tmp_path / "reports.parquet"
-    assert plan_parts(table, "motor", 0) == []
-    assert plan_parts(table, "motor", 2_500_000) == [(2_500_000, 3)]
-    assert plan_parts(table, "motor", 2_500_000) == [(2_500_000, 3)]
-    assert plan_parts(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
-    assert plan_parts(table, "marine", 10) == [(10, 1)]
-    assert plan_parts(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
+    assert plan_batches(table, "motor", 0) == []
+    assert plan_batches(table, "motor", 2_500_000) == [(2_500_000, 3)]
+    assert plan_batches(table, "motor", 2_500_000) == [(2_500_000, 3)]
+    assert plan_batches(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
+    assert plan_batches(table, "marine", 10) == [(10, 1)]
+    assert plan_batches(table, "motor", 2_500_010) == [(2_500_000, 3), (2_500_010, 1)]
     with pytest.raises(ValueError, match="fewer reports than were sent"):
-        plan_parts(table, "motor", 2_500_009)
+        plan_batches(table, "motor", 2_500_009)

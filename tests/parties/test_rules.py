@@ -49,7 +49,7 @@ def world(tmp_path, database_url):
 
 def report(world, rows, first_part=0):
     keys = wire.make_keys(world.secret, world.reports["policy"].iloc[rows])
-    body = wire.write_report_part(keys.to_pylist(), world.reports["report"].iloc[rows], ["F", "M"], wire.CHANNEL)
+    body = wire.write_batch(keys.to_pylist(), world.reports["report"].iloc[rows], ["F", "M"], wire.CHANNEL)
     target = f"/v1/studies/motor/report-parts/{first_part}"
     assert world.ask("app", "PUT", target, body, wire.BATCH).status == 200
 
@@ -162,14 +162,14 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
 
 
 def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_not(world, monkeypatch):
-    from fairpremium.parties.release._disclosure import RefusedError, Verdict
+    from fairpremium.parties.release._disclosure import RefusedError, RuleResult
     from fairpremium.parties.service import _fitting
 
     def paid():
         return {row.fit for row in world.context.store.read(lambda c: c.execute(select(releases)).all())}
 
     def refuses(*args, **kwargs):
-        raise RefusedError([Verdict(1, False, "limit", "measured")])
+        raise RefusedError([RuleResult(1, False, "limit", "measured")])
 
     with monkeypatch.context() as patched:
         patched.setattr(_fitting, "fit_release", refuses)
@@ -216,7 +216,7 @@ def test_overlap_is_per_insurer(world):
     assert world.ask("op", "PUT", "/v1/studies/motor", other.model_dump_json().encode()).code == "study-frozen"
     world.declare("motor-2", ("app",), ("acme", "other"), release=RELEASE)
     keys = wire.make_keys(world.secret, world.reports["policy"])
-    body = wire.write_report_part(keys.to_pylist(), world.reports["report"], ["F", "M"], wire.CHANNEL)
+    body = wire.write_batch(keys.to_pylist(), world.reports["report"], ["F", "M"], wire.CHANNEL)
     assert world.ask("app", "PUT", "/v1/studies/motor-2/report-parts/0", body, wire.BATCH).status == 200
     roles = {"study": "motor-2", "secret": world.secret, "policy": "policy", "outcome": "y"}
     world.client("acme").upload(world.frame, portfolio="q", **roles)

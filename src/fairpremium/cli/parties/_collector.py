@@ -46,7 +46,7 @@ def submit(
     Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
     --reports reports.parquet --key collector.key
     """
-    from fairpremium.parties.clients import Collector, draw_reports, plan_parts, read_drawn
+    from fairpremium.parties.clients import Collector, draw_reports, plan_batches, read_drawn
     from fairpremium.parties.protocol import read_secret
 
     if (ledger is None) != (budget is None):
@@ -71,7 +71,7 @@ def submit(
                     )
                 stored = read_drawn(reports, channel)
                 drawn = len(stored) - before
-        steps = plan_parts(reports, study, len(stored))
+        steps = plan_batches(reports, study, len(stored))
         with progress("Sending reports", bar=True) as tell:
             collector.submit(
                 stored, study=study, secret=shared, channel=channel, steps=steps,

@@ -25,15 +25,15 @@ from fairpremium.parties.protocol import (
     make_key,
     make_keys,
     settle,
-    write_report_parts,
+    write_batches,
 )
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
 
 from ._client import Client
 
-__all__ = ["Collector", "draw_reports", "plan_parts", "read_drawn"]
+__all__ = ["Collector", "draw_reports", "plan_batches", "read_drawn"]
 
-_ROWS_PER_PART = 1_000_000
+_ROWS_PER_BATCH = 1_000_000
 _POLICY, _REPORT = "policy", "report"
 
 
@@ -62,7 +62,7 @@ class Collector(Client):
         study: str,
         secret: LinkageSecret,
         channel: Channel | None,
-        rows_per_part: int = _ROWS_PER_PART,
+        rows_per_batch: int = _ROWS_PER_BATCH,
         steps: Sequence[tuple[int, int]] | None = None,
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> int:
@@ -77,10 +77,10 @@ class Collector(Client):
             Of the study, shared with the insurers.
         channel : Channel or None
             That drew the reports.
-        rows_per_part : int
+        rows_per_batch : int
         steps : sequence of (int, int), optional
-            Up to which row the reports go that are sent together, and in how many parts, as `plan_parts` remembers it
-            for a table that grows; instead of `rows_per_part`.
+            Up to which row the reports go that are sent together, and in how many parts, as `plan_batches` remembers it
+            for a table that grows; instead of `rows_per_batch`.
         tell : callable
             Gets the number of parts that were sent, and that of all.
 
@@ -91,13 +91,13 @@ class Collector(Client):
         """
         keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
         labels = labels_of(self.study(study).attribute) if channel is None else channel.reports
-        steps = _more_steps([], len(reports), rows_per_part) if steps is None else steps
+        steps = _more_steps([], len(reports), rows_per_batch) if steps is None else steps
 
         def bodies() -> Iterator[bytes]:
             start = 0
             for end, parts in steps:
                 rows = slice(start, end)
-                yield from write_report_parts(keys[rows], reports[_REPORT].iloc[rows], labels, channel, parts=parts)
+                yield from write_batches(keys[rows], reports[_REPORT].iloc[rows], labels, channel, batches=parts)
                 start = end
 
         files = ((f"/v1/studies/{study}/report-parts/{n}", body) for n, body in enumerate(bodies()))
@@ -172,7 +172,7 @@ def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
     return known[[_POLICY, _REPORT]]
 
 
-def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
+def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
     """Return in which parts a table of reports is sent, and remember it beside the table.
 
     A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
@@ -206,10 +206,10 @@ def plan_parts(path: str | os.PathLike[str], study: str, rows: int) -> list[tupl
 
 
 def _more_steps(
-    before: Sequence[tuple[int, int]], rows: int, rows_per_part: int = _ROWS_PER_PART
+    before: Sequence[tuple[int, int]], rows: int, rows_per_batch: int = _ROWS_PER_BATCH
 ) -> list[tuple[int, int]]:
     more = rows - (before[-1][0] if before else 0)
-    return [*before, (rows, math.ceil(more / rows_per_part))] if more else list(before)
+    return [*before, (rows, math.ceil(more / rows_per_batch))] if more else list(before)
 
 
 def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None:

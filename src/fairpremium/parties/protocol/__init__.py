@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from ._attributes import descriptor_of as descriptor_of
     from ._attributes import labels_of as labels_of
     from ._batch_file import NO_MEANING as NO_MEANING
-    from ._batch_file import Run as Run
+    from ._batch_file import ReportBatch as ReportBatch
+    from ._batch_file import batch_header as batch_header
+    from ._batch_file import batch_pieces as batch_pieces
     from ._batch_file import code_width as code_width
     from ._batch_file import find_codes as find_codes
     from ._batch_file import match as match
-    from ._batch_file import open_run as open_run
+    from ._batch_file import open_batch as open_batch
     from ._batch_file import plain_bytes as plain_bytes
-    from ._batch_file import run_header as run_header
-    from ._batch_file import run_pieces as run_pieces
-    from ._batch_file import sort_run as sort_run
+    from ._batch_file import sort_batch as sort_batch
     from ._keys import SigningKey as SigningKey
     from ._keys import VerifyKey as VerifyKey
-    from ._keys import keep_key as keep_key
+    from ._keys import load_or_create_key as load_or_create_key
     from ._keys import new_key as new_key
     from ._keys import read_key as read_key
     from ._keys import read_public_key as read_public_key
@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from ._problems import PROBLEMS as PROBLEMS
     from ._problems import Problem as Problem
     from ._report_batch import BATCH_TYPE as BATCH_TYPE
-    from ._report_batch import check_report_part as check_report_part
+    from ._report_batch import check_batch as check_batch
     from ._report_batch import meaning as meaning
-    from ._report_batch import write_report_parts as write_report_parts
+    from ._report_batch import write_batches as write_batches
     from ._rules import Rules as Rules
     from ._rules import round_count as round_count
     from ._safe_files import settle as settle
@@ -90,8 +90,11 @@ __all__, __getattr__ = lazy_exports(
     __name__,
     {
         "_attributes": "channel_of descriptor_of labels_of",
-        "_batch_file": "NO_MEANING Run code_width find_codes match open_run plain_bytes run_header run_pieces sort_run",
-        "_keys": "SigningKey VerifyKey keep_key new_key read_key read_public_key write_key",
+        "_batch_file": (
+            "NO_MEANING ReportBatch batch_header batch_pieces code_width find_codes match open_batch plain_bytes "
+            "sort_batch"
+        ),
+        "_keys": "SigningKey VerifyKey load_or_create_key new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",
         "_messages": (
             "Checkpoint CollectorStudy ENDED Entry EstimatedChannel Feature Fit FitSpec ID InsurerStudy "
@@ -101,7 +104,7 @@ __all__, __getattr__ = lazy_exports(
         "_policy_keys": "KEY as_keys has_repeats read_keys sort_words",
         "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_part write_portfolio_part",
         "_problems": "PROBLEMS Problem",
-        "_report_batch": "BATCH_TYPE check_report_part meaning write_report_parts",
+        "_report_batch": "BATCH_TYPE check_batch meaning write_batches",
         "_rules": "Rules round_count",
         "_safe_files": "settle sync_folder",
         "_signatures": "Verified content_digest request_url sign_request verify_request",

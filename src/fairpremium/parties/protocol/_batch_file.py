@@ -45,7 +45,7 @@ Codes = npt.NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ReportBatch:
     """Reports in the order of their keys.
 
     Attributes
@@ -76,7 +76,7 @@ def code_width(codes: int) -> int:
     return 1 if codes <= 256 else 2
 
 
-def sort_run(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> Run:
+def sort_batch(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> ReportBatch:
     """Sort reports by key; keys that are sorted already cost one look.
 
     Parameters
@@ -100,22 +100,22 @@ def sort_run(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> R
         high, low, numbers = high[order], low[order], numbers[order]
         if not is_sorted(high, low, distinct=True):
             raise ValueError("keys must be distinct.")
-    return Run(high, low, numbers, meaning)
+    return ReportBatch(high, low, numbers, meaning)
 
 
-def run_pieces(run: Run) -> Iterator[bytes | memoryview]:
+def batch_pieces(run: ReportBatch) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a run's file, piece by piece."""
-    yield run_header(run.codes.dtype.itemsize, len(run), run.meaning)
+    yield batch_header(run.codes.dtype.itemsize, len(run), run.meaning)
     for column in (run.high, run.low, run.codes):
         yield plain_bytes(column)
 
 
-def run_header(width: int, rows: int, meaning: bytes) -> bytes:
+def batch_header(width: int, rows: int, meaning: bytes) -> bytes:
     """Return the first bytes of a run's file."""
     return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
 
 
-def open_run(path: str | os.PathLike[str], *, verify: bool = False) -> Run:
+def open_batch(path: str | os.PathLike[str], *, verify: bool = False) -> ReportBatch:
     """Open a run without reading it: its columns are memory-mapped.
 
     Parameters
@@ -140,23 +140,25 @@ def open_run(path: str | os.PathLike[str], *, verify: bool = False) -> Run:
     if size != _HEADER.size + rows * (16 + width):
         raise ValueError("A run is damaged: its size is not the one of its rows.")
     if rows == 0:
-        return Run(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
+        return ReportBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
     words = np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(2, rows))
     codes = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_HEADER.size + 16 * rows, shape=(rows,))
-    return Run(np.asarray(words[0]), np.asarray(words[1]), np.asarray(codes), meaning)
+    return ReportBatch(np.asarray(words[0]), np.asarray(words[1]), np.asarray(codes), meaning)
 
 
-def match(keys: Keys, runs: Iterable[Run], singles: Run | None = None, *, missing: int = -1) -> npt.NDArray[np.int32]:
+def match(
+    keys: Keys, runs: Iterable[ReportBatch], singles: ReportBatch | None = None, *, missing: int = -1
+) -> npt.NDArray[np.int32]:
     """Return the reports of keys: the join of a portfolio with a study.
 
     Parameters
     ----------
     keys : ndarray of dtype V16, shape (n,)
         In any order, repeated or not.
-    runs : iterable of Run
+    runs : iterable of ReportBatch
         Where several have a key, they have the same code.
-    singles : Run, optional
-        Reports that came one by one; see `sort_run`.
+    singles : ReportBatch, optional
+        Reports that came one by one; see `sort_batch`.
     missing : int
         What stands for keys without a report.
 
@@ -177,7 +179,7 @@ def match(keys: Keys, runs: Iterable[Run], singles: Run | None = None, *, missin
     return result
 
 
-def find_codes(high: Words, low: Words, runs: Iterable[Run], *, missing: int = -1) -> npt.NDArray[np.int32]:
+def find_codes(high: Words, low: Words, runs: Iterable[ReportBatch], *, missing: int = -1) -> npt.NDArray[np.int32]:
     """Return the reports of keys that are sorted and given as words; see `match`."""
     codes = np.full(len(high), missing, dtype=np.int32)
     for run in runs:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
 
-__all__ = ["SigningKey", "VerifyKey", "keep_key", "new_key", "read_key", "read_public_key", "write_key"]
+__all__ = ["SigningKey", "VerifyKey", "load_or_create_key", "new_key", "read_key", "read_public_key", "write_key"]
 
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
 
@@ -171,7 +171,7 @@ def write_key(path: Path_, key: SigningKey) -> None:
         raise
 
 
-def keep_key(path: Path_) -> SigningKey:
+def load_or_create_key(path: Path_) -> SigningKey:
     """Read a key, and make it first where there is none; several processes may start at once, or die on the way."""
     target, public = Path(path), Path(f"{os.fspath(path)}.pub")
     with suppress(FileExistsError):  # another process was faster

@@ -19,11 +19,11 @@ from fairpremium.documents import canonical_json
 from fairpremium.labels import encode_labels
 from fairpremium.privacy import Channel
 
-from ._batch_file import Run, code_width, open_run, run_pieces, sort_run
+from ._batch_file import ReportBatch, batch_pieces, code_width, open_batch, sort_batch
 from ._policy_keys import as_keys, is_sorted
 from ._problems import Problem
 
-__all__ = ["BATCH_TYPE", "check_report_part", "meaning", "write_report_part", "write_report_parts"]
+__all__ = ["BATCH_TYPE", "check_batch", "meaning", "write_batch", "write_batches"]
 
 BATCH_TYPE = "application/vnd.fairpremium.reports"
 
@@ -41,13 +41,13 @@ def meaning(labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> byte
     return hashlib.sha256(canonical_json({"channel": descriptor, "labels": list(labels)})).digest()
 
 
-def write_report_part(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None) -> bytes:
-    """Write one batch of reports; see `write_report_parts`."""
-    return next(write_report_parts(keys, reports, labels, channel, parts=1))
+def write_batch(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None) -> bytes:
+    """Write one batch of reports; see `write_batches`."""
+    return next(write_batches(keys, reports, labels, channel, batches=1))
 
 
-def write_report_parts(
-    keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, parts: int
+def write_batches(
+    keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, batches: int
 ) -> Iterator[bytes]:
     """Write reports as batches of about equal size that follow each other in the order of keys.
 
@@ -62,7 +62,7 @@ def write_report_parts(
         The reports that the study knows, in its order.
     channel : Channel, optional
         The channel that drew the reports.
-    parts : int
+    batches : int
         How many batches.
 
     Yields
@@ -76,13 +76,15 @@ def write_report_parts(
     if len(rows) != len(codes):
         raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
     descriptor = None if channel is None else channel.descriptor()
-    run = sort_run(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
-    for i in range(parts):
-        some = slice(len(run) * i // parts, len(run) * (i + 1) // parts)
-        yield b"".join(run_pieces(Run(run.high[some], run.low[some], run.codes[some], run.meaning)))
+    run = sort_batch(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
+    for i in range(batches):
+        some = slice(len(run) * i // batches, len(run) * (i + 1) // batches)
+        yield b"".join(batch_pieces(ReportBatch(run.high[some], run.low[some], run.codes[some], run.meaning)))
 
 
-def check_report_part(path: str | os.PathLike[str], labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> Run:
+def check_batch(
+    path: str | os.PathLike[str], labels: Sequence[Any], descriptor: Mapping[str, Any] | None
+) -> ReportBatch:
     """Check a batch of reports that came from outside; all that can be wrong is a `Problem`.
 
     Parameters
@@ -93,7 +95,7 @@ def check_report_part(path: str | os.PathLike[str], labels: Sequence[Any], descr
         Of the study; see `meaning`.
     """
     try:
-        run = open_run(path)
+        run = open_batch(path)
     except ValueError:
         raise Problem("bad-batch", "its header or its length") from None
     if not len(run) or run.codes.dtype.itemsize != code_width(len(labels)):

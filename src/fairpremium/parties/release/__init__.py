@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._accounting import ReleasePlan as ReleasePlan
     from ._checkpoint import FileCheckpoint as FileCheckpoint
     from ._disclosure import RefusedError as RefusedError
-    from ._disclosure import Verdict as Verdict
+    from ._disclosure import RuleResult as RuleResult
     from ._disclosure import check_overlap as check_overlap
     from ._disclosure import rarest_report as rarest_report
     from ._randomized import randomize_reports as randomize_reports
@@ -30,7 +30,7 @@ __all__, __getattr__ = lazy_exports(
     {
         "_accounting": "ReleasePlan",
         "_checkpoint": "FileCheckpoint",
-        "_disclosure": "RefusedError Verdict check_overlap rarest_report",
+        "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_randomized": "randomize_reports seen_channel",
         "_release": "FitSettings Release ReleaseSettings check_rows default_release fit_release",
     },

@@ -36,7 +36,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleResult:
     """What a rule says.
 
     Parameters
@@ -66,20 +66,20 @@ class RefusedError(FairPremiumError, ValueError):
 
     Attributes
     ----------
-    verdicts : tuple of Verdict
+    rule_results : tuple of RuleResult
         Of all rules that were looked at.
     """
 
-    def __init__(self, verdicts: Iterable[Verdict]):
-        self.verdicts = tuple(verdicts)
-        broken = next(v for v in self.verdicts if not v.passed)
+    def __init__(self, rule_results: Iterable[RuleResult]):
+        self.rule_results = tuple(rule_results)
+        broken = next(v for v in self.rule_results if not v.passed)
         super().__init__(f"Rule {broken.rule} of the study forbids this fit: {broken.title} ({broken.limit}).")
 
 
-def refuse(verdicts: Sequence[Verdict]) -> None:
+def refuse(rule_results: Sequence[RuleResult]) -> None:
     """Raise if a rule is broken."""
-    if not all(v.passed for v in verdicts):
-        raise RefusedError(verdicts)
+    if not all(v.passed for v in rule_results):
+        raise RefusedError(rule_results)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def measure(problem: LinearProblem) -> Exposure:
     return Exposure(len(problem.rows), effective_rows, moments.q, leverage, score_share)
 
 
-def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[Verdict]:
+def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[RuleResult]:
     """Apply rules 1 to 4.
 
     Parameters
@@ -124,20 +124,20 @@ def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> lis
     effective = exposure.effective_rows * share
     leverage = exposure.leverage / share if share else math.inf
     return [
-        Verdict(
+        RuleResult(
             1,
             fewest >= rules.rows and effective >= rules.effective_rows,
             f"at least {rules.rows} rows and {rules.effective_rows} effective rows",
             f"{_count(fewest, rules)} rows, {_round(effective)} effective rows",
         ),
-        Verdict(2, leverage <= 1 / rules.n_min, f"leverage at most 1/{rules.n_min}", _round(leverage)),
-        Verdict(
+        RuleResult(2, leverage <= 1 / rules.n_min, f"leverage at most 1/{rules.n_min}", _round(leverage)),
+        RuleResult(
             3,
             exposure.parameters * rules.rows_per_parameter <= fewest,
             f"at least {rules.rows_per_parameter} rows per coefficient",
             f"{exposure.parameters} coefficients, {_count(fewest, rules)} rows",
         ),
-        Verdict(
+        RuleResult(
             4,
             exposure.score_share <= rules.score_share,
             f"a share of at most {rules.score_share:g}",
@@ -146,7 +146,7 @@ def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> lis
     ]
 
 
-def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> Verdict:
+def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> RuleResult:
     """Apply rule 5 to the keys of all fits of one insurer, the one that is asked for last.
 
     Parameters
@@ -169,7 +169,7 @@ def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest
         raise ValueError(f"Got rarest={rarest!r}, but expected a probability above zero.")
     least = math.ceil(rules.n_min / rarest)
     smallest = min(cell_sizes(key_sets), default=least)
-    return Verdict(5, smallest >= least, f"no row or at least {least}", str(smallest))
+    return RuleResult(5, smallest >= least, f"no row or at least {least}", str(smallest))
 
 
 def cell_sizes(key_sets: Sequence[Any]) -> list[int]:

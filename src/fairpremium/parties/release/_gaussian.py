@@ -77,10 +77,10 @@ def release_gaussian(
 
         tell("reports", 0.1)
         expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_PARTS[0]))
-        verdicts = []
+        rule_results = []
         if rules is not None:
-            verdicts = check_counts(measure(problem), len(rows) * expected.code_shares[:-1], rules)
-            refuse(verdicts)
+            rule_results = check_counts(measure(problem), len(rows) * expected.code_shares[:-1], rules)
+            refuse(rule_results)
         solver = Solver(rows, problem, expected, pooling, releaser)
         B, strength = problem.start(len(groups)), 0.0
         bread = noise = np.empty((0, 0))
@@ -123,7 +123,7 @@ def release_gaussian(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         statement=_STATEMENT.format(privacy.epsilon, privacy.delta),
-        verdicts=tuple(verdicts),
+        rule_results=tuple(rule_results),
         channel_used=channel,
         noise={"mu": mu, "sums": releaser.released},
         reported=round_count(len(rows) - pricer.n_missing_reports_, rules) or 0,

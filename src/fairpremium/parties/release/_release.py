@@ -32,7 +32,7 @@ from fairpremium.pricing import DiscriminationFreePricer, count_labels, is_sourc
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
-from ._disclosure import Verdict, check_counts, measure, refuse, round_missing
+from ._disclosure import RuleResult, check_counts, measure, refuse, round_missing
 from ._public_data import FitData, public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
 
@@ -97,7 +97,7 @@ class Release:
         The realised guarantee; epsilon is inf for "none".
     statement : str
         The guarantee in words, for the manifest.
-    verdicts : tuple of Verdict
+    rule_results : tuple of RuleResult
     channel_used : Channel or None
         From D to the reports that were used.
     reports_used : array or None
@@ -113,7 +113,7 @@ class Release:
     mechanism: str
     epsilon: float
     statement: str
-    verdicts: tuple[Verdict, ...]
+    rule_results: tuple[RuleResult, ...]
     channel_used: Channel | None
     noise: dict[str, Any]
     reported: int
@@ -215,8 +215,8 @@ def fit_release(
         noise = {"keep": second.keep, "epsilon": epsilon}
         statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
     tell("rules", 0.1)
-    verdicts = check_reports(settings, data, labels, rules)
-    refuse(verdicts)
+    rule_results = check_reports(settings, data, labels, rules)
+    refuse(rule_results)
     tell("fit", 0.2)
     pricer = DiscriminationFreePricer(**vars(settings), channel=effective, random_state=0)
     pricer.fit(X, y, sensitive=data.reports, sample_weight=sample_weight, features=features)
@@ -230,7 +230,7 @@ def fit_release(
         mechanism=privacy.mechanism,
         epsilon=epsilon,
         statement=statement,
-        verdicts=tuple(verdicts),
+        rule_results=tuple(rule_results),
         channel_used=pricer.channel_,
         reports_used=None if is_source(X) else data.reports,
         noise=noise,
@@ -313,7 +313,9 @@ def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels
     refuse(check_reports(settings, FitData(X, y, sample_weight, even), tuple(labels), rules))
 
 
-def check_reports(settings: FitSettings, data: FitData, labels: tuple[Any, ...], rules: Rules | None) -> list[Verdict]:
+def check_reports(
+    settings: FitSettings, data: FitData, labels: tuple[Any, ...], rules: Rules | None
+) -> list[RuleResult]:
     """Apply rules 1 to 4 to the data of a fit.
 
     The reports are those that the rules may see: after the second randomization, if there is one, so that a refusal is

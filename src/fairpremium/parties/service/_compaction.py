@@ -11,7 +11,7 @@ import threading
 from sqlalchemy import Connection, delete, func, insert, select
 
 from fairpremium.parties.protocol import Problem
-from fairpremium.parties.store import Extent, Write, merge_runs, plan_merge, write_run
+from fairpremium.parties.store import Extent, Write, merge_batches, plan_merge, store_batch
 from fairpremium.parties.store.schema import report_runs, reports
 
 from ._context import ServiceContext
@@ -59,7 +59,7 @@ def _step(context: ServiceContext, study: str, collector: str, write: Write) -> 
     if singles >= SINGLES:
         write(lambda c: _write_singles(c, context, study, collector))
     if chosen:
-        merged = merge_runs(context.blobs, [runs[sha256] for sha256 in chosen])
+        merged = merge_batches(context.blobs, [runs[sha256] for sha256 in chosen])
         write(lambda c: _replace(c, study, collector, chosen, merged))
     return bool(singles >= SINGLES or chosen)
 
@@ -69,7 +69,7 @@ def _write_singles(connection: Connection, context: ServiceContext, study: str, 
     lock_study(connection, study)
     run = singles_of(connection, study, collector)
     if len(run):
-        _add(connection, study, collector, write_run(context.blobs, run), len(run))
+        _add(connection, study, collector, store_batch(context.blobs, run), len(run))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 

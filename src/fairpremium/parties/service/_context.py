@@ -12,8 +12,17 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select
 
-from fairpremium.parties.protocol import Problem, Role, Run, SigningKey, Verified, check_id, keep_key, open_run
-from fairpremium.parties.store import BlobStore, Store, sqlite_url
+from fairpremium.parties.protocol import (
+    Problem,
+    ReportBatch,
+    Role,
+    SigningKey,
+    Verified,
+    check_id,
+    load_or_create_key,
+    open_batch,
+)
+from fairpremium.parties.store import FileStore, Store, sqlite_url
 
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
@@ -47,7 +56,7 @@ class ServiceContext:
     """The database, the files, the key and the limits of a third party."""
 
     store: Store
-    blobs: BlobStore
+    blobs: FileStore
     key: SigningKey = field(repr=False)
     limits: ServiceLimits = ServiceLimits()
 
@@ -55,14 +64,14 @@ class ServiceContext:
         """Return the time in seconds."""
         return self.store.clock()
 
-    def run(self, digest: str) -> Run:
+    def run(self, digest: str) -> ReportBatch:
         """Open a run of reports; the newest ones stay open."""
         return _open_run(str(self.blobs.path(digest)))
 
 
 @lru_cache(maxsize=256)
-def _open_run(path: str) -> Run:
-    return open_run(Path(path))
+def _open_run(path: str) -> ReportBatch:
+    return open_batch(Path(path))
 
 
 def open_context(
@@ -75,9 +84,9 @@ def open_context(
     """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and a file store."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key = keep_key(home / _KEY_FILE)
+    key = load_or_create_key(home / _KEY_FILE)
     store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return ServiceContext(store, BlobStore(home / _FILES), key, limits or ServiceLimits())
+    return ServiceContext(store, FileStore(home / _FILES), key, limits or ServiceLimits())
 
 
 def database_url(address: str) -> str:

@@ -77,7 +77,7 @@ def write_manifest(
         "disclosure": {
             **_protection(job, release),
             "rules": study.rules.to_dict(),
-            "passed": [{"rule": v.rule, "title": v.title, "limit": v.limit} for v in release.verdicts],
+            "passed": [{"rule": v.rule, "title": v.title, "limit": v.limit} for v in release.rule_results],
             "report_epsilon": None if study.release is None else study.release.randomized_epsilon,
             "noise": release.noise,
         },

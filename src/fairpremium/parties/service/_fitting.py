@@ -25,22 +25,22 @@ from fairpremium.labels import decode_labels
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.parties.bundle import feature_ranges, write_bundle
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import EstimatedChannel, Problem, Refusal, channel_of, round_count, sort_run
+from fairpremium.parties.protocol import EstimatedChannel, Problem, Refusal, channel_of, round_count, sort_batch
 from fairpremium.parties.release import (
     FileCheckpoint,
     FitSettings,
     RefusedError,
     Release,
     ReleaseSettings,
-    Verdict,
+    RuleResult,
     check_overlap,
     check_rows,
     default_release,
     fit_release,
     rarest_report,
 )
-from fairpremium.parties.store import write_run
-from fairpremium.parties.store.log import keep_checkpoint
+from fairpremium.parties.store import store_batch
+from fairpremium.parties.store.log import store_checkpoint
 from fairpremium.parties.store.schema import releases
 from fairpremium.privacy import Channel
 
@@ -76,7 +76,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
     try:
         state, values = "succeeded", _work(context, job, tell)
     except RefusedError as refused:
-        broken = next(v for v in refused.verdicts if not v.passed)
+        broken = next(v for v in refused.rule_results if not v.passed)
         refusal = Refusal(rule=broken.rule, title=broken.title, limit=broken.limit)
         state, values = "refused", {"refusal": refusal.model_dump_json()}
     except Problem as problem:
@@ -96,7 +96,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("joining", 0.0)
     joined = join_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_run = write_run(context.blobs, sort_run(joined.keys, joined.codes + 1))
+    keys_run = store_batch(context.blobs, sort_batch(joined.keys, joined.codes + 1))
     identity = _identity(job, keys_run)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
@@ -129,7 +129,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         summary = summarize(job, release, joined)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
-        checkpoint = context.store.write(lambda c: keep_checkpoint(c, context.key, job.log_seq))
+        checkpoint = context.store.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,
@@ -265,9 +265,9 @@ def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, 
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
     sets = [context.run(digest).keys for digest in digests] + [joined.keys]
-    verdict = check_overlap(sets, job.study.rules, rarest=rarest)
-    if not verdict.passed:
-        raise RefusedError([verdict])
+    result = check_overlap(sets, job.study.rules, rarest=rarest)
+    if not result.passed:
+        raise RefusedError([result])
 
 
 def _check_budget(job: FitJob, privacy: ReleaseSettings, identity: str, earlier: list[Any]) -> None:
@@ -280,4 +280,4 @@ def _check_budget(job: FitJob, privacy: ReleaseSettings, identity: str, earlier:
     is_new = privacy.mechanism == "gaussian" and identity not in spent
     if is_new and not plan.allows("gaussian", privacy.epsilon):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
-        raise RefusedError([Verdict(9, False, limit, f"{plan.spent:.3g} spent")])
+        raise RefusedError([RuleResult(9, False, limit, f"{plan.spent:.3g} spent")])

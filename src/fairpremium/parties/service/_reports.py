@@ -21,8 +21,8 @@ from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
     Problem,
     Report,
+    ReportBatch,
     ReportsTaken,
-    Run,
     StudySpec,
     as_keys,
     code_width,
@@ -31,7 +31,7 @@ from fairpremium.parties.protocol import (
     labels_of,
     match,
     meaning,
-    sort_run,
+    sort_batch,
 )
 from fairpremium.parties.store import Incoming
 from fairpremium.parties.store.log import append, upsert
@@ -142,7 +142,13 @@ def _codes_of(
 
 
 def put_report_part(
-    connection: Connection, context: ServiceContext, who: Party, study: str, n: int, incoming: Incoming, run: Run
+    connection: Connection,
+    context: ServiceContext,
+    who: Party,
+    study: str,
+    n: int,
+    incoming: Incoming,
+    run: ReportBatch,
 ) -> ReportsTaken:
     """Take a batch of reports that was checked, all of them or none; its file is stored if it has a new report."""
     _open_study(connection, context, who, study, lock=True)
@@ -159,14 +165,14 @@ def put_report_part(
     new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
     values = {"study": study, "collector": who.name, "sha256": sha256}
     if new:
-        incoming.keep()
+        incoming.commit()
         connection.execute(insert(report_runs).values(**values, rows=new))
     connection.execute(insert(report_parts).values(**values, n=n, rows=len(run)))
     append(connection, context.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
     return ReportsTaken(rows=len(run), sha256=sha256)
 
 
-def _count_known(run: Run, others: list[Run]) -> int:
+def _count_known(run: ReportBatch, others: list[ReportBatch]) -> int:
     """Count the reports of a batch that are there already; one with another value is a problem."""
     near = [other for other in others if len(other) and other.high[0] <= run.high[-1] and run.high[0] <= other.high[-1]]
     if not near:
@@ -184,21 +190,21 @@ def reports_of(connection: Connection, context: ServiceContext, study: str, coll
     return lambda keys: match(keys, runs, singles)
 
 
-def runs_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[Run]:
+def runs_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[ReportBatch]:
     """Return the files of reports to a collector."""
     mine = (report_runs.c.study == study, report_runs.c.collector == collector)
     rows = connection.execute(select(report_runs.c.sha256).where(*mine).order_by(report_runs.c.sha256))
     return [context.run(row.sha256) for row in rows]
 
 
-def singles_of(connection: Connection, study: str, collector: str) -> Run:
+def singles_of(connection: Connection, study: str, collector: str) -> ReportBatch:
     """Return the reports to a collector that came one by one and are not in a file yet."""
     mine = (reports.c.study == study, reports.c.collector == collector)
     rows = connection.execute(select(reports.c.key, reports.c.code).where(*mine).order_by(reports.c.key)).all()
     attribute = spec_of(study_row(connection, study)).attribute
     labels = labels_of(attribute)
     codes = np.array([row.code for row in rows], dtype=f"u{code_width(len(labels))}")
-    return sort_run(as_keys([bytes(row.key) for row in rows]), codes, meaning(labels, descriptor_of(attribute)))
+    return sort_batch(as_keys([bytes(row.key) for row in rows]), codes, meaning(labels, descriptor_of(attribute)))
 
 
 def _open_study(connection: Connection, context: ServiceContext, who: Party, study: str, *, lock: bool = False) -> Any:

@@ -24,8 +24,8 @@ from fairpremium.parties.protocol import (
     ReportsTaken,
     Role,
     VerifyKey,
+    check_batch,
     check_portfolio_part,
-    check_report_part,
     descriptor_of,
     labels_of,
 )
@@ -175,7 +175,7 @@ class ThirdParty:
         attribute = _studies.spec_of(row).attribute
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
-                run = check_report_part(incoming.path, labels_of(attribute), descriptor_of(attribute))
+                run = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
             with self.context.blobs.hold():
                 taken = self._write(lambda c: _reports.put_report_part(c, self.context, who, study, n, incoming, run))
         compact(self.context, study, who.name, self._write)
@@ -207,7 +207,7 @@ class ThirdParty:
             part = PartTaken(n=n, rows=rows, sha256=incoming.sha256)
             try:
                 with self.context.blobs.hold():
-                    incoming.keep()
+                    incoming.commit()
                     put = partial(_portfolios.put_part, part=part, size=incoming.size)
                     return self._write(lambda c: put(c, self.context, who, portfolio))
             except Problem:

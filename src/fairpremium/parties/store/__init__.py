@@ -1,18 +1,18 @@
 """What the third party stores: files by digest, a database, a log that nobody can rewrite unnoticed."""
 
-from ._batch_merge import Extent, merge_runs, plan_merge, write_run
+from ._batch_merge import Extent, merge_batches, plan_merge, store_batch
 from ._database import Store, Write, Writer, sqlite_url
-from ._files import BlobStore, Incoming
+from ._files import FileStore, Incoming
 
 __all__ = [
-    "BlobStore",
     "Extent",
+    "FileStore",
     "Incoming",
     "Store",
     "Write",
     "Writer",
-    "merge_runs",
+    "merge_batches",
     "plan_merge",
     "sqlite_url",
-    "write_run",
+    "store_batch",
 ]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import NO_MEANING, Run, plain_bytes, run_header, run_pieces, sort_words
+from fairpremium.parties.protocol import NO_MEANING, ReportBatch, batch_header, batch_pieces, plain_bytes, sort_words
 
-from ._files import BlobStore, full_is_a_problem
+from ._files import FileStore, full_disk_as_problem
 
 _MERGED_ROWS = 1 << 18  # rows of all runs together that are merged at a time
 _TIER = 8  # so many runs of a size over each other become one, which is then of the next size
@@ -21,12 +21,12 @@ _MANY = 64  # and so many anyway
 _SMALL = 1 << 12  # rows below which all runs count as equally small
 
 
-def write_run(store: BlobStore, run: Run) -> str:
+def store_batch(store: FileStore, run: ReportBatch) -> str:
     """Write a run into a store and return its digest."""
     with store.receive() as incoming:
-        for piece in run_pieces(run):
+        for piece in batch_pieces(run):
             incoming.write(piece)
-        return incoming.keep()
+        return incoming.commit()
 
 
 class Extent(NamedTuple):
@@ -87,13 +87,13 @@ def _tier(rows: int) -> int:
     return tier
 
 
-def merge_runs(store: BlobStore, runs: Sequence[Run]) -> str:
+def merge_batches(store: FileStore, runs: Sequence[ReportBatch]) -> str:
     """Write the union of runs as one run, piece by piece, and return its digest.
 
     Parameters
     ----------
-    store : BlobStore
-    runs : sequence of Run
+    store : FileStore
+    runs : sequence of ReportBatch
         Where several have a key, they have the same code, which is stored once. All have the same meaning.
     """
     meanings = {run.meaning for run in runs} or {NO_MEANING}
@@ -102,7 +102,7 @@ def merge_runs(store: BlobStore, runs: Sequence[Run]) -> str:
     width = max((run.codes.dtype.itemsize for run in runs), default=1)
     rows = 0
     with contextlib.ExitStack() as stack:
-        stack.enter_context(full_is_a_problem())
+        stack.enter_context(full_disk_as_problem())
         columns = [stack.enter_context(tempfile.TemporaryFile(dir=store.folder)) for _ in range(3)]
         incoming = stack.enter_context(store.receive())
         for piece in _merged(runs):
@@ -110,15 +110,15 @@ def merge_runs(store: BlobStore, runs: Sequence[Run]) -> str:
                 column.write(plain_bytes(values))
             rows += len(piece)
             point("run.merging")
-        incoming.write(run_header(width, rows, *meanings))
+        incoming.write(batch_header(width, rows, *meanings))
         for column in columns:
             column.seek(0)
             while chunk := column.read(1 << 20):
                 incoming.write(chunk)
-        return incoming.keep()
+        return incoming.commit()
 
 
-def _merged(runs: Sequence[Run]) -> Iterator[Run]:
+def _merged(runs: Sequence[ReportBatch]) -> Iterator[ReportBatch]:
     """Yield the union of runs as runs whose keys follow each other."""
     starts = [0] * len(runs)
     while any(start < len(run) for start, run in zip(starts, runs, strict=True)):
@@ -134,11 +134,11 @@ def _merged(runs: Sequence[Run]) -> Iterator[Run]:
         is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         if np.any(codes[1:][~is_new[1:]] != codes[:-1][~is_new[1:]]):
             raise ValueError("Two runs have a key with different codes.")
-        yield Run(high[is_new], low[is_new], codes[is_new])
+        yield ReportBatch(high[is_new], low[is_new], codes[is_new])
         starts = stops
 
 
-def _next_stops(runs: Sequence[Run], starts: list[int]) -> list[int]:
+def _next_stops(runs: Sequence[ReportBatch], starts: list[int]) -> list[int]:
     """Return how far each run goes in the next piece: to a common key, and some rows of each at the most.
 
     The key is the least of those that end the next some rows of a run, so that no run passes its share.
@@ -155,7 +155,7 @@ def _next_stops(runs: Sequence[Run], starts: list[int]) -> list[int]:
     ]
 
 
-def _count_up_to(run: Run, start: int, stop: int, last: tuple[int, int]) -> int:
+def _count_up_to(run: ReportBatch, start: int, stop: int, last: tuple[int, int]) -> int:
     """Count the keys of a run between two positions that are not after a key."""
     high, low = (np.uint64(word) for word in last)
     part = run.high[start:stop]

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem
 
-from ._files import full_is_a_problem
+from ._files import full_disk_as_problem
 from .schema import commits, log_head, prepare
 
 T = TypeVar("T")
@@ -227,7 +227,7 @@ def _again(once: Callable[[], T]) -> T:
     """Run a transaction, again if the database broke it off."""
     for attempt in range(_ATTEMPTS):
         try:
-            with full_is_a_problem():
+            with full_disk_as_problem():
                 return once()
         except DBAPIError as error:
             if _is_full(error):

@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 
 
 @contextmanager
-def full_is_a_problem() -> Iterator[None]:
+def full_disk_as_problem() -> Iterator[None]:
     """Turn a full disk, or a quota that is used up, into the problem "storage-full"."""
     try:
         yield
@@ -40,7 +40,7 @@ def full_is_a_problem() -> Iterator[None]:
         raise
 
 
-class BlobStore:
+class FileStore:
     """A folder of immutable files, each named by the SHA-256 of its content.
 
     Parameters
@@ -57,7 +57,7 @@ class BlobStore:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = BlobStore(folder)
+    ...     store = FileStore(folder)
     ...     digest = store.put(b"content")
     ...     digest == store.put(b"content"), store.path(digest).read_bytes()
     (True, b'content')
@@ -108,7 +108,7 @@ class BlobStore:
             else:
                 while chunk := content.read(_CHUNK):
                     incoming.write(chunk)
-            return incoming.keep()
+            return incoming.commit()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -175,17 +175,17 @@ class BlobStore:
 
 
 class Incoming:
-    """A file on its way into a `BlobStore`; outside its ``with`` nothing is left of it unless it was kept.
+    """A file on its way into a `FileStore`; outside its ``with`` nothing is left of it unless it was kept.
 
     Attributes
     ----------
     path : Path
-        The temporary file, complete up to the last `write`, for checks before `keep`.
+        The temporary file, complete up to the last `write`, for checks before `commit`.
     size : int
         Bytes so far.
     """
 
-    def __init__(self, store: BlobStore, limit: int | None):
+    def __init__(self, store: FileStore, limit: int | None):
         self._store = store
         self._limit = limit
         self._hash = hashlib.sha256()
@@ -237,7 +237,7 @@ class Incoming:
                     self.size += len(chunk)
 
     def sync(self) -> None:
-        """Bring the content to the disk; `keep` does so too."""
+        """Bring the content to the disk; `commit` does so too."""
         with self._no_rubbish():
             point("blob.written")
             os.fsync(self._file)
@@ -254,7 +254,7 @@ class Incoming:
             finally:
                 synced.result()  # whatever the caller met, an error here was the cause: the file is gone
 
-    def keep(self) -> str:
+    def commit(self) -> str:
         """Give the file its name for good, and return the digest; again, it does nothing more."""
         digest = self.sha256
         if self._is_kept:
@@ -272,7 +272,7 @@ class Incoming:
         return digest
 
     def discard(self) -> None:
-        """Leave nothing behind; after `keep` this does nothing."""
+        """Leave nothing behind; after `commit` this does nothing."""
         if self._file >= 0:
             self._close()
             self.path.unlink(missing_ok=True)
@@ -284,7 +284,7 @@ class Incoming:
     @contextmanager
     def _no_rubbish(self) -> Iterator[None]:
         try:
-            with full_is_a_problem():
+            with full_disk_as_problem():
                 yield
         except BaseException:
             self.discard()

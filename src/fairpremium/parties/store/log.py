@@ -26,9 +26,9 @@ __all__ = [
     "append",
     "count_entries",
     "iso",
-    "keep_checkpoint",
     "read_page",
     "sign_checkpoint",
+    "store_checkpoint",
     "upsert",
     "verify_log",
 ]
@@ -87,7 +87,7 @@ def sign_checkpoint(connection: Connection, key: SigningKey, seq: int | None = N
     return Checkpoint(seq=row.seq, hash=row.hash, key_id=key.key_id, signature=signature)
 
 
-def keep_checkpoint(connection: Connection, key: SigningKey, seq: int) -> Checkpoint:
+def store_checkpoint(connection: Connection, key: SigningKey, seq: int) -> Checkpoint:
     """Sign an entry of the log and remember the signature."""
     checkpoint = sign_checkpoint(connection, key, seq)
     connection.execute(upsert(connection, checkpoints).values(**checkpoint.model_dump()))
