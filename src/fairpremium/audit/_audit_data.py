@@ -25,15 +25,10 @@ Records = list[dict[str, Any]]
 class AuditData:
     """Columns of numbers with their reports.
 
-    Parameters
-    ----------
-    columns : dict of str to array of shape (n,) or (n, K)
-    reports : WeightedReports
-    level : float
-    source : object
-        Whose type tables come back in.
-    divisions : tuple of (name, codes, labels)
-        What divides the rows: risk classes, then bins. Every table is made within each combination.
+    - `columns`, shape (n,) or (n, K)
+    - `source` (object): Whose type tables come back in.
+    - `divisions` (tuple of (name, codes, labels)): What divides the rows: risk classes, then bins. Every table is made
+      within each combination.
     """
 
     columns: dict[str, Array]

@@ -18,13 +18,9 @@ class Estimate:
     Sums, differences and quotients carry the gradient along, so that every measure built from the same totals has the
     right standard error, and so has every gap between two of them.
 
-    Parameters
-    ----------
-    value : array of shape (p,)
-    gradient : array of shape (p, m)
-        Derivatives with respect to the m totals.
-    covariance : array of shape (m, m)
-        Of the totals.
+    - `value`, shape (p,)
+    - `gradient`, shape (p, m): Derivatives with respect to the m totals.
+    - `covariance`, shape (m, m): Of the totals.
 
     Notes
     -----

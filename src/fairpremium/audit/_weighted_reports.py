@@ -28,17 +28,12 @@ Codes = npt.NDArray[np.integer[Any]]
 class WeightedReports:
     """Reports, the channel that they went through, and the volumes of their rows.
 
-    Parameters
-    ----------
-    groups : tuple
-    table : array of shape (K + 2, reports + 1)
-        What a row with report s counts for group k: T^-1[k, s], zero for a missing report (the last column). The last
-        two rows count for all rows with a report, and for all rows.
-    code : integer array of shape (n,)
-        Codes of the reports; the number of reports stands for a missing one.
-    weight : array of shape (n,)
-    cluster : integer array of shape (n,), optional
-        Who a row belongs to.
+    - `groups` (tuple)
+    - `table`, shape (K + 2, reports + 1): What a row with report s counts for group k: T^-1[k, s], zero for a missing
+      report (the last column). The last two rows count for all rows with a report, and for all rows.
+    - `code`, shape (n,): Codes of the reports; the number of reports stands for a missing one.
+    - `weight`, shape (n,)
+    - `cluster`, shape (n,): Who a row belongs to.
     """
 
     groups: tuple[Any, ...]
@@ -100,17 +95,11 @@ class WeightedReports:
     def totals(self, columns: Mapping[str, Array], groups: Sequence[int]) -> dict[str, Estimate]:
         """Sum columns over groups, with the joint covariance of the sums.
 
-        Parameters
-        ----------
-        columns : mapping of str to array of shape (n,) or (n, K)
-            The values v_j. A column of shape (n, K) has a value for each group, and counts for its own.
-        groups : sequence of int
-            Positions of groups, REPORTED or EVERYONE.
+        - `columns`, shape (n,) or (n, K): The values v_j. A column of shape (n, K) has a value for each group, and
+          counts for its own.
+        - `groups`: Positions of groups, REPORTED or EVERYONE.
 
-        Returns
-        -------
-        dict of str to Estimate
-            The sums N_kj = sum_i a_ik v_ij with a_ik = w_i T^-1[k, s_i], one per group; "volume" stands for v = 1.
+        Returns the sums N_kj = sum_i a_ik v_ij with a_ik = w_i T^-1[k, s_i], one per group; "volume" stands for v = 1.
 
         Notes
         -----

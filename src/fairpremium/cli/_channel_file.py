@@ -32,12 +32,8 @@ def load_channel(path: Path) -> Described:
 def find_channel(path: Path, column: str) -> Described | None:
     """Return the channel that a file of reports says its column went through, if it says so.
 
-    Parameters
-    ----------
-    path : Path
-        ``reports.csv`` with ``reports.csv.channel.json`` beside it, or ``reports.parquet`` with metadata.
-    column : str
-        The column of the reports.
+    - `path`: ``reports.csv`` with ``reports.csv.channel.json`` beside it, or ``reports.parquet`` with metadata.
+    - `column`: The column of the reports.
     """
     found: Described | None = None
     if path.suffix.lower() == ".parquet":

@@ -34,13 +34,10 @@ def option_panel(title: str) -> Callable[..., Any]:
 def command(function: Callable[..., Answer | None], before: Callable[[], None] | None = None) -> Callable[..., None]:
     """Make a command of a function that returns its answer.
 
-    Parameters
-    ----------
-    function : function
-        A parameter that is annotated with a dataclass stands for a group of options: the fields of the dataclass are
-        the options, and the function gets an instance. The option ``--json`` is added; a parameter `as_json` gets it.
-    before : function, optional
-        Called first; raises if the command cannot run here.
+    - `function`: A parameter that is annotated with a dataclass stands for a group of options: the fields of the
+      dataclass are the options, and the function gets an instance. The option ``--json`` is added; a parameter
+      `as_json` gets it.
+    - `before`: Called first; raises if the command cannot run here.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -101,12 +98,8 @@ def help_of(command: Callable[..., Any]) -> str:
 def make_group(sentence: str, commands: dict[str, Callable[..., Any]]) -> typer.Typer:
     """Return commands under one name, such as ``fairpremium keys new``, that explain themselves when called alone.
 
-    Parameters
-    ----------
-    sentence : str
-        What the commands are for.
-    commands : dict
-        The commands by name, in order.
+    - `sentence`: What the commands are for.
+    - `commands` (dict): The commands by name, in order.
     """
     group = typer.Typer(help=sentence, add_completion=False)
 

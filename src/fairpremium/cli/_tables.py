@@ -23,22 +23,12 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a CSV or Parquet file.
 
-    Parameters
-    ----------
-    path : Path
-    require : iterable of str or None
-        Columns that must be there; this is checked before the rows are read.
-    text : collection of str or None
-        Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing.
-    words : collection of str
-        Columns of a CSV file that hold text even if all of it looks like numbers.
-    all_text : bool
-        Take all columns of a CSV file literally, so that they can be written back unchanged.
+    - `require`: Columns that must be there; this is checked before the rows are read.
+    - `text`: Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing.
+    - `words`: Columns of a CSV file that hold text even if all of it looks like numbers.
+    - `all_text`: Take all columns of a CSV file literally, so that they can be written back unchanged.
 
-    Returns
-    -------
-    DataFrame
-        With at least one row and distinct column names.
+    Returns with at least one row and distinct column names.
     """
     kind = check_suffix(path, TABLES)
     require_file(path)

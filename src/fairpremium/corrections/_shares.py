@@ -34,12 +34,8 @@ def estimate_shares(moments: Moments, table: Array) -> Array:
 def report_shares(moments: Moments, table: Array) -> tuple[Array, RowFunction]:
     """Estimate P(D) from the reports and the features alone, with each row's contribution.
 
-    Returns
-    -------
-    shares : array of shape (K,)
-    share_scores : callable
-        z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x), r = 1 if
-        the row reported, and c solves (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when all did.
+    Returns z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x), r = 1
+    if the row reported, and c solves (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when all did.
     """
     q = moments.q
     shares = estimate_shares(moments, table)

@@ -26,24 +26,14 @@ def record_epochs(epochs: int) -> tuple[int, ...]:
 def descend(X: Array, y: Array, weights: Array, *, family: str, epochs: int) -> Array:
     r"""Minimise the weighted risk of one linear price for each column of weights by gradient descent.
 
-    Parameters
-    ----------
-    X : array of shape (n, p)
-        Features, with the intercept among them.
-    y : array of shape (n,)
-        Outcome.
-    weights : array of shape (n, m)
-        What a row counts in each of the m risks: T^-1[k, s_i] for the paper's correction, 0 or 1 for a known or
-        believed group. May be negative.
-    family : {"normal", "bernoulli"}
-        Squared loss, or cross-entropy of the logistic price.
-    epochs : int
-        Number of steps.
+    - `X`, shape (n, p): Features, with the intercept among them.
+    - `y`, shape (n,): Outcome.
+    - `weights`, shape (n, m): What a row counts in each of the m risks: T^-1[k, s_i] for the paper's correction, 0 or 1
+      for a known or believed group. May be negative.
+    - `family`: Squared loss, or cross-entropy of the logistic price.
+    - `epochs`: Number of steps.
 
-    Returns
-    -------
-    array of shape (len(record_epochs(epochs)), p, m)
-        The coefficients after each recorded epoch.
+    Returns the coefficients after each recorded epoch.
 
     Notes
     -----

@@ -18,11 +18,7 @@ _passages: Counter[tuple[str, str]] = Counter()
 def point(name: str, *, writes: bool = True) -> None:
     """Pass a named point; die, stop or fail there if the environment says so.
 
-    Parameters
-    ----------
-    name : str
-    writes : bool
-        Whether a full disk can show itself here.
+    - `writes`: Whether a full disk can show itself here.
     """
     if _is_here("FAIRPREMIUM_KILL_AT", name):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -126,11 +126,8 @@ def balanced(shares: Array, group_means: Array, mean_loss: float, groups: tuple[
 
     `shares` is P(D), `group_means` are H_k, the portfolio's means of f_k(x); `groups` are labels for messages.
 
-    Returns
-    -------
-    array of shape (K,)
-        The distribution closest to `shares` in Kullback-Leibler divergence with sum_k P*_k H_k = mean_loss:
-        P*_k proportional to p_k exp(t H_k).
+    Returns the distribution closest to `shares` in Kullback-Leibler divergence with sum_k P*_k H_k = mean_loss: P*_k
+    proportional to p_k exp(t H_k).
 
     Raises
     ------

@@ -23,12 +23,8 @@ Words = tuple[Any, ...]
 class CommandRunner:
     """Commands of this program, each in a process of its own, and a service on a free port.
 
-    Parameters
-    ----------
-    quiet : bool
-        Say nothing; otherwise commands are shown before they run.
-    log : Path
-        Where the service writes what it has to say; removed when it said nothing.
+    - `quiet`: Say nothing; otherwise commands are shown before they run.
+    - `log`: Where the service writes what it has to say; removed when it said nothing.
 
     Notes
     -----

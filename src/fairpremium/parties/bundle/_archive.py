@@ -65,11 +65,7 @@ def write_archive(file: BinaryIO, members: Mapping[str, bytes | Path]) -> None:
 class Archive:
     """The members of a file that `write_archive` wrote.
 
-    Parameters
-    ----------
-    path : str or path
-    names : tuple of str
-        Members that the archive may have, in their order.
+    - `names`: Members that the archive may have, in their order.
 
     Raises
     ------

@@ -67,30 +67,17 @@ def write_bundle(
 ) -> str:
     """Write a bundle; the same arguments give the same bytes.
 
-    Parameters
-    ----------
-    path : str or path
-        Written beside its place and moved there when it is whole; an earlier file is replaced.
-    pricer : DiscriminationFreePricer
-        Fitted. **It is written as it is**, with its number of rows and missing reports, shares of groups, covariance
-        and table of candidates: what may not leave must not be in it.
-    manifest : mapping
-        What the bundle says about itself beside what is found here: study, channel, epsilon, reference, versions,
-        disclosure report, metrics, checkpoint of the log. Plain data with text as keys.
-    premiums : pyarrow.Table or path of a Parquet file
-        With the columns ``key`` (16 bytes), ``premium``, ``low`` and ``high`` (if the pricer has intervals),
-        ``unaware``, and ``group <label>`` for each group. A file is copied as it is.
-    report_html : str or None
-    sign : SigningKey
-    ranges : mapping, optional
-        Smallest and largest value of numeric features, for the rows of the self-test; see `feature_ranges`.
-    level : float
-        Of the intervals.
+    - `path`: Written beside its place and moved there when it is whole; an earlier file is replaced.
+    - `pricer`: Fitted. **It is written as it is**, with its number of rows and missing reports, shares of groups,
+      covariance and table of candidates: what may not leave must not be in it.
+    - `manifest` (mapping): What the bundle says about itself beside what is found here: study, channel, epsilon,
+      reference, versions, disclosure report, metrics, checkpoint of the log. Plain data with text as keys.
+    - `premiums`: With the columns ``key`` (16 bytes), ``premium``, ``low`` and ``high`` (if the pricer has intervals),
+      ``unaware``, and ``group <label>`` for each group. A file is copied as it is.
+    - `ranges`: Smallest and largest value of numeric features, for the rows of the self-test; see `feature_ranges`.
+    - `level`: Of the intervals.
 
-    Returns
-    -------
-    str
-        SHA-256 of the file.
+    Returns sHA-256 of the file.
     """
     target, level = Path(path), check_level(level)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".bundle-") as folder:

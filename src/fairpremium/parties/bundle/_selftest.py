@@ -63,14 +63,10 @@ def feature_ranges(paths: Iterable[Any], names: Iterable[str]) -> dict[str, tupl
 def draw_selftest(pricer: Any, ranges: Ranges | None, level: float) -> pa.Table:
     """Draw rows from the levels and ranges of the columns, each by itself, and price them.
 
-    Parameters
-    ----------
-    pricer : DiscriminationFreePricer
-    ranges : mapping, optional
-        Smallest and largest value of numeric columns; they are rounded outwards to one digit of their distance, so that
-        they are nobody's. A column that is not named ranges from 0 to 1.
-    level : float
-        Of the intervals.
+    - `pricer` (DiscriminationFreePricer)
+    - `ranges`: Smallest and largest value of numeric columns; they are rounded outwards to one digit of their distance,
+      so that they are nobody's. A column that is not named ranges from 0 to 1.
+    - `level`: Of the intervals.
     """
     design: Design = pricer.design_
     rng = np.random.default_rng(_seed(design))

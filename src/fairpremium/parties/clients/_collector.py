@@ -178,18 +178,10 @@ def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tu
     A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
     since become parts of their own.
 
-    Parameters
-    ----------
-    path : str or path
-        The table of reports; the plan is stored in the file of the same name with ``.parts.json``.
-    study : str
-    rows : int
-        Rows of the table now.
+    - `path`: The table of reports; the plan is stored in the file of the same name with ``.parts.json``.
+    - `rows`: Rows of the table now.
 
-    Returns
-    -------
-    steps : list of (int, int)
-        For each time that the table had grown: its rows then, and in how many parts the new ones are sent.
+    Returns for each time that the table had grown: its rows then, and in how many parts the new ones are sent.
     """
     target = Path(f"{os.fspath(path)}.parts.json")
     plans = json.loads(target.read_bytes()) if target.exists() else {}

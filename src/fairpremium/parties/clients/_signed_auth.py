@@ -15,10 +15,6 @@ __all__ = ["SignedAuth"]
 class SignedAuth(httpx.Auth):
     """Sign every request of a client, sync or async, at the moment it is sent.
 
-    Parameters
-    ----------
-    key : SigningKey
-
     Notes
     -----
     A body that is streamed needs a Content-Digest set beforehand (`content_digest` of its SHA-256); bodies in memory do

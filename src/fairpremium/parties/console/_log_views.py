@@ -46,14 +46,8 @@ def read_log(
 ) -> LogView:
     """Read a page of the log, the newest entry first.
 
-    Parameters
-    ----------
-    connection : Connection
-    party, event : str
-        Only entries of this party and this event; empty for all.
-    before : int or None
-        Only entries with a smaller number.
-    size : int
+    - `party`, `event`: Only entries of this party and this event; empty for all.
+    - `before`: Only entries with a smaller number.
     """
     wanted = [column == value for column, value in ((log.c.party, party), (log.c.event, event)) if value]
     query = select(log).where(*wanted).order_by(log.c.seq.desc()).limit(size + 1)

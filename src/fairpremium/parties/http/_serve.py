@@ -25,14 +25,10 @@ _SWITCH = 0.0005  # seconds after which a thread that computes lets others run
 def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], None] = lambda url: None) -> None:
     """Serve until told to stop, by SIGTERM or SIGINT.
 
-    Parameters
-    ----------
-    settings : ServiceSettings
-        Port 0 takes a free one.
-    workers : int
-        Worker processes to start beside the web process; more can be started elsewhere (``fairpremium worker``).
-    tell : callable
-        Gets the address as soon as connections are accepted.
+    - `settings`: Port 0 takes a free one.
+    - `workers`: Worker processes to start beside the web process; more can be started elsewhere (``fairpremium
+      worker``).
+    - `tell`: Gets the address as soon as connections are accepted.
     """
     import uvicorn
 

@@ -48,13 +48,8 @@ Codes = npt.NDArray[np.unsignedinteger[Any]]
 class ReportBatch:
     """Reports in the order of their keys.
 
-    Attributes
-    ----------
-    high, low : ndarray of uint64, shape (rows,)
-        The first and the last eight bytes of the keys, as numbers that sort as the bytes do.
-    codes : ndarray of uint8 or uint16, shape (rows,)
-    meaning : bytes of length 32
-        Runs with the same meaning can be merged.
+    - `high`, `low`: The first and the last eight bytes of the keys, as numbers that sort as the bytes do.
+    - `meaning`: Runs with the same meaning can be merged.
     """
 
     high: Words
@@ -79,13 +74,8 @@ def code_width(codes: int) -> int:
 def sort_batch(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) -> ReportBatch:
     """Sort reports by key; keys that are sorted already cost one look.
 
-    Parameters
-    ----------
-    keys : ndarray of dtype V16
-        None repeated.
-    codes : array-like of int, shape (n,)
-        From 0 to 65535.
-    meaning : bytes of length 32
+    - `keys`: None repeated.
+    - `codes`: From 0 to 65535.
     """
     numbers = np.asarray(codes)
     if numbers.shape != keys.shape:
@@ -118,11 +108,7 @@ def batch_header(width: int, rows: int, meaning: bytes) -> bytes:
 def open_batch(path: str | os.PathLike[str], *, verify: bool = False) -> ReportBatch:
     """Open a run without reading it: its columns are memory-mapped.
 
-    Parameters
-    ----------
-    path : str or Path
-    verify : bool
-        Whether to read it all and compare its SHA-256 with its name.
+    - `verify`: Whether to read it all and compare its SHA-256 with its name.
     """
     path = Path(path)
     size = path.stat().st_size
@@ -151,20 +137,10 @@ def match(
 ) -> npt.NDArray[np.int32]:
     """Return the reports of keys: the join of a portfolio with a study.
 
-    Parameters
-    ----------
-    keys : ndarray of dtype V16, shape (n,)
-        In any order, repeated or not.
-    runs : iterable of ReportBatch
-        Where several have a key, they have the same code.
-    singles : ReportBatch, optional
-        Reports that came one by one; see `sort_batch`.
-    missing : int
-        What stands for keys without a report.
-
-    Returns
-    -------
-    codes : ndarray of int32, shape (n,)
+    - `keys`: In any order, repeated or not.
+    - `runs`: Where several have a key, they have the same code.
+    - `singles`: Reports that came one by one; see `sort_batch`.
+    - `missing`: What stands for keys without a report.
     """
     high, low = to_words(keys)
     order = None

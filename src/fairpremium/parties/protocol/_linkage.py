@@ -95,11 +95,7 @@ def read_secret(path: Path_) -> LinkageSecret:
 def make_key(secret: LinkageSecret, policy_number: str | int) -> bytes:
     """Compute the key of one policy: 16 bytes.
 
-    Parameters
-    ----------
-    secret : LinkageSecret
-    policy_number : str or int
-        As text, exactly: 7 and "7" are the same policy, "07", "7 " and "７" are three others.
+    - `policy_number`: As text, exactly: 7 and "7" are the same policy, "07", "7 " and "７" are three others.
 
     Examples
     --------
@@ -113,16 +109,9 @@ def make_key(secret: LinkageSecret, policy_number: str | int) -> bytes:
 def make_keys(secret: LinkageSecret, policies: Any) -> pa.FixedSizeBinaryArray:
     """Compute the keys of many policies.
 
-    Parameters
-    ----------
-    secret : LinkageSecret
-    policies : list, array or column of str or int
-        Policy numbers, none missing and none twice.
+    - `policies` (list, array or column of str or int): Policy numbers, none missing and none twice.
 
-    Returns
-    -------
-    pyarrow.FixedSizeBinaryArray
-        One key of 16 bytes per policy, in order: a column for Parquet, or a list by ``.to_pylist()``.
+    Returns one key of 16 bytes per policy, in order: a column for Parquet, or a list by ``.to_pylist()``.
 
     Notes
     -----

@@ -37,20 +37,12 @@ _FOOTER = 8  # length and magic
 class Limits:
     """What a file may ask for.
 
-    Attributes
-    ----------
-    rows, cells : int
-        Rows, and rows times columns.
-    bytes : int
-        What all columns take when unpacked.
-    footer : int
-        Bytes of the table of contents.
-    levels, level_length : int
-        Distinct values of a category column, and the characters of one.
-    memory : int
-        Address space of the reading process.
-    seconds : int
-        Time of the reading process.
+    - `rows`, `cells`: Rows, and rows times columns.
+    - `bytes`: What all columns take when unpacked.
+    - `footer`: Bytes of the table of contents.
+    - `levels`, `level_length`: Distinct values of a category column, and the characters of one.
+    - `memory`: Address space of the reading process.
+    - `seconds`: Time of the reading process.
     """
 
     rows: int = 5_000_000
@@ -71,13 +63,8 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> int:
 
     Whether a key is repeated is asked of all parts together, when the portfolio is sealed.
 
-    Parameters
-    ----------
-    path : str
-    roles : dict
-        The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list) and ``weight``, which is one of
-        the numbers or None.
-    limits : Limits
+    - `roles` (dict): The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list) and ``weight``,
+      which is one of the numbers or None.
     """
     weight = roles["weight"]
     numbers = roles["numbers"]

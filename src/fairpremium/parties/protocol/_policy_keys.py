@@ -24,9 +24,7 @@ Words = npt.NDArray[np.uint64]
 def as_keys(values: Any) -> Keys:
     """Return keys as an array of dtype ``V16``.
 
-    Parameters
-    ----------
-    values : sequence of bytes, or array of dtype V16 or of shape (n, 16) and dtype uint8
+    - `values` (sequence of bytes, or array of dtype V16 or of shape (n, 16) and dtype uint8)
 
     Examples
     --------
@@ -114,12 +112,8 @@ def read_keys(path: str | os.PathLike[str], column: str) -> Keys:
 def find_words(high: Words, low: Words, wanted_high: Words, wanted_low: Words) -> npt.NDArray[np.int64]:
     """Return the positions of wanted keys among sorted, distinct ones, both as words; -1 where one is not there.
 
-    Parameters
-    ----------
-    high, low : ndarray of uint64, shape (n,)
-        Sorted; they may be memory-mapped.
-    wanted_high, wanted_low : ndarray of uint64, shape (m,)
-        Sorted, so that neighbours are looked for in the same few pages.
+    - `high`, `low`: Sorted; they may be memory-mapped.
+    - `wanted_high`, `wanted_low`: Sorted, so that neighbours are looked for in the same few pages.
     """
     found = np.full(len(wanted_high), -1, dtype=np.int64)
     if not len(high):

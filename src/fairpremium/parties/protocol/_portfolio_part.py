@@ -68,18 +68,8 @@ def check_portfolio_part(
 ) -> int:
     """Check every value of a part of a portfolio that came from outside; all that can be wrong is a `Problem`.
 
-    Parameters
-    ----------
-    path : str or Path
-        A Parquet file that nobody changes meanwhile.
-    spec : PortfolioSpec
-    limits : Limits, optional
-    checker : Checker, optional
-        Whose processes read the file; those of this process by default.
-
-    Returns
-    -------
-    rows : int
+    - `path`: A Parquet file that nobody changes meanwhile.
+    - `checker`: Whose processes read the file; those of this process by default.
     """
     roles = {
         "key": spec.key,
@@ -93,10 +83,7 @@ def check_portfolio_part(
 class Checker(contextlib.AbstractContextManager["Checker"]):
     """A few processes that read files from outside; one that a file kills is replaced.
 
-    Parameters
-    ----------
-    processes : int
-        How many files are read at a time; further ones wait.
+    - `processes`: How many files are read at a time; further ones wait.
     """
 
     def __init__(self, processes: int = 2):
@@ -220,15 +207,8 @@ def _shared_checker() -> Checker:
 def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     """Write a portfolio as one part: Parquet, the same bytes for the same rows.
 
-    Parameters
-    ----------
-    frame : data frame
-        pandas, polars or Arrow, with the columns of ``spec``; others are left out. Keys are bytes of length 16.
-    spec : PortfolioSpec
-
-    Returns
-    -------
-    part : bytes
+    - `frame` (data frame): pandas, polars or Arrow, with the columns of ``spec``; others are left out. Keys are bytes
+      of length 16.
     """
     table = nw.from_native(frame, eager_only=True)
     kinds = {column.name: column.kind for column in spec.columns}

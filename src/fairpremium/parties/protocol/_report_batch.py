@@ -31,12 +31,10 @@ BATCH_TYPE = "application/vnd.fairpremium.reports"
 def meaning(labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> bytes:
     """Return the digest that says what codes mean.
 
-    Parameters
-    ----------
-    labels : sequence of str, of int or of bool
-        The reports that a study knows; the code of a report is its position here.
-    descriptor : dict or None
-        The description of the channel that drew the reports; None if it is not known, or there is none.
+    - `labels` (sequence of str, of int or of bool): The reports that a study knows; the code of a report is its
+      position here.
+    - `descriptor` (dict or None): The description of the channel that drew the reports; None if it is not known, or
+      there is none.
     """
     return hashlib.sha256(canonical_json({"channel": descriptor, "labels": list(labels)})).digest()
 
@@ -54,20 +52,11 @@ def write_batches(
     The same reports in any order give the same bytes. Batches that do not overlap are compared with each other in no
     time.
 
-    Parameters
-    ----------
-    keys : sequence of bytes of length 16, or array of dtype V16
-    reports : sequence of shape (n,)
-    labels : sequence
-        The reports that the study knows, in its order.
-    channel : Channel, optional
-        The channel that drew the reports.
-    batches : int
-        How many batches.
-
-    Yields
-    ------
-    bytes
+    - `keys` (sequence of bytes of length 16, or array of dtype V16)
+    - `reports` (sequence of shape (n,))
+    - `labels` (sequence): The reports that the study knows, in its order.
+    - `channel`: The channel that drew the reports.
+    - `batches`: How many batches.
     """
     if any(isinstance(label, tuple) for label in labels):
         raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
@@ -87,12 +76,8 @@ def check_batch(
 ) -> ReportBatch:
     """Check a batch of reports that came from outside; all that can be wrong is a `Problem`.
 
-    Parameters
-    ----------
-    path : str or Path
-        A file that nobody changes meanwhile.
-    labels, descriptor
-        Of the study; see `meaning`.
+    - `path`: A file that nobody changes meanwhile.
+    - `labels`, `descriptor`: Of the study; see `meaning`.
     """
     try:
         run = open_batch(path)

@@ -13,22 +13,15 @@ __all__ = ["Rules", "round_count"]
 class Rules:
     """The limits of a study.
 
-    Parameters
-    ----------
-    n_min : int
-        Rows of a reported group among which no single one may stand out (rules 2 and 5).
-    rows, effective_rows : int
-        Least rows of each reported group, and least (sum w)^2 / sum w^2 among them (rule 1).
-    rows_per_parameter : int
-        Least rows of each reported group per coefficient (rule 3).
-    score_share : float
-        Largest part v of the squared score, in any direction, that one row may carry (rule 4). Whoever knows no other
-        report guesses that row's report from exact coefficients right with probability Phi(sqrt(v / (1 - v))) for two
-        groups of equal size, 0.79 at the default.
-    fits : int
-        Largest number of distinct fits (rule 6).
-    round_to, suppress_up_to : int
-        Counts are rounded to multiples of the first; up to the second they are not shown (rule 7).
+    - `n_min`: Rows of a reported group among which no single one may stand out (rules 2 and 5).
+    - `rows`, `effective_rows`: Least rows of each reported group, and least (sum w)^2 / sum w^2 among them (rule 1).
+    - `rows_per_parameter`: Least rows of each reported group per coefficient (rule 3).
+    - `score_share`: Largest part v of the squared score, in any direction, that one row may carry (rule 4). Whoever
+      knows no other report guesses that row's report from exact coefficients right with probability Phi(sqrt(v / (1 -
+      v))) for two groups of equal size, 0.79 at the default.
+    - `fits`: Largest number of distinct fits (rule 6).
+    - `round_to`, `suppress_up_to`: Counts are rounded to multiples of the first; up to the second they are not shown
+      (rule 7).
     """
 
     # Where it is part of a message, it takes no field more and none of another type.

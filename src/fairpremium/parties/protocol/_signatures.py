@@ -85,27 +85,15 @@ def sign_request(
 ) -> dict[str, str]:
     """Compute the header fields that sign a request.
 
-    Parameters
-    ----------
-    method : str
-        In capitals.
-    url : str
-        Absolute, with the host that the service is reached by, encoded as it is sent.
-    headers : mapping or pairs
-        What the request has so far. Fields of an earlier signature are to be replaced.
-    body_sha256 : bytes or None
-        SHA-256 of the body as it is sent. None takes it from a Content-Digest among the headers, or else means an
-        empty body.
-    key : SigningKey
-    created : int, optional
-        Whole seconds since 1970; now by default.
-    nonce : str, optional
-        16 to 64 url-safe characters, never used before; random by default.
+    - `method`: In capitals.
+    - `url`: Absolute, with the host that the service is reached by, encoded as it is sent.
+    - `headers`: What the request has so far. Fields of an earlier signature are to be replaced.
+    - `body_sha256`: SHA-256 of the body as it is sent. None takes it from a Content-Digest among the headers, or else
+      means an empty body.
+    - `created`: Whole seconds since 1970; now by default.
+    - `nonce`: 16 to 64 url-safe characters, never used before; random by default.
 
-    Returns
-    -------
-    dict
-        Content-Digest, Signature-Input and Signature.
+    Returns content-Digest, Signature-Input and Signature.
     """
     if not _METHOD.fullmatch(method):
         raise ValueError("Got a method that is not capital letters, but expected one such as GET.")
@@ -136,22 +124,11 @@ def verify_request(
 ) -> Verified:
     """Check who signed a request, and return what is left to check.
 
-    Parameters
-    ----------
-    method, url
-        Of the request as the client sent it; see `request_url`.
-    headers : mapping or pairs
-        Names and values, as text or bytes (Latin-1); repeated fields must be visible, as in the pairs of ASGI.
-    lookup : callable
-        From the id of a key to the key, or None if it is not registered.
-    now : float
-        Seconds since 1970.
-    window : float
-        Largest distance of `created` from now.
-
-    Returns
-    -------
-    Verified
+    - `method`, `url`: Of the request as the client sent it; see `request_url`.
+    - `headers`: Names and values, as text or bytes (Latin-1); repeated fields must be visible, as in the pairs of ASGI.
+    - `lookup`: From the id of a key to the key, or None if it is not registered.
+    - `now`: Seconds since 1970.
+    - `window`: Largest distance of `created` from now.
 
     Raises
     ------
@@ -180,13 +157,9 @@ def verify_request(
 def request_url(scope: Mapping[str, Any], *, behind_proxy: bool = False) -> str:
     """Return the address that the client of an ASGI request used, byte by byte.
 
-    Parameters
-    ----------
-    scope : mapping
-        Of ASGI, with ``raw_path``.
-    behind_proxy : bool
-        A proxy ends TLS: the scheme is https, and the host is the one in X-Forwarded-Host if the proxy sets it. Only
-        for services that nobody reaches around the proxy.
+    - `scope` (mapping): Of ASGI, with ``raw_path``.
+    - `behind_proxy`: A proxy ends TLS: the scheme is https, and the host is the one in X-Forwarded-Host if the proxy
+      sets it. Only for services that nobody reaches around the proxy.
 
     Raises
     ------

@@ -85,14 +85,9 @@ def check_delta(delta: Any) -> float:
 class ReleasePlan:
     """The privacy budget of a study for the reports S, and what of it has been spent.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What all releases of the study may cost together.
-    squares : float
-        Sum of mu^2 of the Gaussian releases so far.
-    randomized : tuple of float
-        The epsilons with which reports were randomized again; each is paid once, however many fits follow.
+    - `epsilon`, `delta`: What all releases of the study may cost together.
+    - `squares`: Sum of mu^2 of the Gaussian releases so far.
+    - `randomized`: The epsilons with which reports were randomized again; each is paid once, however many fits follow.
 
     Notes
     -----

@@ -16,10 +16,7 @@ __all__ = ["FileCheckpoint"]
 class FileCheckpoint(UserDict[str, Any]):
     """A mapping of plain data that is on disk after every change.
 
-    Parameters
-    ----------
-    path : path
-        Read if it is there; one that is damaged counts as empty.
+    - `path`: Read if it is there; one that is damaged counts as empty.
     """
 
     def __init__(self, path: Path):

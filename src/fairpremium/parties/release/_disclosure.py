@@ -39,15 +39,9 @@ TITLES = {
 class RuleResult:
     """What a rule says.
 
-    Parameters
-    ----------
-    rule : int
-        Its number.
-    passed : bool
-    limit : str
-        The limit, for everybody.
-    measured : str
-        What was measured, rounded: for the log of the third party, never for the insurer.
+    - `rule`: Its number.
+    - `limit`: The limit, for everybody.
+    - `measured`: What was measured, rounded: for the log of the third party, never for the insurer.
     """
 
     rule: int
@@ -64,10 +58,7 @@ class RuleResult:
 class RefusedError(FairPremiumError, ValueError):
     """A fit breaks a disclosure rule.
 
-    Attributes
-    ----------
-    rule_results : tuple of RuleResult
-        Of all rules that were looked at.
+    - `rule_results`: Of all rules that were looked at.
     """
 
     def __init__(self, rule_results: Iterable[RuleResult]):
@@ -104,12 +95,8 @@ def measure(problem: LinearProblem) -> Exposure:
 def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[RuleResult]:
     """Apply rules 1 to 4.
 
-    Parameters
-    ----------
-    exposure : Exposure
-    counts : array of shape (reports,)
-        Rows of each report: of reports that may be shown, or noised. This is all that the rules see of the reports.
-    rules : Rules
+    - `counts`, shape (reports,): Rows of each report: of reports that may be shown, or noised. This is all that the
+      rules see of the reports.
 
     Notes
     -----
@@ -149,13 +136,8 @@ def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> lis
 def check_overlap(key_sets: Sequence[Any], rules: Rules | None = None, *, rarest: float) -> RuleResult:
     """Apply rule 5 to the keys of all fits of one insurer, the one that is asked for last.
 
-    Parameters
-    ----------
-    key_sets : sequence of arrays
-        Keys of the rows of each fit.
-    rules : Rules, optional
-    rarest : float
-        Smallest probability of a report, whoever reports: `rarest_report(channel)`.
+    - `key_sets` (sequence of arrays): Keys of the rows of each fit.
+    - `rarest`: Smallest probability of a report, whoever reports: `rarest_report(channel)`.
 
     Notes
     -----

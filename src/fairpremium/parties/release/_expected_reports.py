@@ -79,17 +79,10 @@ def sums_by_report(block: Block, phi: Phi, codes: int) -> tuple[Array, ...]:
 class ExpectedReports:
     """P(S = s given x, y), linear in phi.
 
-    Parameters
-    ----------
-    phi : Phi
-    coefficients : array of shape (r, codes)
-        The last code is the missing report.
-    table : array of shape (K, codes)
-        The inverse channel with a zero column for the missing report.
-    sigma : float
-        Standard deviation of the noise in each coefficient before the public total was restored.
-    mean_phi : array of shape (r,)
-        Of all rows, weighted.
+    - `coefficients`, shape (r, codes): The last code is the missing report.
+    - `table`, shape (K, codes): The inverse channel with a zero column for the missing report.
+    - `sigma`: Standard deviation of the noise in each coefficient before the public total was restored.
+    - `mean_phi`, shape (r,): Of all rows, weighted.
     """
 
     phi: Phi
@@ -158,17 +151,11 @@ def release_expected_reports(
 ) -> ExpectedReports:
     """Release the sums per report and fit the model.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-        With reports.
-    problem : LinearProblem
-        Of the same rows without reports.
-    table : array of shape (K, codes)
-    release : callable
-        Adds noise; see `Releaser.release`.
-    mu : float
-        What it may cost.
+    - `rows`: With reports.
+    - `problem`: Of the same rows without reports.
+    - `table`, shape (K, codes)
+    - `release`: Adds noise; see `Releaser.release`.
+    - `mu`: What it may cost.
     """
     phi, codes = learn_phi(problem), table.shape[1]
     total_weight = problem.moments.total_weight

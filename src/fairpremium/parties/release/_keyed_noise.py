@@ -27,12 +27,8 @@ _SLACK = 2  # grid steps per coordinate that rounding the sum, and adding it up 
 class KeyedStream:
     """Uniform integers from HMAC-SHA-512 in counter mode.
 
-    Parameters
-    ----------
-    secret : bytes
-        At least 16 bytes.
-    *fields : bytes
-        What the randomness belongs to; other fields give an independent stream.
+    - `secret`: At least 16 bytes.
+    - `*fields`: What the randomness belongs to; other fields give an independent stream.
     """
 
     def __init__(self, secret: bytes, *fields: bytes):

@@ -37,18 +37,11 @@ _THRESHOLDS = 2.0 ** (-np.arange(17) / 2)  # of the largest move, at which rows 
 class Step:
     """Where a step stands: coefficients that are public, and the coordinates of its sums.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        Without reports.
-    B : array of shape (q, K)
-    root : array of shape (q, q)
-        From z to coordinates in which the portfolio's mean curvature is the identity.
-    reports : ExpectedReports
-    shape : array of shape (K, K)
-        Covariance of the noise between groups, up to a factor.
-    limit : float
-        Rows that would move the sum further count so much less, and their expectation for the rest.
+    - `problem`: Without reports.
+    - `B`, shape (q, K)
+    - `root`, shape (q, q): From z to coordinates in which the portfolio's mean curvature is the identity.
+    - `shape`, shape (K, K): Covariance of the noise between groups, up to a factor.
+    - `limit`: Rows that would move the sum further count so much less, and their expectation for the rest.
     """
 
     problem: LinearProblem

@@ -29,14 +29,8 @@ _NULL = 1e-12  # a direction with less than this part of the largest spread is n
 def public_problem(rows: Rows | Stream, design: Design, family: Family, model: LinearModel | None) -> LinearProblem:
     """Leave the reports out, so that all rows have the same code, and fit the unaware price.
 
-    Parameters
-    ----------
-    rows : Rows or Stream
-        With or without reports.
-    design : Design
-    family : Family
-    model : LinearModel or None
-        With its ridge. None stands for another model class: a small ridge then lets rare levels stay.
+    - `rows`: With or without reports.
+    - `model`: With its ridge. None stands for another model class: a small ridge then lets rare levels stay.
     """
     with warnings.catch_warnings():  # that features are redundant is said where prices are fitted
         warnings.filterwarnings("ignore", message="The features", category=UserWarning)

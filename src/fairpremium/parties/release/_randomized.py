@@ -46,16 +46,11 @@ def second_channel(
 ) -> RandomizedResponse:
     """Return T2: randomized response among the reports, with at most this epsilon.
 
-    Parameters
-    ----------
-    reports : sequence
-        The values of S.
-    epsilon : float
-        epsilon_r.
-    total : int
-        Total of the first channel's weights; T2 gets weights so small that T2 T is exact, if that leaves it enough.
-    hidden : bool
-        Whether to mix in "no report" as well.
+    - `reports` (sequence): The values of S.
+    - `epsilon`: epsilon_r.
+    - `total`: Total of the first channel's weights; T2 gets weights so small that T2 T is exact, if that leaves it
+      enough.
+    - `hidden`: Whether to mix in "no report" as well.
     """
     if hidden:
         return RandomizedResponse(range(len(reports) + 1), epsilon=epsilon)
@@ -89,16 +84,11 @@ def seen_channel(
 ) -> Channel:
     """Return the channel from D to reports that went through the second draw.
 
-    Parameters
-    ----------
-    second : RandomizedResponse
-        Of the second draw.
-    first : Channel or None
-        Of the stored reports; None if they are the true attribute.
-    reports : array of shape (n,), or a share
-        Reports after the second draw, None where there is none; or the share that has none.
-    labels : sequence, optional
-        The values of the stored reports, if `first` is None.
+    - `second`: Of the second draw.
+    - `first`: Of the stored reports; None if they are the true attribute.
+    - `reports` (array of shape (n,), or a share): Reports after the second draw, None where there is none; or the share
+      that has none.
+    - `labels` (sequence, optional): The values of the stored reports, if `first` is None.
     """
     names = tuple(labels or ()) if first is None else first.reports
     R = len(names)
@@ -141,26 +131,13 @@ def randomize_reports(
 ) -> Randomized:
     """Draw every report once more, the same for the same key in every call.
 
-    Parameters
-    ----------
-    keys : sequence of str, int or bytes, length n
-        One key per person, none twice.
-    reports : array of shape (n,)
-        S; None stands for a person who did not report.
-    channel : Channel or None
-        Of the reports; None if they are the true attribute.
-    epsilon : float
-        epsilon_r of the second draw.
-    secret : bytes
-        Secret of the study, at least 16 bytes, held by the third party alone: whoever has it can undo the draw.
-    groups : sequence, optional
-        The groups, if `channel` is None.
-    hidden : bool
-        Whether to hide who reported; otherwise a missing report stays missing, and no other becomes so.
-
-    Returns
-    -------
-    Randomized
+    - `keys` (sequence of str, int or bytes, length n): One key per person, none twice.
+    - `reports` (array of shape (n,)): S; None stands for a person who did not report.
+    - `channel`: Of the reports; None if they are the true attribute.
+    - `epsilon`: epsilon_r of the second draw.
+    - `secret`: Secret of the study, at least 16 bytes, held by the third party alone: whoever has it can undo the draw.
+    - `groups` (sequence, optional): The groups, if `channel` is None.
+    - `hidden`: Whether to hide who reported; otherwise a missing report stays missing, and no other becomes so.
     """
     labels = tuple(groups or ()) if channel is None else channel.reports
     if not labels:

@@ -56,16 +56,10 @@ class FitSettings:
 class ReleaseSettings:
     """How the reports are protected.
 
-    Parameters
-    ----------
-    mechanism : {"gaussian", "randomized", "none"}
-    epsilon : float
-        What this release may cost; for "randomized" it is paid once in a study.
-    delta : float
-        For "gaussian" alone.
-    secret : bytes
-        Secret of the study, at least 16 bytes from ``secrets.token_bytes``, held by the third party alone. All noise
-        comes from it, by keyed hashing, so that the same fit asked for again is the same to the last bit.
+    - `epsilon`: What this release may cost; for "randomized" it is paid once in a study.
+    - `delta`: For "gaussian" alone.
+    - `secret`: Secret of the study, at least 16 bytes from ``secrets.token_bytes``, held by the third party alone. All
+      noise comes from it, by keyed hashing, so that the same fit asked for again is the same to the last bit.
     """
 
     mechanism: Literal["gaussian", "randomized", "none"]
@@ -88,25 +82,15 @@ class ReleaseSettings:
 class Release:
     """What may leave the third party.
 
-    Parameters
-    ----------
-    pricer : DiscriminationFreePricer
-        Fitted; it is saved and loaded as any other.
-    mechanism : str
-    epsilon, delta : float
-        The realised guarantee; epsilon is inf for "none".
-    statement : str
-        The guarantee in words, for the manifest.
-    rule_results : tuple of RuleResult
-    channel_used : Channel or None
-        From D to the reports that were used.
-    reports_used : array or None
-        The reports S' that audits and reports of this fit may use as well, at no further cost; None for "gaussian",
-        whose shares are in the pricer.
-    noise : dict
-        A summary of the noise, for the manifest.
-    reported : int
-        Number of rows with a report, as far as it may be shown: estimated from what was released, and rounded.
+    - `pricer`: Fitted; it is saved and loaded as any other.
+    - `epsilon`, `delta`: The realised guarantee; epsilon is inf for "none".
+    - `statement`: The guarantee in words, for the manifest.
+    - `channel_used`: From D to the reports that were used.
+    - `reports_used` (array or None): The reports S' that audits and reports of this fit may use as well, at no further
+      cost; None for "gaussian", whose shares are in the pricer.
+    - `noise` (dict): A summary of the noise, for the manifest.
+    - `reported`: Number of rows with a report, as far as it may be shown: estimated from what was released, and
+      rounded.
     """
 
     pricer: DiscriminationFreePricer
@@ -124,12 +108,8 @@ class Release:
 def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", "randomized"]:
     """Return the mechanism for a fit that does not ask for one.
 
-    Parameters
-    ----------
-    model : str or model object
-    correction : str
-    n : int
-        Rows of the portfolio.
+    - `model` (str or model object)
+    - `n`: Rows of the portfolio.
 
     Notes
     -----
@@ -166,35 +146,18 @@ def fit_release(
 ) -> Release:
     """Check the rules, fit, and return what may be released.
 
-    Parameters
-    ----------
-    settings : FitSettings
-    X, y, sample_weight
-        As for `DiscriminationFreePricer.fit`: a table and columns, or a source and names of its columns.
-    reports : array of shape (n,), or the name of a column
-        S; None where there is no report.
-    channel : Channel, noise estimator or None
-        Of the reports; None if they are the true attribute. A noise estimator needs "randomized".
-    privacy : ReleaseSettings
-    keys : sequence of length n, optional
-        One key per row, none twice; "randomized" needs them.
-    groups : sequence, optional
-        The groups, if `channel` is not a Channel.
-    rules : Rules, optional
-        Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
-    features : sequence of str, optional
-        Columns of a source to price with.
-    second : RandomizedResponse, optional
-        With "randomized": the reports went through it already (see `randomize_reports`); needed with a source.
-    progress : callable, optional
-        Gets a phase and the fraction that is done.
-    checkpoint : mutable mapping, optional
-        Plain data of steps that were released already; it is filled step by step, and a fit that starts with it takes
-        those steps from it.
-
-    Returns
-    -------
-    Release
+    - `X`, `y`, `sample_weight`: As for `DiscriminationFreePricer.fit`: a table and columns, or a source and names of
+      its columns.
+    - `reports` (array of shape (n,), or the name of a column): S; None where there is no report.
+    - `channel`: Of the reports; None if they are the true attribute. A noise estimator needs "randomized".
+    - `keys` (sequence of length n, optional): One key per row, none twice; "randomized" needs them.
+    - `groups` (sequence, optional): The groups, if `channel` is not a Channel.
+    - `rules`: Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
+    - `features`: Columns of a source to price with.
+    - `second`: With "randomized": the reports went through it already (see `randomize_reports`); needed with a source.
+    - `progress`: Gets a phase and the fraction that is done.
+    - `checkpoint` (mutable mapping, optional): Plain data of steps that were released already; it is filled step by
+      step, and a fit that starts with it takes those steps from it.
 
     Raises
     ------
@@ -296,13 +259,8 @@ def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, 
 def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules) -> None:
     """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
 
-    Parameters
-    ----------
-    settings, X, y, sample_weight
-        As for `fit_release`.
-    labels : sequence
-        The values of the reports.
-    rules : Rules
+    - `settings`, `X`, `y`, `sample_weight`: As for `fit_release`.
+    - `labels` (sequence): The values of the reports.
 
     Raises
     ------

@@ -22,13 +22,8 @@ from ._public_data import weight_of
 class Releaser:
     """Adds noise to sums, each once: the noise belongs to the data, the settings and the question.
 
-    Parameters
-    ----------
-    secret : bytes
-    identity : bytes
-        Digest of the data, reports and settings.
-    checkpoint : mutable mapping
-        Released integers by label; what is in it is not computed again.
+    - `identity`: Digest of the data, reports and settings.
+    - `checkpoint` (mutable mapping): Released integers by label; what is in it is not computed again.
     """
 
     def __init__(self, secret: bytes, identity: bytes, checkpoint: MutableMapping[str, Any]):
@@ -46,17 +41,9 @@ class Releaser:
     ) -> tuple[Array, float]:
         """Return a noised vector in a shape, and the standard deviation of the noise.
 
-        Parameters
-        ----------
-        label : str
-        context : sequence of arrays
-            All that the sum depends on besides the data and the settings.
-        sensitivity : float
-            Largest change, in Euclidean length, that one report makes.
-        mu : float
-        shape : tuple
-        compute : callable
-            Returns the sum; called unless the checkpoint has the answer.
+        - `context`: All that the sum depends on besides the data and the settings.
+        - `sensitivity`: Largest change, in Euclidean length, that one report makes.
+        - `compute`: Returns the sum; called unless the checkpoint has the answer.
         """
         size = math.prod(shape)
         grid = grid_for(sensitivity, mu, size)

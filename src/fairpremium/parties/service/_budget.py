@@ -21,12 +21,9 @@ def releases_to(connection: Connection, study: str, party: str) -> list[Any]:
 def plan_of(rule: ReleaseRules, made: Iterable[Any]) -> ReleasePlan:
     """Add up releases: nothing for none, else the second randomization once and every distinct Gaussian fit.
 
-    Parameters
-    ----------
-    rule : ReleaseRules
-        Rule 9 of the study.
-    made : iterable of rows
-        From `releases_to`. A fit that was asked for again has the same noise and costs nothing.
+    - `rule`: Rule 9 of the study.
+    - `made` (iterable of rows): From `releases_to`. A fit that was asked for again has the same noise and costs
+      nothing.
     """
     plan, rows = ReleasePlan(rule.epsilon, rule.delta), list(made)
     if rows:

@@ -26,14 +26,8 @@ _busy = threading.Lock()
 def compact(context: ServiceContext, study: str, collector: str, write: Write, *, wait: bool = False) -> None:
     """Make files of single reports, and few files of many.
 
-    Parameters
-    ----------
-    context : ServiceContext
-    study, collector : str
-    write : callable
-        Runs a command in a transaction.
-    wait : bool
-        Whether to wait for another thread that compacts; otherwise what is left waits for the next call.
+    - `write`: Runs a command in a transaction.
+    - `wait`: Whether to wait for another thread that compacts; otherwise what is left waits for the next call.
     """
     if not _busy.acquire(blocking=wait):
         return

@@ -14,14 +14,9 @@ _REMEMBERED = 10_000
 class RateLimiter:
     """Let each caller make so many requests a second, and a few more at once.
 
-    Parameters
-    ----------
-    rate : float
-        Requests a second.
-    clock : callable
-        Returns the time in seconds; it never goes back.
-    burst : float or None
-        Requests at once after a pause; None for twice the rate.
+    - `rate`: Requests a second.
+    - `clock`: Returns the time in seconds; it never goes back.
+    - `burst`: Requests at once after a pause; None for twice the rate.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic, burst: float | None = None):

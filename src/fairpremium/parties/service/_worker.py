@@ -73,14 +73,9 @@ def work(
 ) -> None:
     """Take fits one after the other until told to stop.
 
-    Parameters
-    ----------
-    folder, database, limits
-        As for `ThirdParty`.
-    stop : callable
-        Asked between fits and while one runs; a fit that runs is then given back.
-    once : bool
-        Return when no fit is waiting.
+    - `folder`, `database`, `limits`: As for `ThirdParty`.
+    - `stop`: Asked between fits and while one runs; a fit that runs is then given back.
+    - `once`: Return when no fit is waiting.
     """
     reopen = partial(open_context, os.fspath(folder), database=database, limits=limits)
     context = reopen()

@@ -40,16 +40,10 @@ class Extent(NamedTuple):
 def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
     """Choose which runs to merge now; none when a key can be in few of them only.
 
-    Parameters
-    ----------
-    runs : dict of str to Extent
-        The runs of a study that are alive, by digest.
+    - `runs`: The runs of a study that are alive, by digest.
 
-    Returns
-    -------
-    digests : tuple of str
-        All runs of a size, within a factor of eight or below 4096 rows, of which eight or more overlap
-        somewhere, or that are more than sixty-four; the smallest such size. Or nothing.
+    Returns all runs of a size, within a factor of eight or below 4096 rows, of which eight or more overlap somewhere,
+    or that are more than sixty-four; the smallest such size. Or nothing.
 
     Notes
     -----
@@ -90,11 +84,7 @@ def _tier(rows: int) -> int:
 def merge_batches(store: FileStore, runs: Sequence[ReportBatch]) -> str:
     """Write the union of runs as one run, piece by piece, and return its digest.
 
-    Parameters
-    ----------
-    store : FileStore
-    runs : sequence of ReportBatch
-        Where several have a key, they have the same code, which is stored once. All have the same meaning.
+    - `runs`: Where several have a key, they have the same code, which is stored once. All have the same meaning.
     """
     meanings = {run.meaning for run in runs} or {NO_MEANING}
     if len(meanings) > 1:

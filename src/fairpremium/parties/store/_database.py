@@ -33,12 +33,8 @@ _IDLE = "idle_in_transaction_session_timeout=300s"  # a process that is frozen m
 class Store:
     """A SQLite file or a PostgreSQL database with the tables of the third party.
 
-    Parameters
-    ----------
-    url : str
-        ``sqlite:///path`` or ``postgresql+psycopg://...``.
-    clock : callable
-        Returns the time in seconds; tests hand in one of their own.
+    - `url`: ``sqlite:///path`` or ``postgresql+psycopg://...``.
+    - `clock`: Returns the time in seconds; tests hand in one of their own.
 
     Notes
     -----

@@ -43,10 +43,7 @@ def full_disk_as_problem() -> Iterator[None]:
 class FileStore:
     """A folder of immutable files, each named by the SHA-256 of its content.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Created, with access for its owner only, where it is missing.
+    - `folder`: Created, with access for its owner only, where it is missing.
 
     Notes
     -----
@@ -82,23 +79,16 @@ class FileStore:
     def receive(self, limit: int | None = None) -> Incoming:
         """Begin a file that arrives in pieces.
 
-        Parameters
-        ----------
-        limit : int, optional
-            The most bytes it may have; one more is the problem "too-large".
+        - `limit`: The most bytes it may have; one more is the problem "too-large".
         """
         return Incoming(self, limit)
 
     def put(self, content: bytes | bytearray | memoryview | BinaryIO | Path, limit: int | None = None) -> str:
         """Store a file and return its digest; the same content again changes nothing.
 
-        Parameters
-        ----------
-        content : bytes, binary stream or Path
-            A stream is read to its end. A path is a temporary file, which moves into the store or, from another file
-            system, is copied and removed.
-        limit : int, optional
-            The most bytes it may have.
+        - `content`: A stream is read to its end. A path is a temporary file, which moves into the store or, from
+          another file system, is copied and removed.
+        - `limit`: The most bytes it may have.
         """
         with self.receive(limit) as incoming:
             if isinstance(content, Path):
@@ -119,11 +109,8 @@ class FileStore:
     def delete(self, digest: str, unless: Callable[[], bool] = lambda: False) -> bool:
         """Remove a file and return whether it was there.
 
-        Parameters
-        ----------
-        digest : str
-        unless : callable, optional
-            Asked while nobody holds the store: with True the file stays, because something refers to it after all.
+        - `unless`: Asked while nobody holds the store: with True the file stays, because something refers to it after
+          all.
         """
         path = self.path(digest)
         with self._lock(fcntl.LOCK_EX):
@@ -136,17 +123,9 @@ class FileStore:
     def sweep(self, referenced: Set[str] | Callable[[], Set[str]], older_than: float = 3600.0) -> int:
         """Remove what nothing refers to: files without a reference, and rests of uploads that were cut off.
 
-        Parameters
-        ----------
-        referenced : set of str, or callable
-            The digests that are referred to. A callable is asked while nobody holds the store.
-        older_than : float
-            Files that were touched within so many seconds stay: an upload may still be writing them, or be about to
-            refer to them.
-
-        Returns
-        -------
-        removed : int
+        - `referenced`: The digests that are referred to. A callable is asked while nobody holds the store.
+        - `older_than`: Files that were touched within so many seconds stay: an upload may still be writing them, or be
+          about to refer to them.
         """
         removed = 0
         with self._lock(fcntl.LOCK_EX):
@@ -177,12 +156,8 @@ class FileStore:
 class Incoming:
     """A file on its way into a `FileStore`; outside its ``with`` nothing is left of it unless it was kept.
 
-    Attributes
-    ----------
-    path : Path
-        The temporary file, complete up to the last `write`, for checks before `commit`.
-    size : int
-        Bytes so far.
+    - `path` (Path): The temporary file, complete up to the last `write`, for checks before `commit`.
+    - `size` (int): Bytes so far.
     """
 
     def __init__(self, store: FileStore, limit: int | None):

@@ -110,13 +110,8 @@ class Verification(NamedTuple):
 def verify_log(connection: Connection, key: VerifyKey, known: Iterable[Checkpoint] = ()) -> Verification:
     """Check the whole chain, its end, and all signed checkpoints; name the first bad entry.
 
-    Parameters
-    ----------
-    connection : Connection
-    key : VerifyKey
-        Public key of the service.
-    known : iterable of Checkpoint
-        Checkpoints from elsewhere, for instance from bundles; they find a log that was rewritten as a whole.
+    - `key`: Public key of the service.
+    - `known`: Checkpoints from elsewhere, for instance from bundles; they find a log that was rewritten as a whole.
     """
     stored = connection.execute(select(checkpoints).order_by(checkpoints.c.seq)).all()
     points = [*known, *(Checkpoint(**row._mapping) for row in stored)]
