@@ -6,6 +6,7 @@ import decimal
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,8 +129,8 @@ def _solve(A: npt.NDArray[np.object_], B: npt.NDArray[np.object_]) -> Rows:
     return tuple(tuple(row) for row in rows[:, n:])
 
 
-def read_only(values: Sequence[Sequence[Fraction]]) -> npt.NDArray[np.float64]:
+def read_only(values: Any) -> npt.NDArray[np.float64]:
     """Round fractions to the nearest floats, in an array that cannot be written to."""
-    array = np.array([[float(x) for x in row] for row in values], dtype=np.float64)
+    array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array
