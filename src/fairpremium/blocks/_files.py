@@ -159,8 +159,6 @@ def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], wher
             value = pa.scalar(fixed[name]).cast(schema.field(name).type)
             table = table.append_column(name, pa.repeat(value, table.num_rows))
     table = table.select(schema.names)
-    if table.schema.types == schema.types:
-        return table
     for i, (own, declared) in enumerate(zip(table.schema, schema, strict=True)):
         if own.type == declared.type or (_is_number(own.type) and _is_number(declared.type)):
             continue

@@ -118,9 +118,7 @@ def _solve(A: npt.NDArray[np.object_], B: npt.NDArray[np.object_]) -> Rows:
     n = len(A)
     rows = np.hstack([A, B])
     for j in range(n):
-        pivot = next((i for i in range(j, n) if rows[i, j]), None)
-        if pivot is None:
-            raise ZeroDivisionError("The matrix is singular.")
+        pivot = next(i for i in range(j, n) if rows[i, j])
         rows[[j, pivot]] = rows[[pivot, j]]
         rows[j] /= rows[j, j]
         for i in range(n):
