@@ -40,7 +40,7 @@ class DaskSource(Source):
         """Return the first rows of some partitions."""
         chosen, rows = self._glance_at(size)
         partitions = self._partitions(tuple(columns))
-        tables = self._compute([(partitions[i], partial(_head, rows)) for i in chosen])
+        tables = self._compute([(partitions[i], lambda frame: _table(frame.head(rows))) for i in chosen])
         return pa.concat_tables(list(tables), promote_options="permissive")
 
     def _partitions(self, columns: tuple[str, ...]) -> list[Any]:
@@ -83,10 +83,6 @@ def _client() -> Any:
 def _work(job: Job, frame: Any) -> Any:
     with blas().limit(limits=1, user_api="blas"):
         return job([_table(frame)])
-
-
-def _head(rows: int, frame: Any) -> pa.Table:
-    return _table(frame.head(rows))
 
 
 def _table(frame: Any) -> pa.Table:

@@ -125,29 +125,28 @@ def unreadable(where: str, error: BaseException) -> ValueError:
 def _pieces(fragment: Any, schema: pa.Schema) -> Iterator[Piece]:
     where = str(getattr(fragment, "path", ""))
     try:
-        _check_columns(fragment, schema, where)
+        known = {*fragment.physical_schema.names, *ds.get_partition_keys(fragment.partition_expression)}
+        absent = [name for name in schema.names if name not in known]
+        if absent:  # reading would fill them with nulls
+            raise ValueError(f"{where or 'A file of the dataset'} has no column {absent}, which other files have.")
         if not isinstance(fragment, ds.ParquetFileFragment):
             yield Piece(fragment, schema, fragment.count_rows(), where)
             return
         groups: list[int] = []
         rows = 0
-        for group in fragment.row_groups:
+        row_groups = fragment.row_groups
+        for group in row_groups:
             groups.append(group.id)
             rows += group.num_rows
-            if rows >= _PARTITION_ROWS:
-                yield Piece(_subset(fragment, groups), schema, rows, where)
+            if rows >= _PARTITION_ROWS or group is row_groups[-1]:
+                # a fragment that travels light, without the statistics of all columns
+                some = fragment.format.make_fragment(
+                    fragment.path, fragment.filesystem, fragment.partition_expression, row_groups=groups
+                )
+                yield Piece(some, schema, rows, where)
                 groups, rows = [], 0
-        if groups:
-            yield Piece(_subset(fragment, groups), schema, rows, where)
     except _ERRORS as error:
         raise unreadable(where, error) from error
-
-
-def _subset(fragment: Any, groups: list[int]) -> Any:
-    """A fragment of some row groups that travels light (without the statistics of all columns)."""
-    return fragment.format.make_fragment(
-        fragment.path, fragment.filesystem, fragment.partition_expression, row_groups=list(groups)
-    )
 
 
 def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], where: str) -> pa.Table:
@@ -160,8 +159,6 @@ def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], wher
             value = pa.scalar(fixed[name]).cast(schema.field(name).type)
             table = table.append_column(name, pa.repeat(value, table.num_rows))
     table = table.select(schema.names)
-    if table.schema.types == schema.types:
-        return table
     for i, (own, declared) in enumerate(zip(table.schema, schema, strict=True)):
         if own.type == declared.type or (_is_number(own.type) and _is_number(declared.type)):
             continue
@@ -176,14 +173,6 @@ def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], wher
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _check_columns(fragment: Any, schema: pa.Schema, where: str) -> None:
-    """Refuse a file that lacks a column: reading would fill it with nulls."""
-    known = set(fragment.physical_schema.names) | set(ds.get_partition_keys(fragment.partition_expression))
-    absent = [name for name in schema.names if name not in known]
-    if absent:
-        raise ValueError(f"{where or 'A file of the dataset'} has no column {absent}, which other files have.")
 
 
 def _first_bad(path: Path) -> str:

@@ -174,8 +174,8 @@ class Stream:
         return sum(self.counts)
 
     def __reduce__(self) -> Any:
-        """Leave the rows behind when a function that refers to the stream is sent to a worker."""
-        return _nowhere, ()
+        """Leave the rows behind, and None in their place, when a function that refers to them is sent to a worker."""
+        return type(None), ()
 
     @property
     def n_features(self) -> int:
@@ -189,8 +189,13 @@ class Stream:
         return functools.reduce(add, self.apply(Reduction(function, block_rows)))
 
     def take(self, index: npt.NDArray[Any]) -> Rows:
-        """Copy the rows at these ascending positions into memory."""
-        rows = stack(list(self.pick(index)))
+        """Copy the rows at these ascending positions into memory, without persons."""
+
+        def joined(values: tuple[Any, ...]) -> Any:
+            return None if values[0] is None else np.ascontiguousarray(np.concatenate(values))
+
+        pieces = [(p.X, p.y, p.weight, p.report, p.fold) for p in self.pick(index)]
+        rows = Rows(*map(joined, zip(*pieces, strict=True)))
         return rows if self.share is None else rows.with_shares(self.share)
 
     def pick(self, index: npt.NDArray[Any]) -> Iterator[Any]:
@@ -255,16 +260,3 @@ class Stream:
             job = None if given is None else Job(self.reader, given, raw_start, start, folds, self.missing)
             jobs.append(job)
         yield from (result for result in self.source.run(jobs, self.reader.columns) if result is not None)
-
-
-def stack(pieces: Sequence[Rows]) -> Rows:
-    """Put rows one below the other, without shares and persons."""
-
-    def joined(values: tuple[Any, ...]) -> Any:
-        return None if values[0] is None else np.ascontiguousarray(np.concatenate(values))
-
-    return Rows(*map(joined, zip(*((p.X, p.y, p.weight, p.report, p.fold) for p in pieces), strict=True)))
-
-
-def _nowhere() -> None:
-    """Stand in for rows that stayed behind."""

@@ -216,9 +216,8 @@ def estimate_keep(
     return float(c1_to_keep(mean, K)), slope * error, (low, high)
 
 
-def find_problems(keep: float, standard_error: float, evidence: Evidence, level: float, n_groups: int) -> list[str]:
+def find_problems(keep: float, standard_error: float, evidence: Evidence, level: float, K: int) -> list[str]:
     """Return what stands against using the anchor estimate."""
-    K = n_groups
     problems = []
     if evidence.dependence_pvalue >= 1 - level:
         problems.append(

@@ -135,7 +135,11 @@ class LikelihoodNoise(NoiseEstimator):
         ConvergenceError says that no maximum of the likelihood was found.
         """
         level = check_level(self.level)
-        family, model = get_family(self.family), _check_model(self.model)
+        family = get_family(self.family)
+        model = LinearModel() if isinstance(self.model, str) and self.model == "linear" else self.model
+        if not isinstance(model, LinearModel):
+            raise TypeError(f'Got model={model!r}, but LikelihoodNoise expects "linear" or a LinearModel.')
+        model.check()
         if X is None or y is None or sensitive is None:
             raise ValueError(
                 "Got None for X, y or sensitive, but LikelihoodNoise needs features, outcomes and reports."
@@ -292,15 +296,6 @@ def _independent_value(profile: Profile, best: Point) -> float:
     assert isinstance(latent.rows, Rows)
     counts = np.bincount(latent.rows.report, minlength=K)[:K]
     return flat.value + n * math.log(K) + float(xlogy(counts, counts / n).sum())
-
-
-def _check_model(model: Any) -> LinearModel:
-    if isinstance(model, str) and model == "linear":
-        return LinearModel()
-    if not isinstance(model, LinearModel):
-        raise TypeError(f'Got model={model!r}, but LikelihoodNoise expects "linear" or a LinearModel.')
-    model.check()
-    return model
 
 
 def _select_rows(

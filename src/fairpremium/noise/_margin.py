@@ -8,9 +8,9 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
+from fairpremium.arrays import Array
 from fairpremium.labels import check_labels
 from fairpremium.models import check_weight
 from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, encode_reports
@@ -122,7 +122,7 @@ class MarginNoise(NoiseEstimator):
                 "declared shares are not those of the portfolio. More reports, or another source, can tell."
             )
         if K >= 3:
-            self.fit_pvalue_ = line_pvalue(E, w, c, lam)
+            self.fit_pvalue_ = line_pvalue(E, w, P, c, lam)
             misfit = (
                 "The shares of the reports do not lie between the declared ones and uniform ones (p-value "
                 f"{self.fit_pvalue_:.2g})"
@@ -134,7 +134,7 @@ class MarginNoise(NoiseEstimator):
         return self._store(groups, keep, standard_error, interval, sentences, problems)
 
 
-def check_margin(margin: object) -> tuple[tuple[Any, ...], NDArray[np.float64]]:
+def check_margin(margin: object) -> tuple[tuple[Any, ...], Array]:
     """Return the groups and their shares."""
     if not isinstance(margin, Mapping):
         raise TypeError(f"Got margin of type {type(margin).__name__}, but expected a mapping {{group: share}}.")
@@ -155,7 +155,7 @@ def check_margin(margin: object) -> tuple[tuple[Any, ...], NDArray[np.float64]]:
     return check_labels(list(margin), "margin"), shares / shares.sum()
 
 
-def line_pvalue(E: NDArray[np.float64], w: NDArray[np.float64], c: NDArray[np.float64], lam: float) -> float:
+def line_pvalue(E: Array, w: Array, P: Array, c: Array, lam: float) -> float:
     """Test whether the shares of the reports lie on the line 1/K + lambda c.
 
     The statistic is min over lambda of r' V^-1 r, r = P(S) - 1/K - lambda c, without the last group, which
@@ -163,7 +163,6 @@ def line_pvalue(E: NDArray[np.float64], w: NDArray[np.float64], c: NDArray[np.fl
     has a chi-square law with K - 2 degrees of freedom.
     """
     K = len(c)
-    P = w @ E / w.sum()
     residuals = w[:, None] * (E - 1 / K - lam * c)[:, :-1] / w.sum()
     V = residuals.T @ residuals
     t, u = (P - 1 / K)[:-1], c[:-1]

@@ -27,8 +27,8 @@ class DataFile:
     sha256: str  # of its content, with LF or with CRLF line ends, as its publisher has it; either is accepted
     source: str  # where to get it, as part of a sentence
 
-    def find(self, path: str | os.PathLike[str] | None) -> Path:
-        """Return the file: `path` itself, or the one in the folder `path`, or in the environment's folder."""
+    def read(self, path: str | os.PathLike[str] | None) -> pd.DataFrame:
+        """Parse the file, `path` or the one in the folder `path` or in the environment's, after a check of its hash."""
         if path is None:
             folder = os.environ.get(ENVIRONMENT_VARIABLE)
             if not folder:
@@ -42,11 +42,6 @@ class DataFile:
             place = place / self.filename
         if not place.is_file():
             raise FileNotFoundError(f"There is no file {place}. Get {self.filename} from {self.source}.")
-        return place
-
-    def read(self, path: str | os.PathLike[str] | None) -> pd.DataFrame:
-        """Find the file, check its hash and parse it."""
-        place = self.find(path)
         content = place.read_bytes()
         lf = content.replace(b"\r\n", b"\n")
         crlf = lf.replace(b"\n", b"\r\n")

@@ -6,6 +6,7 @@ import decimal
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,9 +118,7 @@ def _solve(A: npt.NDArray[np.object_], B: npt.NDArray[np.object_]) -> Rows:
     n = len(A)
     rows = np.hstack([A, B])
     for j in range(n):
-        pivot = next((i for i in range(j, n) if rows[i, j]), None)
-        if pivot is None:
-            raise ZeroDivisionError("The matrix is singular.")
+        pivot = next(i for i in range(j, n) if rows[i, j])
         rows[[j, pivot]] = rows[[pivot, j]]
         rows[j] /= rows[j, j]
         for i in range(n):
@@ -128,8 +127,8 @@ def _solve(A: npt.NDArray[np.object_], B: npt.NDArray[np.object_]) -> Rows:
     return tuple(tuple(row) for row in rows[:, n:])
 
 
-def read_only(values: Sequence[Sequence[Fraction]]) -> npt.NDArray[np.float64]:
+def read_only(values: Any) -> npt.NDArray[np.float64]:
     """Round fractions to the nearest floats, in an array that cannot be written to."""
-    array = np.array([[float(x) for x in row] for row in values], dtype=np.float64)
+    array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _BUSY_SECONDS = 60.0
 Charge = tuple[str, str, float]
 
 
-class PrivacyLedger:
+class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
     """Record what each person has spent per attribute, and refuse what would pass the budget.
 
     Parameters
@@ -145,9 +145,6 @@ class PrivacyLedger:
         connection, self._connection = self._connection, None
         if connection is not None and self._process == os.getpid():
             connection.close()
-
-    def __enter__(self) -> PrivacyLedger:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,7 +15,7 @@ from ..arrays import Array
 from ..labels import Label, check_labels
 from ._channel import Channel, IntRows
 from ._descriptor import PRODUCT
-from ._exact import Rows
+from ._exact import Rows, read_only
 
 
 class ProductChannel(Channel):
@@ -48,7 +48,7 @@ class ProductChannel(Channel):
     @cached_property
     def matrix(self) -> Array:
         """The Kronecker product of the components' matrices."""
-        return _read_only_kron([c.matrix for c in self.components])
+        return _kron([c.matrix for c in self.components])
 
     @cached_property
     def inverse_exact(self) -> Rows:
@@ -58,7 +58,7 @@ class ProductChannel(Channel):
     @cached_property
     def inverse(self) -> Array:
         """The Kronecker product of the components' left inverses."""
-        return _read_only_kron([c.inverse for c in self.components])
+        return _kron([c.inverse for c in self.components])
 
     @cached_property
     def _worst_ratio(self) -> Fraction | None:
@@ -105,7 +105,5 @@ def _kronecker(A: tuple[tuple[Any, ...], ...], B: tuple[tuple[Any, ...], ...]) -
     return tuple(tuple(x * y for x in a for y in b) for a in A for b in B)
 
 
-def _read_only_kron(arrays: list[npt.NDArray[Any]]) -> Array:
-    array = np.asarray(reduce(lambda a, b: np.kron(a, b), arrays), dtype=np.float64)
-    array.setflags(write=False)
-    return array
+def _kron(arrays: list[npt.NDArray[Any]]) -> Array:
+    return read_only(reduce(lambda a, b: np.kron(a, b), arrays))
