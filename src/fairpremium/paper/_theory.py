@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -77,13 +78,11 @@ def symmetric_matrix(K: int, diagonal: float) -> Array:
 def run_theory(size: RunSize, seed: int) -> pd.DataFrame:
     """Check lemma and theorems in populations drawn anew for each seed."""
     found = [row for K in GROUPS for row in check_lemma(K, 0.7, size.lemma_rows, seed)]
-    for K in GROUPS:
-        for keep in THEORY_KEEPS:
-            population = Population.draw(K, keep, np.random.default_rng([SEED, 4, K, seed]))
-            for n in ROWS:
-                rng = np.random.default_rng([SEED, 5, K, round(100 * keep), n, seed])
-                measured = check_bounds(population, n, size.theorem_runs, rng)
-                found.extend((quantity, K, keep, n, value) for quantity, value in measured.items())
+    for K, keep, n in product(GROUPS, THEORY_KEEPS, ROWS):
+        population = Population.draw(K, keep, np.random.default_rng([SEED, 4, K, seed]))  # the same for every n
+        rng = np.random.default_rng([SEED, 5, K, round(100 * keep), n, seed])
+        measured = check_bounds(population, n, size.theorem_runs, rng)
+        found.extend((quantity, K, keep, n, value) for quantity, value in measured.items())
     return pd.DataFrame(found, columns=COLUMNS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,8 @@ _state = partial(state, REAL)
 @_state("6.1", f"test loss at the lower keep above that at the higher, {ABOVE}")
 def falls(m: Real) -> Cases:
     """A lower keep leads to a higher test loss."""
-    for features in BOTH:
-        for high, low in STEPS:
-            yield Case(f"{features}, {high} to {low}", percent(m.loss(features, keep=low), m.loss(features, keep=high)))
+    for features, (high, low) in product(BOTH, STEPS):
+        yield Case(f"{features}, {high} to {low}", percent(m.loss(features, keep=low), m.loss(features, keep=high)))
 
 
 @_state("5.2", "second rise minus first, in per cent")
@@ -79,39 +79,35 @@ def _asymmetry(m: Real, features: str, keep: float) -> Any:
 @_state("6.2", f"test loss at keep - 10 % above that at keep + 10 %, {ABOVE}")
 def under_worse(m: Real) -> Cases:
     """Underestimating keep by 10 % is worse than overestimating it by 10 %."""
-    for features in BOTH:
-        for keep in KEEPS:
-            yield Case(f"{features}, keep {keep}", _asymmetry(m, features, keep))
+    for features, keep in product(BOTH, KEEPS):
+        yield Case(f"{features}, keep {keep}", _asymmetry(m, features, keep))
 
 
 @_state("6.2", "the number above at the lower keep minus that at the higher, in per cent")
 def asymmetry_grows(m: Real) -> Cases:
     """The asymmetry becomes more pronounced as keep approaches 1/K."""
-    for features in BOTH:
-        for high, low in STEPS:
-            change = _asymmetry(m, features, low) - _asymmetry(m, features, high)
-            yield Case(f"{features}, {low} against {high}", change)
+    for features, (high, low) in product(BOTH, STEPS):
+        change = _asymmetry(m, features, low) - _asymmetry(m, features, high)
+        yield Case(f"{features}, {low} against {high}", change)
 
 
 @_state("6.2", f"test loss with X above that with X~, {ABOVE}")
 def lower_error(m: Real) -> Cases:
     """X~ reduces the test error when keep is wrong by 10 %."""
-    for assumed in (LOW, HIGH):
-        for keep in KEEPS:
-            raw, learned = (m.loss(features, keep=keep, assumed=assumed) for features in BOTH)
-            yield Case(f"keep {keep} {assumed}", percent(raw, learned))
+    for assumed, keep in product((LOW, HIGH), KEEPS):
+        raw, learned = (m.loss(features, keep=keep, assumed=assumed) for features in BOTH)
+        yield Case(f"keep {keep} {assumed}", percent(raw, learned))
 
 
 @_state("6.2", "rise of the test loss from the higher keep to 0.7, in per cent, X minus X~")
 def closer(m: Real) -> Cases:
     """With X~ the test loss at 0.7 is closer to that at 0.9 and 0.8 than with X, when keep is wrong."""
-    for assumed in (LOW, HIGH):
-        for to in (0.9, 0.8):
-            raw, learned = (
-                percent(m.loss(features, keep=0.7, assumed=assumed), m.loss(features, keep=to, assumed=assumed))
-                for features in BOTH
-            )
-            yield Case(f"0.7 against {to}, {assumed}", raw - learned)
+    for assumed, to in product((LOW, HIGH), (0.9, 0.8)):
+        raw, learned = (
+            percent(m.loss(features, keep=0.7, assumed=assumed), m.loss(features, keep=to, assumed=assumed))
+            for features in BOTH
+        )
+        yield Case(f"0.7 against {to}, {assumed}", raw - learned)
 
 
 @_state("6.2", "keep minus its anchor estimate, n1 = 4")
@@ -186,12 +182,10 @@ def usable(m: Real) -> Cases:
 
 
 def _better(m: Real, method: str, other: str) -> Cases:
-    for features in BOTH:
-        for keep in KEEPS:
-            for assumed in (EXACT, LOW, HIGH, "n1 = 4"):
-                name = f"{features}, keep {keep}" + ("" if assumed == EXACT else f", {assumed}")
-                losses = [m.loss(features, which, keep, assumed, like=method) for which in (other, method)]
-                yield Case(name, percent(*losses))
+    for features, keep, assumed in product(BOTH, KEEPS, (EXACT, LOW, HIGH, "n1 = 4")):
+        name = f"{features}, keep {keep}" + ("" if assumed == EXACT else f", {assumed}")
+        losses = [m.loss(features, which, keep, assumed, like=method) for which in (other, method)]
+        yield Case(name, percent(*losses))
 
 
 @_state("ours", f"test loss of the paper's estimator above ours, {ABOVE}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,8 @@ THEORY: list[Statement] = []
 _state = partial(state, THEORY)
 
 
-def _quantity(table: pd.DataFrame, quantity: str, K: int, keep: float, n: int | None = None) -> pd.Series:
+def _quantity(table: pd.DataFrame, quantity: str, K: int, keep: float) -> pd.Series:
     rows = table[(table["quantity"] == quantity) & (table["groups"] == K) & (table["keep"] == keep)]
-    if n is not None:
-        rows = rows[rows["n"] == n]
     return rows.set_index(["n", "seed"])["value"]
 
 
@@ -42,10 +41,9 @@ def lemma_printed(table: pd.DataFrame) -> Cases:
 
 
 def _within(table: pd.DataFrame, theorem: str, promised: float) -> Cases:
-    for K in GROUPS:
-        for keep in THEORY_KEEPS:
-            least = _quantity(table, f"{theorem}, within", K, keep).groupby("seed").min()
-            yield Case(f"K = {K}, keep {keep}", 100 * (least.to_numpy() - promised))
+    for K, keep in product(GROUPS, THEORY_KEEPS):
+        least = _quantity(table, f"{theorem}, within", K, keep).groupby("seed").min()
+        yield Case(f"K = {K}, keep {keep}", 100 * (least.to_numpy() - promised))
 
 
 @_state("Theorem 4.3", f"share of samples within the bound minus 95 %, {LEAST}", "bound-4.3")
@@ -61,13 +59,11 @@ def bound_estimated(table: pd.DataFrame) -> Cases:
 
 
 def _sharp(table: pd.DataFrame, theorem: str) -> Cases:
-    for K in GROUPS:
-        for keep in THEORY_KEEPS:
-            bound, excess = (
-                _quantity(table, f"{theorem}, {what}", K, keep, ROWS[0]).to_numpy() for what in ("bound", "excess")
-            )
-            with np.errstate(divide="ignore"):
-                yield Case(f"K = {K}, keep {keep}", 1 - np.log10(bound / excess))
+    for K, keep in product(GROUPS, THEORY_KEEPS):
+        found = (_quantity(table, f"{theorem}, {what}", K, keep).loc[ROWS[0]] for what in ("bound", "excess"))
+        bound, excess = (values.to_numpy() for values in found)
+        with np.errstate(divide="ignore"):
+            yield Case(f"K = {K}, keep {keep}", 1 - np.log10(bound / excess))
 
 
 @_state("ours", f"{LOOSE}: -0.5 means loose by a factor of 32", "sharp-4.3")
