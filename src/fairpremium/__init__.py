@@ -1,7 +1,5 @@
 """Discrimination-free insurance pricing when the sensitive attribute is never seen."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

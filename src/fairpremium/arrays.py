@@ -1,7 +1,5 @@
 """The array types that every package writes in its signatures."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """JSON documents that carry a SHA-256 of their content, which finds damage; reading one never executes code."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from os import PathLike

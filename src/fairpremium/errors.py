@@ -14,8 +14,6 @@
     +-- MissingExtraError (ImportError)          an optional dependency is not installed
 """
 
-from __future__ import annotations
-
 __all__ = [
     "BudgetExceededError",
     "BundleError",

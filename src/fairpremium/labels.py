@@ -8,8 +8,6 @@ Every input is first reduced to *codes* and the list of its *distinct* values by
 The strict comparison then runs over a handful of distinct values and never over the rows.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Iterable, Sequence

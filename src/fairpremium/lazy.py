@@ -1,7 +1,5 @@
 """Exports that are loaded when they are first used, so that importing a package does not load all it could need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """The audit report: numbers to a dict (`_summary`), the dict to HTML, Markdown or JSON, the text to a file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 They stand beside the templates of the page, in ``templates/report.toml``.
 """
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections.abc import Mapping

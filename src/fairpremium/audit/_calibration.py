@@ -1,7 +1,5 @@
 """Premium against loss, by group and by premium decile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ._audit_data import AuditData, Records, estimate_records, mean_columns, with_limits

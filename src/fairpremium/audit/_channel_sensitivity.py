@@ -1,7 +1,5 @@
 """How the numbers of an audit move with keep: the same sums again for other values of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

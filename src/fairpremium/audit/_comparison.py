@@ -1,7 +1,5 @@
 """The three prices side by side, averaged over risk classes."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawing of the three prices: one panel per risk class, the prices one below the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

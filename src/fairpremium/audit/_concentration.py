@@ -1,7 +1,5 @@
 """How well a price separates low from high risks: concentration curves and their Gini index, by true group."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

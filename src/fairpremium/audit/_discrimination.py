@@ -1,7 +1,5 @@
 """Direct and proxy discrimination of a price: the measures of the actuarial literature, from the reports alone."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The findings at the top of an audit report: what the tables show, in words that a compliance officer understands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Who pays what and who costs what, by true group, from the reports alone."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -4,8 +4,6 @@ Charts are Altair's: ``chart.save("x.svg")`` (or .png) writes a still picture, `
 to the mouse. Colours are those of Okabe and Ito, and shapes or dashes tell the same as the colours.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

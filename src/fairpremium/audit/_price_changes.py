@@ -1,7 +1,5 @@
 """Prices against each other: the three prices by group, who gains and who loses, balance, adverse selection."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

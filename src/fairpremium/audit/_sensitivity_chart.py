@@ -1,7 +1,5 @@
 """Drawing of the sensitivity band: one panel per risk, premium against keep."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

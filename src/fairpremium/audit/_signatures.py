@@ -1,7 +1,5 @@
 """Signatures of functions that pass their arguments on to another function."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar

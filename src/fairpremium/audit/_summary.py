@@ -1,7 +1,5 @@
 """What an audit report says, as plain data: every table with its words, for a price list or for a pricer."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import tempfile

@@ -3,8 +3,6 @@
 Importing this module does not load Altair.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Partitions of a Dask data frame, worked on by the caller's cluster (or by Dask's own threads without one)."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial

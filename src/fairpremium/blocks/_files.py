@@ -1,7 +1,5 @@
 """Parquet files and folders, and any other `pyarrow.dataset`, read by processes on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

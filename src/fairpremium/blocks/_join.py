@@ -1,7 +1,5 @@
 """Portfolio and reports joined by a key, out of core: DuckDB sorts and spills to disk what memory does not hold."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

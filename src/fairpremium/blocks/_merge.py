@@ -5,8 +5,6 @@ features, report and cross-validation fold become one, with their volumes added 
 volume (up to a term that no price moves).
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Worker processes on this machine that outlive a pass, and start again if one of them dies."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """Recognise what kind of source the caller gave, and open it."""
 
-from __future__ import annotations
-
 from os import PathLike
 from typing import Any
 

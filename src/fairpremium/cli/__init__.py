@@ -1,7 +1,5 @@
 """The command line: thin commands that read files, call one library function and write files."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

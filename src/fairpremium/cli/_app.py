@@ -1,7 +1,5 @@
 """The application: its commands, its version, and one line for a user's mistake."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 import warnings

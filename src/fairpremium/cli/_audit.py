@@ -1,7 +1,5 @@
 """``fairpremium audit``: any price list with noisy reports in, an audit report about who pays what out."""
 
-from __future__ import annotations
-
 import hashlib
 import textwrap
 from pathlib import Path

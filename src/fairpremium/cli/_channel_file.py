@@ -1,7 +1,5 @@
 """Channels as files describe them, and what a summary says about a channel."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

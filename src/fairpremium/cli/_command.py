@@ -1,7 +1,5 @@
 """How a function becomes a command: groups of options, ``--json``, and what is printed at the end."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

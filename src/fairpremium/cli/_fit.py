@@ -1,7 +1,5 @@
 """``fairpremium fit``: a portfolio with reports in, a model file out."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Folders and large Parquet files, which the commands read piece by piece instead of at once."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The options that say what is fitted, for ``fairpremium fit`` here and ``fairpremium insurer fit`` at the service."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

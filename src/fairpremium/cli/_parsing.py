@@ -1,7 +1,5 @@
 """How lists and weights are written on the command line."""
 
-from __future__ import annotations
-
 import csv
 
 Weights = dict[str, float]

@@ -1,7 +1,5 @@
 """``fairpremium plan``: what privacy will cost, before anybody is asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The rows that fit learns from: roles of columns, and reports joined from a file of their own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``fairpremium price``: a model and features in, premiums out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``fairpremium privatize``: true attributes in, reports out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

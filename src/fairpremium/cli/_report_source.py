@@ -1,7 +1,5 @@
 """How the reports were drawn: what the options say, what the file of the reports says, and whether they agree."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

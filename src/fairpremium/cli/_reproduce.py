@@ -1,7 +1,5 @@
 """``fairpremium reproduce``: the paper's experiments, figures and statements, measured again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Tables in and out, CSV or Parquet by suffix, with a sentence for everything that can be wrong with a file."""
 
-from __future__ import annotations
-
 import csv
 import warnings
 from collections.abc import Collection, Iterable

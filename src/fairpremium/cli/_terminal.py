@@ -1,7 +1,5 @@
 """What people see: facts and tables on stdout, progress on stderr."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

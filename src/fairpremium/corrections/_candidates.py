@@ -1,7 +1,5 @@
 """The corrections as candidates: the P(D given x, y) that each learns, the prices it gives, and its full fit."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

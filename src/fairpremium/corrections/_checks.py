@@ -4,8 +4,6 @@ The corrected risk and the report log-loss are means over held-out rows. Their s
 as independent. The agreement test compares an efficient fit and a robust one of the same rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

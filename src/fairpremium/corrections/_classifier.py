@@ -7,8 +7,6 @@ It is used like the built-in logits. A classifier has no score function, so stan
 inverse-weighted moments of the final fit, T^-1[k, s] w loss'(y, f_k) z, which need no model of q.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The choice among corrections and model classes by checks on rows that no candidate saw."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

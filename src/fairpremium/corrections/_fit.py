@@ -1,7 +1,5 @@
 """What every correction returns: group prices, shares, and how each row influenced them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -6,8 +6,6 @@ is an unbiased estimate of the risk under the true attribute for every f (Lemma 
 form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fairpremium.corrections._fit import GroupFit, table_fit

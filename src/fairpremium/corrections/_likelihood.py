@@ -6,8 +6,6 @@ rests on the law of Y given (x, D) and on the model of P(D given x). It is the m
 hold and can be worse than no correction when they do not; the checks decide.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What a model class is trained on: fixed row weights, or responsibilities that follow the prices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Choice of the pooling strength by the cross-validated corrected risk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -6,8 +6,6 @@ It rests on the classifier q(x, y) alone, not on a law for Y, and works with eve
 classifier is trained through the channel by the log-loss of the reports, which also measures it without the truth.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ means, so each is, to first order, a sum over rows of influences. With u_i the r
 covariance of all of them together is  L (sum_i u_i u_i') L'  for a fixed matrix L.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

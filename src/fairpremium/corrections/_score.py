@@ -10,8 +10,6 @@ weights them by the inverse of their covariance Omega. A wrong propensity q or v
 consistency; a wrong f_k does harm to the other groups too.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

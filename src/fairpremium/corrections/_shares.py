@@ -1,7 +1,5 @@
 """Shares of the groups in the portfolio, from the reports."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The corrections of a model class beyond the linear one, each as one way to go on from the linear start."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The values an outcome or a mean may take, as data rather than as scattered conditions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

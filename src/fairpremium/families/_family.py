@@ -4,8 +4,6 @@ Each family knows its domain, its variance function V, its unit deviance d(y, mu
 log-likelihood, and the loss that a solver minimises in the linear predictor eta.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,8 +14,6 @@ from scipy.special import gammaln, log_expit, logsumexp, xlogy
 from fairpremium.arrays import Array
 from fairpremium.families._domain import NON_NEGATIVE, POSITIVE, REAL, UNIT_INTERVAL, ZERO_OR_ONE, Domain
 from fairpremium.families._link import Identity, Link, Log, Logit
-
-__all__ = ["Bernoulli", "Family", "Gamma", "NegativeBinomial", "Normal", "Poisson", "Tweedie", "get_family"]
 
 
 class Family(ABC):

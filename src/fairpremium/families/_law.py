@@ -3,8 +3,6 @@
 A law has at most one parameter besides the mean, the log-dispersion lambda.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -13,8 +11,6 @@ from scipy.special import digamma, gammaln, polygamma
 
 from fairpremium.arrays import Array
 from fairpremium.families._family import Family, NegativeBinomial, Normal, Poisson
-
-__all__ = ["DispersionLaw", "Law", "LawTerms", "NegativeBinomialLaw", "law_of", "other_laws"]
 
 _STEP = 1e-3  # of lambda, for central differences of the part of a density that does not depend on the mean
 

@@ -1,7 +1,5 @@
 """Links between the mean of an outcome and the linear predictor: g(mu) = eta."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Checks of what a caller gives, each made once at the entry: settings of a model, and columns of a portfolio."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ unaware price is the case of one group. Prices are added to a start: a constant,
 features and the unaware price.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self

@@ -6,8 +6,6 @@ solver therefore starts there, bounds its steps, checks that the Hessian is posi
 stops, and raises otherwise. It never changes a weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

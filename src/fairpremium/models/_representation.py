@@ -1,7 +1,5 @@
 """The insurer's learned representation X~ = T(X): the last hidden layer of a net that prices without the attribute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Self

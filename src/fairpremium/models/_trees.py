@@ -5,8 +5,6 @@ needs, so a model file does not hold it. It reads what it is given on trust, and
 reads memory that is not its own: text is therefore written anew from checked numbers before LightGBM sees it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The noise from anchor points: the paper's method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self

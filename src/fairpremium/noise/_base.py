@@ -1,7 +1,5 @@
 """What all estimators of an unknown channel share: the learned attributes, and the refusal."""
 
-from __future__ import annotations
-
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

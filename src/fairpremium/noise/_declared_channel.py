@@ -1,7 +1,5 @@
 """Whether the reports refute a declared channel, from features, outcomes and reports alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

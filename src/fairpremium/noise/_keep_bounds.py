@@ -1,7 +1,5 @@
 """What (X, S) alone say about pi, without anchors: a lower confidence limit, and whether S depends on x."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

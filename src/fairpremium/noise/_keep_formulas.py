@@ -1,7 +1,5 @@
 """The formulas: C1 and keep, agreement and keep, the exact binomial interval."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The likelihood of reports and outcomes as a function of keep: everything else maximised out."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The noise from the likelihood of the outcome: the law of Y tells the groups apart, and so the noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The noise from the known distribution of the groups."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from numbers import Real

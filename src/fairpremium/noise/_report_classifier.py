@@ -1,7 +1,5 @@
 """Classifiers of the reports: features to numbers, reports to probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The noise from people who reported twice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """The noise from people whose true group is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Self

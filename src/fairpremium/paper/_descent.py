@@ -1,7 +1,5 @@
 """Linear prices by gradient descent on the corrected risk, for many weightings of the same rows at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

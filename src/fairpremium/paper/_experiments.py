@@ -1,7 +1,5 @@
 """The experiments: what one seed of each of them computes, and what it needs."""
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

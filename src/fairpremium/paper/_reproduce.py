@@ -1,7 +1,5 @@
 """Reproduce the paper: run the experiments, write tables, draw them, judge the statements."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Run what is missing of a reproduction, in worker processes, and gather the tables of all seeds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait

@@ -1,7 +1,5 @@
 """What all experiments share: their size, the names of the methods, and choices where the paper is silent."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """The experiments of Section 5: prices by risk class on the synthetic portfolio."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ third, ``"*:3"`` at the third point of any name. ``FAIRPREMIUM_STOP_AT`` stops i
 ``FAIRPREMIUM_FULL_AT`` says from which passage on there is no space left.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

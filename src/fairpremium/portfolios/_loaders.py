@@ -1,7 +1,5 @@
 """Real portfolios, read from files that users fetch themselves and that are checked by their hash."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A claim-frequency portfolio that no linear predictor fits: bends, thresholds and interactions, three groups."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a portfolio is: features, outcome, sensitive attribute, volume; a simulated one knows its truth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

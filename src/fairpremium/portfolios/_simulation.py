@@ -1,7 +1,5 @@
 """What simulated portfolios share: checks of arguments and columns, draws of groups, exposures and counts."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

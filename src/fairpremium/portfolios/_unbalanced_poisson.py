@@ -1,7 +1,5 @@
 """A claim-frequency portfolio with two to five groups of any size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

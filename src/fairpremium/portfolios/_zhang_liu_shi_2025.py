@@ -1,7 +1,5 @@
 """The synthetic portfolio of the paper."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

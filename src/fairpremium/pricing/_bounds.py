@@ -1,7 +1,5 @@
 """The paper's excess-risk bounds (Theorems 4.3 and 4.6), and the rows and splits that they ask for."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What each feature does to the premium and to the differences between groups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

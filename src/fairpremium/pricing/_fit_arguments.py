@@ -1,7 +1,5 @@
 """Checks of the arguments of a fit, each made once at the entry: the pricer's parameters, the channel, the reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

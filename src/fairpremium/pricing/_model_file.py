@@ -4,8 +4,6 @@ The layout is documented in ``docs/guide/model-file.md``. A file carries a SHA-2
 damage; who made a file is a question for a signature.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

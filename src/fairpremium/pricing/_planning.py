@@ -1,7 +1,5 @@
 """What privacy costs: how many rows, with which channel, for a group mean of a wanted precision."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Premiums of a source, written as Parquet piece by piece."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The pricer: from features, losses and (privatized) attributes to discrimination-free premiums."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

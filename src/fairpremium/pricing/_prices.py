@@ -1,7 +1,5 @@
 """The fitted prices: best estimates, unaware price and premium of a matrix of features, and how uncertain they are."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """From the columns of a large portfolio to numbers, piece by piece; the reader is sent to the workers."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Labels returned in the kind of container they came in, so that tables stay tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exact arithmetic of channels: integer weights, logarithms with a known side, inverses in fractions."""
 
-from __future__ import annotations
-
 import decimal
 import math
 from collections.abc import Sequence

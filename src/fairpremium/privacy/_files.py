@@ -1,7 +1,5 @@
 """Files of reports that say which channel made them: Parquet metadata, or a JSON file beside a CSV."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The account of what has been spent: epsilon per person and attribute, durable and safe to share."""
 
-from __future__ import annotations
-
 import math
 import os
 import sqlite3

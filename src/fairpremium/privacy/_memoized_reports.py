@@ -1,7 +1,5 @@
 """Reports that do not change when the same person is asked again."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Uniform integers without modulo bias, from the operating system or, for simulations, from a generator."""
 
-from __future__ import annotations
-
 import os
 from typing import TypeAlias
 

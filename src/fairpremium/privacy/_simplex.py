@@ -1,7 +1,5 @@
 """Projection of an estimated distribution onto the probability simplex, for callers who ask for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """``fairpremium keys``: the keys that parties sign with, and the secret that names policies."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal

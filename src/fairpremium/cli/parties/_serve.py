@@ -1,7 +1,5 @@
 """``fairpremium serve`` and ``fairpremium worker``: the third party's processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

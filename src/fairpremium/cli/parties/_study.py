@@ -1,7 +1,5 @@
 """``fairpremium study``: the operator declares studies, opens and closes them; every party may look."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

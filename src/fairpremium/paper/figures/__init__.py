@@ -1,7 +1,5 @@
 """The figures: which experiments each needs, the table behind it, and the function that draws that table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

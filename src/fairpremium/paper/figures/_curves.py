@@ -1,7 +1,5 @@
 """Test loss against epochs: a row of panels for X, one for X~, and a name at the end of every curve."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prices against age by risk class: the truth as a broad line, the estimates on top of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the drawings of the reproduction share: the audit's style, colours of methods, labels that do not collide."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables behind the figures: means over the seeds, and their spread."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Bounds beside what they bound, and estimates of keep beside the truth."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every empirical statement of the paper, judged by the tables of the experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

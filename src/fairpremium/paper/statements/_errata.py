@@ -1,7 +1,5 @@
 """The errata of the paper that are arithmetic: what is printed and what is right, computed."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable

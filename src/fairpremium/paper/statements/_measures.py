@@ -1,7 +1,5 @@
 """The numbers that statements are about, one for each seed, read off the tables of the experiments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

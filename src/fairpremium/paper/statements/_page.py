@@ -1,7 +1,5 @@
 """The page of statements: verdicts first, then every number behind them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

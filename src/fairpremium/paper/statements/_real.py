@@ -1,7 +1,5 @@
 """Statements of Section 6 and of the appendix, and how they are measured on a real portfolio."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """What a statement is, and how the numbers of many seeds decide it, by one stated rule."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Statements of Section 5 and how they are measured on the synthetic portfolio."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statements of the lemma and the theorems, and how they are measured in simulation."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

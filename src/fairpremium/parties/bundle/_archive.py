@@ -6,8 +6,6 @@ repeated, overlapping or hidden members do not occur in this form and need no ru
 inflated, so that a file can be no larger inside than outside.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct
@@ -20,8 +18,6 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from fairpremium.errors import BundleError
-
-__all__ = ["LARGEST", "Archive", "write_archive"]
 
 LARGEST = 2**32 - 2**16  # bytes of an archive that is read: what fits without the extensions of large zip files
 _LARGEST_WRITTEN = 2**31 - 2**27  # beyond, zipfile uses these extensions

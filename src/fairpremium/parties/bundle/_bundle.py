@@ -12,8 +12,6 @@ A bundle is a zip file (`fairpremium.parties.bundle._archive`) with these member
 Nothing in it is code. Before the signature is known to be good, only the directory of the zip file is looked at.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -34,8 +32,6 @@ from fairpremium.pricing import DiscriminationFreePricer, check_level, from_docu
 
 from ._archive import Archive, write_archive
 from ._selftest import Ranges, draw_selftest, price_columns, run_selftest
-
-__all__ = ["FORMAT", "MEMBERS", "VERSION", "Bundle", "load_bundle", "write_bundle"]
 
 FORMAT = "fairpremium-bundle"
 VERSION = 1

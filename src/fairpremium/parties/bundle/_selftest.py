@@ -1,7 +1,5 @@
 """Rows that nobody has, with the prices that a model must give them wherever it is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -17,8 +15,6 @@ import pyarrow.parquet as pq
 
 from fairpremium.errors import OutOfRangeError
 from fairpremium.models import Design
-
-__all__ = ["ROWS", "compute_prices", "draw_selftest", "feature_ranges", "price_columns", "run_selftest"]
 
 ROWS = 64
 TOLERANCE = 1e-9

@@ -1,7 +1,5 @@
 """How a party talks to the service: signed requests, sent again when the network fails, problems as errors."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import threading
@@ -17,8 +15,6 @@ import httpx
 from fairpremium.parties.protocol import Fit, LogPage, Message, OperatorStudy, Problem, SigningKey, content_digest
 
 from ._signed_auth import SignedAuth
-
-__all__ = ["AppTransport", "Client", "Operator", "ServiceUnreachable"]
 
 M = TypeVar("M", bound=Message)
 _TRIES = 6

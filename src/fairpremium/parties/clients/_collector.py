@@ -1,7 +1,5 @@
 """The collector's side: the attribute is privatized here, and only reports leave."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -30,8 +28,6 @@ from fairpremium.parties.protocol import (
 from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
 
 from ._client import Client
-
-__all__ = ["Collector", "draw_reports", "plan_batches", "read_drawn"]
 
 _ROWS_PER_BATCH = 1_000_000
 _POLICY, _REPORT = "policy", "report"

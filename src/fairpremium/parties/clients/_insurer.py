@@ -32,8 +32,6 @@ from ._client import Client
 if TYPE_CHECKING:
     from fairpremium.parties.bundle import Bundle
 
-__all__ = ["Insurer"]
-
 _ROWS_PER_PART = 500_000
 
 

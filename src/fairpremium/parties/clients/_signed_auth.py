@@ -1,15 +1,11 @@
 """Requests of httpx that sign themselves."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Generator
 
 import httpx
 
 from fairpremium.parties.protocol import SigningKey, sign_request
-
-__all__ = ["SignedAuth"]
 
 
 class SignedAuth(httpx.Auth):

@@ -8,8 +8,6 @@ With a password a session is a signed cookie that ends by itself. The key of the
 and the password, so that sessions outlive a restart, hold at every web process, and end when the password changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -4,8 +4,6 @@ A small script asks for the same page again and puts in what has changed; withou
 a fit runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, urlencode

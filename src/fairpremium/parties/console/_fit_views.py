@@ -1,7 +1,5 @@
 """What the operator and the auditor may see of fits: progress, refusals, and the numbers that were released."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What the operator and the auditor may see of the log: pages of entries, the newest first."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

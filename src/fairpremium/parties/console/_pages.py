@@ -1,7 +1,5 @@
 """The pages of the console: each is a template and values that are read from the database."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -3,8 +3,6 @@
 Nothing here carries a report, a key of a policy, a row of a portfolio or a small count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Templates of the console, the words and numbers that they show, and the files that a page needs beside its text."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import UTC, datetime

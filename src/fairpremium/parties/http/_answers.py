@@ -1,7 +1,5 @@
 """Problem documents as answers: the one shape of every error."""
 
-from __future__ import annotations
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse

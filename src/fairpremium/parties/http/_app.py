@@ -1,7 +1,5 @@
 """The service over HTTP: a route checks the signature, reads what is sent, calls one command, and answers."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """Routes of fits and their bundles."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Around every request: rate limits, the headers that all answers have, a count, and an answer to every error."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

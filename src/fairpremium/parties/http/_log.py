@@ -1,7 +1,5 @@
 """Routes of the log, its signed end, and the service's public keys."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from anyio.to_thread import run_sync

@@ -1,7 +1,5 @@
 """The OpenAPI document: what each route takes and which problems it may answer with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

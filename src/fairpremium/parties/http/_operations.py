@@ -1,7 +1,5 @@
 """Routes for those who run the service: is it alive, is it ready, and what has it done."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Routes of reports, one by one and in batches."""
 
-from __future__ import annotations
-
 import asyncio
 
 from anyio.to_thread import run_sync

@@ -1,7 +1,5 @@
 """Reading requests: limits, the host name, the signature, the body."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time

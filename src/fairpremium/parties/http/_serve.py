@@ -1,7 +1,5 @@
 """Running the service: one web process, and a worker process that is started again when it dies."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Routes of studies."""
 
-from __future__ import annotations
-
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request
 

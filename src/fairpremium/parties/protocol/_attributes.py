@@ -1,7 +1,5 @@
 """What a study says about the sensitive attribute: its channel, and the reports that can come."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Any

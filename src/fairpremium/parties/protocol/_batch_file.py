@@ -21,8 +21,6 @@ The file, all numbers little-endian:
 ======  =======================================================================
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

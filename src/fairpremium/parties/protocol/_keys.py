@@ -21,8 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
 
-__all__ = ["SigningKey", "VerifyKey", "load_or_create_key", "new_key", "read_key", "read_public_key", "write_key"]
-
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
 
 # The y of the points of small order (RFC 8032, section 5.1): under such a "key" anyone can sign anything.

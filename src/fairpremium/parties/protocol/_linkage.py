@@ -3,8 +3,6 @@
 key = HMAC-SHA-256(secret of the study, policy number)[:16]. The third party never has the secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re
@@ -17,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from ._safe_files import Path_, Secret, read_private, write_private
-
-__all__ = ["KEY_BYTES", "LinkageSecret", "make_key", "make_keys", "new_secret", "read_secret", "write_secret"]
 
 KEY_BYTES = 16
 _SECRET_BYTES = 32

@@ -1,7 +1,5 @@
 """What the parties say to each other, typed; what a party must not learn has no field in what it receives."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, Self
 

@@ -4,8 +4,6 @@ The process is fed lines of JSON and answers with lines of JSON. Its memory, its
 limited, and it imports no more than it needs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -4,8 +4,6 @@ A column of keys is a one-dimensional array of dtype ``V16``. Keys sort as bytes
 keys, parts of an HMAC, practically never agree; those of crafted ones may. Both are sorted and searched exactly.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from fairpremium.errors import FairPremiumError
 
-__all__ = ["PROBLEMS", "Kind", "Problem"]
-
 
 class Kind(NamedTuple):
     """Status of HTTP and sentence of a problem; ``{}`` in the sentence takes names from this project's own lists."""

@@ -6,8 +6,6 @@ order people reported. The code of a report is its position among the labels of 
 by a digest, so that codes are never taken for those of another channel.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +20,6 @@ from fairpremium.privacy import Channel
 from ._batch_file import ReportBatch, batch_pieces, code_width, open_batch, sort_batch
 from ._policy_keys import as_keys, is_sorted
 from ._problems import Problem
-
-__all__ = ["BATCH_TYPE", "check_batch", "meaning", "write_batch", "write_batches"]
 
 BATCH_TYPE = "application/vnd.fairpremium.reports"
 

@@ -1,12 +1,8 @@
 """The limits of a study, and how counts are shown: what every party needs to know of the disclosure rules."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
-
-__all__ = ["Rules", "round_count"]
 
 
 @dataclass(frozen=True)

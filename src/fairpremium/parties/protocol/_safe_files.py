@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and secrets that only their owner can read."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

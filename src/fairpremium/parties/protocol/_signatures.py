@@ -16,8 +16,6 @@ The form being fixed, it is read and written here directly: that takes a fractio
 which in turn is the independent implementation that the tests compare with, in both directions.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -28,8 +26,6 @@ from typing import Any, NamedTuple
 
 from ._keys import SigningKey, VerifyKey
 from ._problems import Problem
-
-__all__ = ["EMPTY_SHA256", "WINDOW", "Verified", "content_digest", "request_url", "sign_request", "verify_request"]
 
 WINDOW = 300  # seconds that a signature is good for, before and after
 EMPTY_SHA256 = hashlib.sha256(b"").digest()

@@ -3,8 +3,6 @@
 Each name is loaded when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fairpremium.lazy import lazy_exports

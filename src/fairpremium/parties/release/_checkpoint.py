@@ -1,7 +1,5 @@
 """The steps of a long fit, stored in a file: a fit that is started again takes them from there."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import UserDict
@@ -9,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fairpremium.parties.protocol import settle
-
-__all__ = ["FileCheckpoint"]
 
 
 class FileCheckpoint(UserDict[str, Any]):

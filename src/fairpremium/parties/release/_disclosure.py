@@ -6,8 +6,6 @@ reports reach the rules after a privacy mechanism (see `_release`), refusals tel
 not, a count of reports is what a refusal can tell.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

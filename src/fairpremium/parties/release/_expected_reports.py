@@ -10,8 +10,6 @@ alone. A missing report is a report of its own kind, so that participation is pr
 over all kinds is public; noise that contradicts it is taken out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -10,8 +10,6 @@ taken with a Hessian in which the reports are replaced by a released model of th
 standard errors with the noise in them - is computed from what was released.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import MutableMapping, Sequence

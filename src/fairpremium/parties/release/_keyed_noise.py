@@ -9,8 +9,6 @@ shows the sum. The randomness is a keyed hash of everything that the sum depends
 same answer and averages nothing out, and asking anything else, or the same of other reports, draws afresh.
 """
 
-from __future__ import annotations
-
 import hmac
 import math
 from typing import Any

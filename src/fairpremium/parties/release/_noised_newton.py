@@ -8,8 +8,6 @@ in the metrics of the noise, which features, outcomes, volumes and released coef
 with a Hessian in which the reports are replaced by a released model of them.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Disclosure control may depend on these freely. To be sure that nothing else slip
 a sum whose order follows the reports, the rows here carry no report at all.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

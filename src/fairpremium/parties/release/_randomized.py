@@ -14,8 +14,6 @@ j follows from how many S' are missing. It is taken to be the same everywhere; w
 the differences between groups are shrunk a little more or less than is undone, by the order of j.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple

@@ -12,8 +12,6 @@ Two mechanisms, and none:
 - "none": the prices as they are. Exact coefficients tell an insurer that shapes its data every report.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field

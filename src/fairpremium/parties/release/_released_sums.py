@@ -1,7 +1,5 @@
 """Sums that are released once: the noise belongs to the data, the settings and the question."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import math

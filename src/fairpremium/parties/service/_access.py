@@ -1,7 +1,5 @@
 """Who may do what: registered keys, used nonces, and one table of rights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Rule 9 in numbers: what the releases to an insurer have cost; the worker checks it, the console shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

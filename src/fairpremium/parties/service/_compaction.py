@@ -4,8 +4,6 @@ Nothing here adds, changes or loses a report. It can run at any time or not at a
 checks that the files which it replaces are still there.
 """
 
-from __future__ import annotations
-
 import threading
 
 from sqlalchemy import Connection, delete, func, insert, select

@@ -1,7 +1,5 @@
 """What the commands of the third party work with: a database, a folder of files, a key, limits, and who is asking."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

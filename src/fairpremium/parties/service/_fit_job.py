@@ -1,7 +1,5 @@
 """What a fit is made of: its specification, the study, the rows of the portfolio, and the reports beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What comes back from a fit: prices of all rows, the audit, the manifest of the bundle, what the console shows."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

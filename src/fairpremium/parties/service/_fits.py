@@ -4,8 +4,6 @@ A worker acquires a lease of a fit. Every later write of the worker carries the 
 lost its lease changes nothing. Only an expired lease makes a running fit free again.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from pathlib import Path

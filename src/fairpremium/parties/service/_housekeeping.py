@@ -1,7 +1,5 @@
 """Deletes what is not needed any more: nonces, marks of transactions, files of killed uploads and fits."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from contextlib import suppress

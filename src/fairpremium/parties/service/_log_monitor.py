@@ -1,7 +1,5 @@
 """Checking the log beside the work: one check at a time, and what the last one found."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Commands on portfolios: declare, add parts, seal, erase."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

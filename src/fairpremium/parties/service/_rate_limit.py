@@ -1,7 +1,5 @@
 """How many requests a caller may make: a bucket of tokens for each."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reports that come one by one, committed together: all that wait when a commit begins go into it."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from concurrent.futures import Future

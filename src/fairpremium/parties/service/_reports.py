@@ -7,8 +7,6 @@ What one collector sends is never compared with what another one sent: an answer
 what a policyholder reported to the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Settings of a service, and how it logs its own failures."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import os

@@ -1,7 +1,5 @@
 """Commands on studies: declare, open, close, look."""
 
-from __future__ import annotations
-
 import secrets
 from functools import lru_cache
 from typing import Any

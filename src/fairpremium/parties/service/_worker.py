@@ -1,7 +1,5 @@
 """Workers: each fit is done by a child process, which may die; the worker holds the lease and watches."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Files of reports in the store: written as they come, and merged in the background so that they stay few."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from bisect import bisect_left

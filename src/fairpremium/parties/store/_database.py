@@ -1,7 +1,5 @@
 """The database: short transactions, one writer at a time where it matters, many commands in one commit."""
 
-from __future__ import annotations
-
 import queue
 import secrets
 import threading

@@ -3,8 +3,6 @@
 An entry names parties, ids, digests, settings and rounded counts; never rows, keys of policies or reports.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

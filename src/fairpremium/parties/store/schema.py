@@ -1,7 +1,5 @@
 """Tables of the third party. Rows of portfolios are not among them: they live in files named by their digest."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
