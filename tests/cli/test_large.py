@@ -10,7 +10,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer
 from fairpremium.cli import _large_portfolio
-from fairpremium.pricing import _sources
+from fairpremium.pricing import _source_portfolio
 from fairpremium.privacy import read_reports
 
 WORDS = ["--outcome", "y", "--features", "age,smoker,age_20_40", "--random-state", 0, "-o"]
@@ -20,8 +20,8 @@ REPORTS = ["--sensitive", "report", "--keep", 0.8, "--correction", "inverse"]
 @pytest.fixture
 def stored(call, files, monkeypatch):
     """The portfolio as CSV, as a folder of Parquet files and as one of them, with and without the reports."""
-    monkeypatch.setattr(_sources, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(_sources, "_SMALL_CELLS", 0)
+    monkeypatch.setattr(_source_portfolio, "_SMALL_ROWS", 0)
+    monkeypatch.setattr(_source_portfolio, "_SMALL_CELLS", 0)
     call("privatize", "people.csv", "--column", "sex", "--groups", "F,M", "--keep", 0.8, "-o", "reports.csv")
     frame = pd.read_csv("portfolio.csv", dtype={"policy": str}).assign(report=read_reports("reports.csv")[0]["report"])
     frame.to_csv("both.csv", index=False)
