@@ -223,7 +223,7 @@ def bulk(home: Path, url: str, pid: int, rows: int, what: str, i: int) -> dict[s
     if what == "reports":
         keys = np.frombuffer(rng.bytes(16 * rows), dtype="V16")
         values, parts = np.where(rng.random(rows) < 0.5, "F", "M"), math.ceil(rows / BATCH_ROWS)
-        bodies = list(write_batches(keys, values, CHANNEL.reports, CHANNEL, parts=parts))
+        bodies = list(write_batches(keys, values, CHANNEL.reports, CHANNEL, batches=parts))
     else:
         cuts = [*range(0, rows, PART_ROWS), rows]
         tables = (draw_portfolio(rng, names, stop - start) for start, stop in itertools.pairwise(cuts))

@@ -25,15 +25,21 @@ LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
 LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
 LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
-PARTIES = ("protocol", "store", "release", "bundle", "clients", "service", "console", "http")
-for position, name in enumerate(PARTIES):
-    LAYERS[f"parties.{name}"] = {"audit"} | LAYERS["audit"] | {f"parties.{below}" for below in PARTIES[:position]}
+PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, lowest first
+PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
+PARTIES["clients"] = {"protocol", "bundle"}
+PARTIES["service"] = {"protocol", "store", "release", "bundle"}
+PARTIES["console"] = {"service"} | PARTIES["service"]
+PARTIES["http"] = {"console"} | PARTIES["console"]
+for name, below in PARTIES.items():
+    LAYERS[f"parties.{name}"] = {"audit", "parties.faults"} | LAYERS["audit"] | {f"parties.{other}" for other in below}
+LAYERS["parties.faults"] = set()
 LAYERS["parties"] = {"audit"} | LAYERS["audit"] | {f"parties.{name}" for name in PARTIES}
 LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
 LAYERS["cli"] = {"paper"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
-FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy", "parties.faults"}  # free to all
+FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy"}  # free to all
 MAY_USE_THE_TOP_LEVEL = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
@@ -135,6 +141,8 @@ def test_layers_import_downwards_only():
         ("fairpremium.parties.store._x", "from fairpremium.parties.service import ThirdParty", True),
         ("fairpremium.parties.store._x", "from fairpremium.parties.protocol._keys import new_key", True),
         ("fairpremium.parties.store._x", "from fairpremium.parties import ThirdParty", True),
+        ("fairpremium.parties.clients._x", "from fairpremium.parties.store import Database", True),
+        ("fairpremium.privacy._x", "from fairpremium.parties.faults import point", True),
         ("fairpremium.cli._x", "from fairpremium.pricing._pricer import DiscriminationFreePricer", True),
         ("fairpremium.cli.parties._x", "from fairpremium.cli._output import tell", False),
         ("fairpremium.parties.service._x", "from fairpremium.parties.store import schema", False),

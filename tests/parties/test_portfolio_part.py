@@ -23,7 +23,7 @@ from fairpremium.parties import Feature, PortfolioSpec, Problem
 from fairpremium.parties.protocol._policy_keys import as_keys
 from fairpremium.parties.protocol._portfolio_part import (
     Checker,
-    Limits,
+    ParquetLimits,
     check_portfolio_part,
     write_portfolio_part,
 )
@@ -128,20 +128,23 @@ def test_all_forms_of_categories_pass(check, kind):
 
 def test_limits_are_reached_and_not_passed(check):
     largest = put("age", 2**15 - 1)
-    assert check(largest, limits=Limits(rows=ROWS, cells=7 * ROWS, levels=3, level_length=13)) == ROWS
+    assert check(largest, limits=ParquetLimits(rows=ROWS, cells=7 * ROWS, levels=3, level_length=13)) == ROWS
     assert check(change("age", [2**53] * ROWS)) == ROWS
     assert check(change("height", [1e100] * ROWS)) == ROWS
-    for limits in (Limits(rows=ROWS - 1), Limits(cells=7 * ROWS - 1), Limits(bytes=1000)):
+    for limits in (ParquetLimits(rows=ROWS - 1), ParquetLimits(cells=7 * ROWS - 1), ParquetLimits(bytes=1000)):
         assert problem_of(check, largest, limits=limits) == (
             "bad-parquet",
             "it has more rows or bytes than a part may have",
         )
-    assert problem_of(check, largest, limits=Limits(levels=2)) == ("bad-values", "a column has too many categories")
-    assert problem_of(check, largest, limits=Limits(level_length=12)) == (
+    assert problem_of(check, largest, limits=ParquetLimits(levels=2)) == (
+        "bad-values",
+        "a column has too many categories",
+    )
+    assert problem_of(check, largest, limits=ParquetLimits(level_length=12)) == (
         "bad-values",
         "a category is empty or too long",
     )
-    assert problem_of(check, largest, limits=Limits(footer=100)) == (
+    assert problem_of(check, largest, limits=ParquetLimits(footer=100)) == (
         "bad-parquet",
         "its table of contents is too large",
     )
@@ -364,12 +367,15 @@ def wide_word() -> bytearray:
 
 
 def test_a_word_that_unpacks_beyond_all_memory(check, checker, wide_word):
-    assert problem_of(check, wide_word, limits=Limits(bytes=WORD)) == (
+    assert problem_of(check, wide_word, limits=ParquetLimits(bytes=WORD)) == (
         "bad-parquet",
         "it has more rows or bytes than a part may have",
     )
     (reader,) = checker._idle
-    assert problem_of(check, wide_word, limits=Limits(memory=LITTLE_MEMORY)) == ("bad-parquet", "it cannot be read")
+    assert problem_of(check, wide_word, limits=ParquetLimits(memory=LITTLE_MEMORY)) == (
+        "bad-parquet",
+        "it cannot be read",
+    )
     assert checker._idle == [reader]  # it was refused the memory, and lives
     assert peak_memory(reader) < LITTLE_MEMORY
     assert problem_of(check, wide_word) == CATEGORY
@@ -384,7 +390,7 @@ def test_a_table_of_contents_that_hides_what_unpacks(check, wide_word):
     place = bomb.index(true, start)
     bomb[place : place + len(true)] = false
     assert pq.read_metadata(io.BytesIO(bomb)).row_group(0).total_byte_size == 2**27
-    code, detail = problem_of(check, bomb, limits=Limits(bytes=2**27, memory=LITTLE_MEMORY))
+    code, detail = problem_of(check, bomb, limits=ParquetLimits(bytes=2**27, memory=LITTLE_MEMORY))
     assert (code, detail) == ("bad-parquet", "it cannot be read")
 
 
@@ -426,7 +432,7 @@ def test_a_file_that_takes_too_long(checker, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)  # whoever opens it waits for ever
     start = time.perf_counter()
-    assert problem_of(check_portfolio_part, path, SPEC, Limits(seconds=1), checker=checker) == (
+    assert problem_of(check_portfolio_part, path, SPEC, ParquetLimits(seconds=1), checker=checker) == (
         "bad-parquet",
         "it cannot be read within the limits of memory and time",
     )
@@ -482,7 +488,7 @@ def test_the_reader_cannot_write_files_and_leaves_with_its_parent(check, checker
         limits = {line[:26].strip(): line[26:].split()[0] for line in table}
     assert limits["Max file size"] == "0"
     assert limits["Max core file size"] == "0"
-    assert limits["Max address space"] == str(Limits().memory)
+    assert limits["Max address space"] == str(ParquetLimits().memory)
     reader._process.stdin.close()
     assert reader._process.wait(10) == 0
 

@@ -101,7 +101,7 @@ def test_parts_follow_each_other_and_are_all_reports(rows, parts):
     keys = keys_of(rows, seed=rows)
     codes = {key: i % 2 for i, key in enumerate(keys)}
     whole = write_batch(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX)
-    made = list(write_batches(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX, parts=parts))
+    made = list(write_batches(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX, batches=parts))
     cuts = [rows * i // parts for i in range(parts + 1)]
     ordered = sorted(keys)
     pieces = [{key: codes[key] for key in ordered[a:b]} for a, b in itertools.pairwise(cuts)]

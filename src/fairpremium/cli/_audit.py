@@ -35,7 +35,7 @@ def audit(
     family: Annotated[str, _option(help="Whose deviance measures the premium's error.")] = "normal",
     power: Annotated[float | None, _option(help="Variance power of tweedie; 1.5.")] = None,
     level: Annotated[float, _option(help="Confidence level.")] = 0.95,
-    title: Annotated[str, _option(help="Title of the report.")] = "Who pays what, and is it fair?",
+    title: Annotated[str, _option(help="Title of the audit report.")] = "Who pays what, and is it fair?",
     unit: Annotated[str, _option(help="What an amount is measured in, such as 'EUR a year'.")] = "",
     interactive: Annotated[bool, _option("--interactive", help="Charts that answer to the mouse.")] = False,
 ) -> Answer:

@@ -12,7 +12,7 @@ from fairpremium.cli._large_portfolio import LargeData, is_large, large_data
 from fairpremium.cli._model_options import PricerOptions
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
-from fairpremium.cli._report_source import Noise, ReportSource, noise_option
+from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
 from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.families import get_family
@@ -33,7 +33,7 @@ def fit(
     features: Annotated[
         str | None, column_option(help="Columns to price with; all without a role if left out.")
     ] = None,
-    noise: Annotated[Noise | None, noise_option(help="Estimate an unknown channel.")] = None,
+    noise: Annotated[NoiseMethod | None, noise_option(help="Estimate an unknown channel.")] = None,
 ) -> Answer:
     """Learn discrimination-free prices from losses, features and noisy reports.
 
@@ -103,7 +103,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
         "Groups": f"{shares_text(result['groups'])} (estimated shares)",
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
-        "Noise": result["noise"] and result["noise"]["message"],
+        "NoiseMethod": result["noise"] and result["noise"]["message"],
         "Model": result["model"],
         "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}{reason}",
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",

@@ -26,7 +26,7 @@ EpsilonOption = Annotated[float | None, noise_option(help="Privacy parameter, in
 ChannelOption = Annotated[Path | None, noise_option(help="JSON file that describes the channel.")]
 
 
-class Noise(StrEnum):
+class NoiseMethod(StrEnum):
     """Ways to estimate an unknown channel."""
 
     anchor = "anchor"
@@ -70,13 +70,13 @@ class ReportSource:
         """Return the names of the samples that are given to estimate a channel from."""
         return [name for name in ("margin", "validation", "retest") if getattr(self, name) is not None]
 
-    def estimator(self, noise: Noise | None = None, random_state: int | None = None) -> NoiseEstimator | None:
+    def estimator(self, noise: NoiseMethod | None = None, random_state: int | None = None) -> NoiseEstimator | None:
         """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict."""
         samples = self._samples()
         kinds = sorted({*samples, *([noise.value] if noise else [])})
         if len(kinds) > 1:
             raise ValueError(f"Give one way to estimate the noise. Got {', '.join(kinds)}.")
-        if noise not in (None, Noise.anchor) and not samples:
+        if noise not in (None, NoiseMethod.anchor) and not samples:
             raise ValueError(f"--noise {noise} needs --{noise}, which says what to estimate from.")
         known = {
             "--keep": self.keep is not None,
@@ -88,7 +88,7 @@ class ReportSource:
         named += ["--noise"] if noise else [f"--{name}" for name in samples]
         if len(named) > 1:
             raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
-        if noise is Noise.anchor:
+        if noise is NoiseMethod.anchor:
             return AnchorNoise(groups=self.labels, random_state=random_state)
         if self.margin is not None:
             return MarginNoise(split_weights(self.margin, "--margin") or {})

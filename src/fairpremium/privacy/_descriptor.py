@@ -54,7 +54,7 @@ def _build(descriptor: Mapping[str, Any]) -> Channel:
         return Channel.product(*(channel_from_descriptor(component) for component in descriptor["components"]))
     if scheme == RANDOMIZED_RESPONSE:
         groups = label_from_json(descriptor["groups"])
-        return RandomizedResponse._from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
+        return RandomizedResponse.from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
     if scheme == GENERAL:
         groups, reports = label_from_json(descriptor["groups"]), label_from_json(descriptor["reports"])
         weights = tuple(tuple(_integer(w) for w in row) for row in descriptor["weights"])

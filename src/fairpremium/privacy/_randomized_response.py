@@ -83,7 +83,8 @@ class RandomizedResponse(Channel):
         self._set_integers(named, a, b)
 
     @classmethod
-    def _from_integers(cls, groups: Sequence[Label], a: int, b: int) -> RandomizedResponse:
+    def from_integers(cls, groups: Sequence[Label], a: int, b: int) -> RandomizedResponse:
+        """Make the channel with weight a for the truth and b for each other group, without common divisor."""
         named = check_groups(groups)
         if not (a > b >= 1 and math.gcd(a, b) == 1 and a + (len(named) - 1) * b <= MAX_TOTAL):
             raise ValueError("a and b must satisfy a > b >= 1, without common divisor, and N <= 2**32")

@@ -75,10 +75,10 @@ def submit(
         with progress("Sending reports", bar=True) as tell:
             collector.submit(
                 stored, study=study, secret=shared, channel=channel, steps=steps,
-                tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
+                tell=lambda done, total: tell(done / total, f"batch {done} of {total}"),
             )  # fmt: skip
     epsilon = None if channel is None else channel.epsilon
-    parts = sum(parts for _, parts in steps)
+    batches = sum(batches for _, batches in steps)
     charged = None if ledger is None or not drawn else epsilon
     described = describe_channel(channel)
     result = {
@@ -86,7 +86,7 @@ def submit(
         "people": len(frame),
         "reports": len(stored),
         "drawn": drawn,
-        "parts": parts,
+        "parts": batches,
         "channel": described,
         "epsilon": epsilon,
         "charged": charged,
@@ -98,7 +98,7 @@ def submit(
         "Channel": "none: the column as it stands" if described is None else channel_text(described),
         "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
         "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
-        "Sent": f"{len(stored):,} reports in {parts} part(s)",
+        "Sent": f"{len(stored):,} reports in {batches} batch(es)",
         "Stored": f"{reports}  (never send it: it has the policy numbers)",
     }
     return Answer(result, facts)

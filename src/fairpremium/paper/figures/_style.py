@@ -20,7 +20,7 @@ FONT_SIZE = 15
 
 
 def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
-    """Give a drawing its title and the house style, with letters that stay readable at half size."""
+    """Give a drawing its title and the style of the audit report, with letters that stay readable at half size."""
     alt = import_altair()
     heading = alt.Title(
         title, subtitle=list(subtitle), anchor="start", fontSize=19, subtitleFontSize=FONT_SIZE, subtitleColor=INK,

@@ -75,10 +75,10 @@ class Collector(Client):
             That drew the reports.
         rows_per_batch : int
         steps : sequence of (int, int), optional
-            Up to which row the reports go that are sent together, and in how many parts, as `plan_batches` remembers it
-            for a table that grows; instead of `rows_per_batch`.
+            Up to which row the reports go that are sent together, and in how many batches, as `plan_batches`
+            remembers it for a table that grows; instead of `rows_per_batch`.
         tell : callable
-            Gets the number of parts that were sent, and that of all.
+            Gets the number of batches that were sent, and that of all.
 
         Returns
         -------
@@ -91,13 +91,13 @@ class Collector(Client):
 
         def bodies() -> Iterator[bytes]:
             start = 0
-            for end, parts in steps:
+            for end, batches in steps:
                 rows = slice(start, end)
-                yield from write_batches(keys[rows], reports[_REPORT].iloc[rows], labels, channel, batches=parts)
+                yield from write_batches(keys[rows], reports[_REPORT].iloc[rows], labels, channel, batches=batches)
                 start = end
 
         files = ((f"/v1/studies/{study}/report-parts/{n}", body) for n, body in enumerate(bodies()))
-        total = sum(parts for _, parts in steps)
+        total = sum(batches for _, batches in steps)
         for done, _ in enumerate(self.put_files(files, BATCH_TYPE, ReportsTaken), start=1):
             tell(done, total)
         return len(reports)
@@ -169,19 +169,19 @@ def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
 
 
 def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
-    """Return in which parts a table of reports is sent, and remember it beside the table.
+    """Return in which batches a table of reports is sent, and remember it beside the table.
 
-    A part that was sent cannot change. So the parts that were planned before stay as they are, and rows that were added
-    since become parts of their own.
+    A batch that was sent cannot change. So the batches that were planned before stay as they are, and rows that
+    were added since become batches of their own.
 
     - `path`: The table of reports; the plan is stored in the file of the same name with ``.parts.json``.
     - `rows`: Rows of the table now.
 
-    Returns for each time that the table had grown: its rows then, and in how many parts the new ones are sent.
+    Returns for each time that the table had grown: its rows then, and in how many batches the new ones are sent.
     """
     target = Path(f"{os.fspath(path)}.parts.json")
     plans = json.loads(target.read_bytes()) if target.exists() else {}
-    before = [(end, parts) for end, parts in plans.get(study, [])]
+    before = [(end, batches) for end, batches in plans.get(study, [])]
     if before and before[-1][0] > rows:
         raise ValueError(f"{path} has fewer reports than were sent from it. Restore it: reports are not drawn twice.")
     steps = _more_steps(before, rows)

@@ -97,7 +97,7 @@ def _signals_end(server: Any) -> Iterator[None]:
 def _working(settings: ServiceSettings, workers: int) -> Iterator[None]:
     """Keep worker processes running meanwhile."""
     stop = threading.Event()
-    watchers = [threading.Thread(target=_keep_working, args=(settings, stop), daemon=True) for _ in range(workers)]
+    watchers = [threading.Thread(target=_supervise_worker, args=(settings, stop), daemon=True) for _ in range(workers)]
     for watcher in watchers:
         watcher.start()
     try:
@@ -108,7 +108,7 @@ def _working(settings: ServiceSettings, workers: int) -> Iterator[None]:
             watcher.join(10)
 
 
-def _keep_working(settings: ServiceSettings, stop: threading.Event) -> None:
+def _supervise_worker(settings: ServiceSettings, stop: threading.Event) -> None:
     while not stop.is_set():
         with start_worker(settings) as worker:
             while worker.poll() is None and not stop.wait(0.2):

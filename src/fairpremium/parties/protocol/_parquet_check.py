@@ -32,7 +32,7 @@ _FOOTER = 8  # length and magic
 
 
 @dataclass(frozen=True)
-class Limits:
+class ParquetLimits:
     """What a file may ask for.
 
     - `rows`, `cells`: Rows, and rows times columns.
@@ -56,7 +56,7 @@ class Limits:
 # --- portfolios ------------------------------------------------------------------------------------------------------
 
 
-def check_portfolio(path: str, roles: dict[str, Any], limits: Limits) -> int:
+def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> int:
     """Check every value of a part of a portfolio and return how many rows it has.
 
     Whether a key is repeated is asked of all parts together, when the portfolio is sealed.
@@ -120,7 +120,7 @@ def check_numbers(column: pa.Array) -> npt.NDArray[Any]:
     return values
 
 
-def check_categories(column: pa.DictionaryArray, known: set[str], limits: Limits) -> None:
+def check_categories(column: pa.DictionaryArray, known: set[str], limits: ParquetLimits) -> None:
     """Check the levels of a column and add them to those that are known."""
     for level in _dictionary(column, limits):
         if level not in known:
@@ -133,7 +133,7 @@ def check_categories(column: pa.DictionaryArray, known: set[str], limits: Limits
         raise Problem("bad-values", "a column has too many categories")
 
 
-def _dictionary(column: pa.DictionaryArray, limits: Limits) -> list[str]:
+def _dictionary(column: pa.DictionaryArray, limits: ParquetLimits) -> list[str]:
     """Return the levels of a column without gaps, once all of it is known to be sound."""
     _without_nulls(column)
     if len(column.dictionary) > limits.levels:
@@ -147,7 +147,7 @@ def _dictionary(column: pa.DictionaryArray, limits: Limits) -> list[str]:
 # --- any file --------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str, names: list[str], texts: list[str], limits: Limits) -> pq.ParquetFile:
+def _open(path: str, names: list[str], texts: list[str], limits: ParquetLimits) -> pq.ParquetFile:
     """Open a file whose table of contents promises the columns; those of text are read as dictionaries."""
     _check_footer(path, limits)
     how = {"memory_map": True, "arrow_extensions_enabled": False}
@@ -180,7 +180,7 @@ def _open(path: str, names: list[str], texts: list[str], limits: Limits) -> pq.P
     return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **how)
 
 
-def _check_footer(path: str, limits: Limits) -> None:
+def _check_footer(path: str, limits: ParquetLimits) -> None:
     size = os.path.getsize(path)  # noqa: PTH202
     with open(path, "rb") as file:  # noqa: PTH123
         file.seek(max(size - _FOOTER, 0))
@@ -223,7 +223,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     answers.flush()
     for line in questions:
         question = json.loads(line)
-        limits = Limits(**question.pop("limits"))
+        limits = ParquetLimits(**question.pop("limits"))
         _limit_process(limits)
         try:
             facts: dict[str, Any] = {"rows": check_portfolio(question["path"], question["roles"], limits)}
@@ -235,7 +235,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
-def _limit_process(limits: Limits) -> None:
+def _limit_process(limits: ParquetLimits) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, resource.RLIM_INFINITY))
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + 1 + limits.seconds

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from ._messages import PortfolioSpec
 from ._parquet_check import (
-    Limits,
+    ParquetLimits,
     check_categories,
     check_category_type,
     check_number_type,
@@ -33,7 +33,7 @@ from ._problems import Problem
 __all__ = [
     "PORTFOLIO_TYPE",
     "Checker",
-    "Limits",
+    "ParquetLimits",
     "check_portfolio_part",
     "write_portfolio_part",
 ]
@@ -64,7 +64,11 @@ _PATIENCE = 5  # times the processor time that a file may take, on a machine tha
 
 
 def check_portfolio_part(
-    path: str | os.PathLike[str], spec: PortfolioSpec, limits: Limits | None = None, *, checker: Checker | None = None
+    path: str | os.PathLike[str],
+    spec: PortfolioSpec,
+    limits: ParquetLimits | None = None,
+    *,
+    checker: Checker | None = None,
 ) -> int:
     """Check every value of a part of a portfolio that came from outside; all that can be wrong is a `Problem`.
 
@@ -77,7 +81,7 @@ def check_portfolio_part(
         "categories": [column.name for column in spec.columns if column.kind == "category"],
         "weight": spec.weight,
     }
-    return (checker or _shared_checker()).ask(roles, path, limits or Limits())
+    return (checker or _shared_checker()).ask(roles, path, limits or ParquetLimits())
 
 
 class Checker(contextlib.AbstractContextManager["Checker"]):
@@ -91,7 +95,7 @@ class Checker(contextlib.AbstractContextManager["Checker"]):
         self._free = threading.BoundedSemaphore(processes)
         self._idle: list[_Reader] = []  # threads append and pop, each of which is atomic
 
-    def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: Limits) -> int:
+    def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: ParquetLimits) -> int:
         """Have a file read whose columns have roles; return how many rows it has."""
         question = {"roles": roles, "path": str(Path(path).absolute()), "limits": asdict(limits)}
         line = json.dumps(question).encode() + b"\n"
@@ -155,7 +159,7 @@ class _Reader:
             self.close()
             raise Problem("unavailable")
 
-    def ask(self, line: bytes, limits: Limits) -> int:
+    def ask(self, line: bytes, limits: ParquetLimits) -> int:
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None
         assert answers is not None
@@ -264,5 +268,5 @@ def _texts(column: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     check_category_type(column.type)
-    check_categories(column, set(), Limits())
+    check_categories(column, set(), ParquetLimits())
     return column

@@ -62,7 +62,7 @@ PROBLEMS = {
     # why a fit ended without a result
     "cannot-fit": Kind(422, "The data do not give a model of this kind: {}."),
     "gave-up": Kind(500, "The fit was tried 5 times and did not come to an end."),
-    "storage-full": Kind(507, "The service has no room for this now. Nothing was kept."),
+    "storage-full": Kind(507, "The service has no room for this now. Nothing was stored."),
     "unavailable": Kind(503, "The service cannot answer now. Try again."),
     "internal": Kind(500, "The service failed. Nothing was changed."),
 }

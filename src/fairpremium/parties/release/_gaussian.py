@@ -36,7 +36,7 @@ from ._public_data import FitData, public_problem, weight_of
 from ._release import FitSettings, Progress, Release, ReleaseSettings, labels_of_reports
 from ._released_sums import Releaser, digest_of
 
-_PARTS = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
+_MU_SHARES = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other
 
 
 def release_gaussian(
@@ -74,7 +74,7 @@ def release_gaussian(
         releaser = Releaser(privacy.secret, identity, {} if checkpoint is None else checkpoint)
 
         tell("reports", 0.1)
-        expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_PARTS[0]))
+        expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_MU_SHARES[0]))
         rule_results = []
         if rules is not None:
             rule_results = check_counts(measure(problem), len(rows) * expected.code_shares[:-1], rules)
@@ -82,9 +82,9 @@ def release_gaussian(
         solver = Solver(rows, problem, expected, pooling, releaser)
         B, strength = problem.start(len(groups)), 0.0
         bread = noise = np.empty((0, 0))
-        for j, part in enumerate(_PARTS[1:]):
+        for j, share in enumerate(_MU_SHARES[1:]):
             tell("step", 0.2 + 0.2 * j)
-            point = solver.point(B, mu * math.sqrt(part), f"gradient {j + 1}")
+            point = solver.point(B, mu * math.sqrt(share), f"gradient {j + 1}")
             strength = solver.strength(point)
             B, bread, noise = solver.move(point, strength)
 

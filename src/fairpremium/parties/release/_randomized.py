@@ -67,14 +67,14 @@ def compose(second: Channel, first: Channel) -> Channel:
     """
     if second.groups != first.reports:
         raise ValueError("The second channel must start from the reports of the first.")
-    T2 = [[Fraction(int(w), second.total) for w in row] for row in second._weight_rows]
-    T1 = [[Fraction(int(w), first.total) for w in row] for row in first._weight_rows]
+    T2 = [[Fraction(int(w), second.total) for w in row] for row in second.weights]
+    T1 = [[Fraction(int(w), first.total) for w in row] for row in first.weights]
     product = [[sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*T1, strict=True)] for row in T2]
     both = Channel(product, groups=first.groups, reports=second.reports)
     if np.isnan(both.keep) or both.total > MAX_TOTAL:
         return both
-    a, b = both._weight_rows[0][0], both._weight_rows[0][1]
-    return RandomizedResponse._from_integers(first.groups, a, b)
+    a, b = int(both.weights[0, 0]), int(both.weights[0, 1])
+    return RandomizedResponse.from_integers(first.groups, a, b)
 
 
 def seen_channel(
@@ -93,14 +93,14 @@ def seen_channel(
     if len(second.groups) == R:
         return second if first is None else compose(second, first)
     share = reports if isinstance(reports, float) else float(np.mean(pd.isna(np.asarray(reports, dtype=object))))
-    among = RandomizedResponse._from_integers(names, second.a, second.b)  # T2, given that there is a report
+    among = RandomizedResponse.from_integers(names, second.a, second.b)  # T2, given that there is a report
     whole = among if first is None else compose(among, first)
     j = _empty_share(second, share)
     if not j:
         return whole
     if j == 1:
         raise ValueError("Got no reports, or too few to tell that there are any; expected some.")
-    mixed = [[(1 - j) * Fraction(int(w), whole.total) + j / R for w in row] for row in whole._weight_rows]
+    mixed = [[(1 - j) * Fraction(int(w), whole.total) + j / R for w in row] for row in whole.weights]
     return Channel(mixed, groups=whole.groups, reports=whole.reports)
 
 

@@ -164,7 +164,7 @@ class Incoming:
         self._store = store
         self._limit = limit
         self._hash = hashlib.sha256()
-        self._synced = self._is_kept = False
+        self._synced = self._is_committed = False
         self.size = 0
         self.path = store.folder / f"{_INCOMING}{secrets.token_hex(16)}"
         self._file = -1
@@ -232,7 +232,7 @@ class Incoming:
     def commit(self) -> str:
         """Give the file its name for good, and return the digest; again, it does nothing more."""
         digest = self.sha256
-        if self._is_kept:
+        if self._is_committed:
             return digest
         if not self._synced:
             self.sync()
@@ -243,7 +243,7 @@ class Incoming:
             point("blob.renamed")
             sync_folder(self._store.folder)
             point("blob.folder_synced")
-        self._is_kept = True
+        self._is_committed = True
         return digest
 
     def discard(self) -> None:
