@@ -23,7 +23,12 @@ def source_kind(X: Any) -> str | None:
 def open_source(X: Any) -> Source:
     """Open a Parquet file or folder, a `pyarrow.dataset`, a Dask or a Spark data frame.
 
-    A ValueError names a file that cannot be read.
+    Raises
+    ------
+    ValueError
+        If a file cannot be read; the message names it.
+    TypeError
+        If X is none of these.
     """
     kind = source_kind(X)
     if kind == "files":

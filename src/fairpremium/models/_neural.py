@@ -92,7 +92,10 @@ class NeuralModel(GroupModel):
     def paper(cls, **settings: Any) -> Self:
         """Return the architecture of the paper's experiments: three hidden layers of five neurons.
 
-        The paper states no other settings; those of the class can be given.
+        Parameters
+        ----------
+        **settings
+            Other settings of the class; the paper states none.
         """
         return cls(**{"hidden": (5, 5, 5), "shared": 0, **settings})
 

@@ -63,7 +63,13 @@ class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
 
     def require_channel(self) -> Channel:
-        """Return ``channel_``, or raise a NotIdentifiedError with ``message_`` if the data do not identify it."""
+        """Return ``channel_``, the estimated channel.
+
+        Raises
+        ------
+        NotIdentifiedError
+            If the data do not identify the channel; the text is ``message_``.
+        """
         check_is_fitted(self, "identified_")
         if self.channel_ is None:
             raise NotIdentifiedError(self.message_)

@@ -129,8 +129,13 @@ class LikelihoodNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features, outcomes and reports.
 
-        `sample_weight` holds volumes: the dispersion of row i is phi / w_i. Rows without volume are left out. A
-        ConvergenceError says that no maximum of the likelihood was found.
+        Parameters are those of `NoiseEstimator.fit`; none of X, y and `sensitive` may be None. `sample_weight` holds
+        volumes: the dispersion of row i is phi / w_i. Rows without volume are left out.
+
+        Raises
+        ------
+        ConvergenceError
+            If no maximum of the likelihood was found.
         """
         level = check_level(self.level)
         family = get_family(self.family)

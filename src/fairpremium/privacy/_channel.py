@@ -273,6 +273,11 @@ class Channel:
     def encode(self, reports: Any, missing: Literal["error", "code"] = "code") -> Codes:
         """Replace each report by its position in ``reports``; a missing one gets -1.
 
+        Parameters
+        ----------
+        reports : array-like of shape (n,), or a table with one column per attribute
+        missing : {"code", "error"}
+
         Examples
         --------
         >>> Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"]).encode(["M", None]).tolist()
@@ -375,7 +380,10 @@ class Channel:
     def from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
         """Rebuild a channel from its descriptor; anything unknown, missing, extra or false is an error.
 
-        The descriptor may have been written to JSON and read back.
+        Parameters
+        ----------
+        descriptor : dict
+            As :meth:`descriptor` returns it; it may have been written to JSON and read back.
         """
         return channel_from_descriptor(descriptor)
 
