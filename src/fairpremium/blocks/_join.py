@@ -45,6 +45,11 @@ def join_reports(
     sensitive : str
         Column of the reports.
 
+    Returns
+    -------
+    Joined
+        Named tuple: ``rows``, ``matched``, ``unused_reports``.
+
     Raises
     ------
     ValueError

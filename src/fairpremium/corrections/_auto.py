@@ -118,9 +118,22 @@ def fit_correction(
 ) -> Chosen:
     """Fit with one correction, or for "auto" with the one that the checks choose.
 
-    With `pooling` None the strength is chosen, and the problem's rows must be divided into folds. A scikit-learn
-    classifier is a further candidate for P(D given x, y). There is one result per candidate, or per pooling strength of
-    the inverse correction if nothing else was compared.
+    Parameters
+    ----------
+    problem : LinearProblem
+        With its rows divided into folds if `pooling` is None.
+    channel : ReportChannel
+    correction : {"auto", "inverse", "score", "posterior", "likelihood"}
+    pooling : float or None
+        Pooling strength; None chooses.
+    rng : Generator
+    classifier : scikit-learn classifier, optional
+        A further candidate for P(D given x, y).
+
+    Returns
+    -------
+    Chosen
+        One result per candidate, or per pooling strength of the inverse correction if nothing else was compared.
     """
     if correction == "inverse" or (correction == "auto" and _is_clear(channel)):
         start = fit_inverse(problem, channel, pooling, rng)

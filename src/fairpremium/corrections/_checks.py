@@ -23,9 +23,21 @@ def corrected_risk(
 ) -> tuple[float, float]:
     """Estimate the mean deviance of mu(x, D) under the true attribute from the reports, and its standard error.
 
-    `best_estimate` (n, K) holds mu(x_i, k), however it was fitted, on rows that the fit did not see; `report` the codes
-    of the reports and `table` the inverse channel, as in a `ReportChannel`. The risk is that of the paper's Lemma 4.2,
-    as a mean over the volume that reported:
+    Parameters
+    ----------
+    family : Family
+    y : array of shape (n,)
+    best_estimate : array of shape (n, K)
+        mu(x_i, k), however it was fitted, on rows that the fit did not see.
+    report : integer array of shape (n,)
+        Codes of the reports; the number of reports stands for a missing one.
+    table : array of shape (K, reports + 1)
+        The inverse channel with a zero column for the missing report, as in a `ReportChannel`.
+    weight : array of shape (n,), optional
+
+    Notes
+    -----
+    The risk is that of the paper's Lemma 4.2, as a mean over the volume that reported:
 
         sum_i w_i sum_k T^-1[k, s_i] d(y_i, mu(x_i, k)) / sum_i w_i.
 

@@ -73,6 +73,10 @@ def check_declared_channel(
     random_state : int, numpy.random.Generator or None
         Divides the rows.
 
+    Returns
+    -------
+    DeclaredChannelCheck
+
     Notes
     -----
     S is drawn from D alone, so P(S = s | x, y) lies between (1 - pi)/(K - 1) and pi, and for any set A of

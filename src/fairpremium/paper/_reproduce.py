@@ -23,12 +23,22 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "altair", "vl-
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a reproduction wrote."""
+    """What a reproduction wrote.
+
+    Attributes
+    ----------
+    folder : Path
+    figures : tuple of str
+    statements : list of dict
+        As in statements.json.
+    effort : Effort
+        How many tables were computed and found, and what that cost.
+    """
 
     folder: Path
     figures: tuple[str, ...]
-    statements: list[dict[str, Any]]  # as in statements.json
-    effort: Effort  # how many tables were computed and found, and what that cost
+    statements: list[dict[str, Any]]
+    effort: Effort
 
 
 def reproduce(
@@ -57,6 +67,10 @@ def reproduce(
         Folder with car_insurance_claim.csv; default: the environment variable FAIRPREMIUM_DATA.
     report : function of (what, done, total), optional
         Called after each finished table.
+
+    Returns
+    -------
+    Reproduction
 
     Raises
     ------

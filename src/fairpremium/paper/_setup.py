@@ -15,18 +15,42 @@ MPTP, PAPER, NAIVE, OURS = "true D", "paper", "naive", "ours"
 
 @dataclass(frozen=True)
 class RunSize:
-    """The size of a reproduction."""
+    """The size of a reproduction.
 
-    name: str  # "quick" or "full"
-    seeds: int  # repetitions of every experiment
-    ours_seeds: int  # how many of them also fit `correction="auto"`, which takes long and is not the paper's
-    synthetic_rows: int  # policyholders of the synthetic portfolio; the paper has 5,000
-    net_epochs: int  # passes over the rows when a net of the synthetic experiments is trained
-    real_rows: int | None  # rows of a real portfolio, drawn at random for each seed; None takes all
-    representation_epochs: int  # most passes over the rows when X~ is learned
-    descent_epochs: int  # steps of gradient descent on the corrected risk
-    lemma_rows: int  # draws behind one Monte Carlo value of Lemma 4.2
-    theorem_runs: int  # samples in which the bounds of Theorems 4.3 and 4.6 are checked, for each seed
+    Attributes
+    ----------
+    name : str
+        "quick" or "full".
+    seeds : int
+        Repetitions of every experiment.
+    ours_seeds : int
+        How many of them also fit `correction="auto"`, which takes long and is not the paper's.
+    synthetic_rows : int
+        Policyholders of the synthetic portfolio; the paper has 5,000.
+    net_epochs : int
+        Passes over the rows when a net of the synthetic experiments is trained.
+    real_rows : int or None
+        Rows of a real portfolio, drawn at random for each seed; None takes all.
+    representation_epochs : int
+        Most passes over the rows when X~ is learned.
+    descent_epochs : int
+        Steps of gradient descent on the corrected risk.
+    lemma_rows : int
+        Draws behind one Monte Carlo value of Lemma 4.2.
+    theorem_runs : int
+        Samples in which the bounds of Theorems 4.3 and 4.6 are checked, for each seed.
+    """
+
+    name: str
+    seeds: int
+    ours_seeds: int
+    synthetic_rows: int
+    net_epochs: int
+    real_rows: int | None
+    representation_epochs: int
+    descent_epochs: int
+    lemma_rows: int
+    theorem_runs: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.ours_seeds <= self.seeds:

@@ -92,7 +92,15 @@ class SimulatedPortfolio(Portfolio):
         return np.asarray((self.truth.means(X) * self.truth.propensities(X)).sum(axis=1))
 
     def discrimination_free(self, X: Any, reference: Mapping[str, float] | None = None) -> Array:
-        """Return the true h*(x) = sum_d mu(x, d) P*(d); `reference` is P*, by default the true P(D)."""
+        """Return the true h*(x) = sum_d mu(x, d) P*(d).
+
+        Parameters
+        ----------
+        X : data frame
+            Features, with the columns of `self.X`.
+        reference : mapping of group to weight, optional
+            P*. Default: the true P(D).
+        """
         reference = self.group_distribution if reference is None else reference
         if set(reference) != set(self.groups):
             raise ValueError(

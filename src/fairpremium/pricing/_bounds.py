@@ -108,6 +108,11 @@ def excess_risk_bound(
         `required_splits`); None for a known channel. For another square channel: half the largest l1 error of
         a column of T^-1.
 
+    Returns
+    -------
+    ExcessRiskBound
+        With `estimation`, `rademacher`, `noise`, `total` and `probability`.
+
     Notes
     -----
     Known channel (Theorem 4.3), with probability at least 1 - delta::

@@ -277,6 +277,11 @@ class Channel:
         ----------
         reports : array-like of shape (n,), or a table with one column per attribute
         missing : {"code", "error"}
+            Whether a missing report gets -1 or is an error.
+
+        Returns
+        -------
+        codes : ndarray of int32, shape (n,)
 
         Examples
         --------

@@ -104,14 +104,28 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
 
 
 def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[str] = "report") -> Any:
-    """Return an Arrow table whose schema metadata describe the channel of its reports, which are in `column`."""
+    """Return an Arrow table whose schema metadata describe the channel of its reports.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    channel : Channel
+    column : str or list of str
+        Where the reports are.
+    """
     columns = [column] if isinstance(column, str) else list(column)
     text = json.dumps(_envelope(channel, columns)).encode()
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA_KEY: text})
 
 
 def read_descriptor(table: Any) -> dict[str, Any] | None:
-    """Return the descriptor in the metadata of an Arrow table or schema, or None when there is none."""
+    """Return the descriptor in the metadata of an Arrow table or schema.
+
+    Returns
+    -------
+    descriptor : dict or None
+        As :meth:`Channel.descriptor` returns it; None when there is none.
+    """
     described = _read_envelope(table)
     return None if described is None else described[0].descriptor()
 

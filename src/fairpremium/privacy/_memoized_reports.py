@@ -68,7 +68,15 @@ class MemoizedReports:
         self._answers = [_fields(canonical_json(label_to_json(group))) for group in channel.groups]
 
     def report(self, person: Any, value: Any) -> Any:
-        """Return the report of one person from the person's key and true value; see :meth:`privatize`."""
+        """Return the report of one person; see :meth:`privatize`.
+
+        Parameters
+        ----------
+        person : str, int or bytes
+            A key of the person.
+        value : label
+            The true value.
+        """
         return self.privatize([person], [value]).tolist()[0]
 
     def privatize(self, persons: Any, values: Any) -> Any:

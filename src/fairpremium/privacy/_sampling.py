@@ -14,15 +14,10 @@ WORD = 2**32  # one draw consumes at least one 32-bit word
 def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt.NDArray[np.int64]:
     """Draw n independent integers, each value of ``range(total)`` with probability exactly 1/total.
 
-    Parameters
-    ----------
-    n : int
-        How many.
-    total : int
-        Number of values, 1 to 2**32.
-    rng : Generator or None
-        None takes the randomness from the operating system, afresh in every call: nothing is buffered, so
-        that nothing repeats after a fork.
+    - `n`: How many.
+    - `total`: Number of values, 1 to 2**32.
+    - `rng`: None takes the randomness from the operating system, afresh in every call: nothing is buffered, so that
+      nothing repeats after a fork.
 
     Notes
     -----
