@@ -40,7 +40,7 @@ def story(tmp_path_factory):
     reports = pd.DataFrame({"policy": table["policy"], "report": wire.CHANNEL.privatize(portfolio.sensitive)})
     collector, insurer = world.client("app"), world.client("acme")
     options = {"study": "motor", "secret": world.secret, "channel": wire.CHANNEL}
-    collector.submit(reports[:REPORTED], **options, rows_per_part=600)
+    collector.submit(reports[:REPORTED], **options, rows_per_batch=600)
     for i in range(REPORTED, REPORTED + SINGLE):
         collector.report("motor", world.secret, table["policy"][i], reports["report"][i], wire.CHANNEL)
     roles = {"study": "motor", "secret": world.secret, "policy": "policy", "outcome": "y"}

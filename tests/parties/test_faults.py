@@ -268,7 +268,7 @@ def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     parties.operator.set_state("motor", "open")
     table = FRAME.drop(columns="key").assign(policy=[f"P{i}" for i in range(len(FRAME))])
     told = table[["policy"]].assign(report=REPORTS)
-    parties.collector.submit(told[:-1], study="motor", secret=parties.secret, channel=CHANNEL, rows_per_part=100)
+    parties.collector.submit(told[:-1], study="motor", secret=parties.secret, channel=CHANNEL, rows_per_batch=100)
     parties.collector.report("motor", parties.secret, told["policy"].iloc[-1], told["report"].iloc[-1], CHANNEL)
     options = {"study": "motor", "secret": parties.secret, "policy": "policy", "outcome": "y"}
     parties.insurer.upload(table, portfolio="sealed", rows_per_part=200, **options)

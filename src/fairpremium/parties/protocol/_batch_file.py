@@ -21,7 +21,6 @@ The file, all numbers little-endian:
 ======  =======================================================================
 """
 
-import hashlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -103,26 +102,19 @@ def batch_header(width: int, rows: int, meaning: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
 
 
-def open_batch(path: str | os.PathLike[str], *, verify: bool = False) -> ReportBatch:
-    """Open a run without reading it: its columns are memory-mapped.
-
-    - `verify`: Whether to read it all and compare its SHA-256 with its name.
-    """
+def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
+    """Open a batch without reading it: its columns are memory-mapped."""
     path = Path(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
-        if verify:
-            file.seek(0)
-            if hashlib.file_digest(file, "sha256").hexdigest() != path.name:
-                raise ValueError("A run is damaged: its content does not match its name.")
     if len(header) < _HEADER.size:
-        raise ValueError("A run is damaged: it has no header.")
+        raise ValueError("A batch is damaged: it has no header.")
     magic, version, width, rows, meaning, rest = _HEADER.unpack(header)
     if magic != _MAGIC or version != _VERSION or width not in (1, 2) or rest != 0:
-        raise ValueError(f"Expected a run of version {_VERSION}. Install a version that reads it.")
+        raise ValueError(f"Expected a batch of version {_VERSION}. Install a version that reads it.")
     if size != _HEADER.size + rows * (16 + width):
-        raise ValueError("A run is damaged: its size is not the one of its rows.")
+        raise ValueError("A batch is damaged: its size is not the one of its rows.")
     if rows == 0:
         return ReportBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
     words = np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(2, rows))
