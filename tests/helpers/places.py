@@ -74,7 +74,7 @@ def build(folder, database=None):
     party.put_study(OP, "motor", STUDY)
     party.open_study(OP, "motor")
     for n in range(7):  # the eighth run is merged with these
-        party.put_report_part(APP, "motor", n, batch(70 * n, 70 * n + 70))
+        party.put_report_batch(APP, "motor", n, batch(70 * n, 70 * n + 70))
     party.put_report(APP, "motor", bytes(name_keys(500, 501)[0]), message(500))
     for name in ("sealed", "open", "full", "old"):
         party.put_portfolio(ACME, name, SPEC)

@@ -317,7 +317,7 @@ ASKED = {
     "get_study": ("GET", "/v1/studies/{study}", bytes, None),
     "list_studies": ("GET", "/v1/studies", bytes, None),
     "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, report, JSON),
-    "put_report_part": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, BATCH),
+    "put_report_batch": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, BATCH),
     "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(portfolio_spec()), JSON),
     "get_portfolio": ("GET", "/v1/portfolios/{open}", bytes, None),
     "put_part": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 from dataclasses import replace
 from typing import get_args
@@ -18,6 +19,7 @@ from fairpremium.parties.protocol._problems import PROBLEMS, Problem
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party, ServiceLimits
 from fairpremium.parties.service._fits import cancel_fit
+from fairpremium.parties.service._third_party import ThirdParty
 from helpers import wire
 from helpers.places import Place
 
@@ -69,15 +71,35 @@ def test_every_route_has_rights_and_every_right_a_route(world):
 
 @pytest.mark.parametrize("command", sorted(RIGHTS))
 def test_what_a_role_may_not_do_does_not_exist(world, command):
+    """Neither with a good body nor with a bad one: no body is read before the right is checked."""
     before = world.dump()
-    for role in get_args(Role):
-        if role in RIGHTS[command]:
-            continue
-        for things in (THINGS, NO_THINGS):
-            answer = world.send(request(world, command, MINE[role], things))
+    for role in set(get_args(Role)) - RIGHTS[command]:
+        good = [request(world, command, MINE[role], things) for things in (THINGS, NO_THINGS)]
+        too_long = str(world.context.limits.part_bytes + 1)
+        bad = [
+            replace(good[0], body=b"{"), good[0].but(content_length=too_long), good[0].but(content_length=None),
+            good[0].but(content_type="text/plain"),
+        ]  # fmt: skip
+        if good[0].method == "PUT":
+            bad.append(world.sign(MINE[role], "PUT", good[0].target.decode(), b"{", ASKED[command][3]))
+        for sent in (*good, *bad):
+            answer = world.send(sent)
             assert (answer.status, answer.body) == (404, NOTHING)
             assert set(answer.headers) == {"content-type", "content-length", "cache-control", "x-content-type-options"}
+        assert world.send(good[0], stop_after=0).body == NOTHING  # an answer without waiting for the body
     assert world.dump() == before
+
+
+def test_commands_in_process_check_rights_and_show_their_arguments(world):
+    shown = {name: list(inspect.signature(getattr(ThirdParty, name)).parameters) for name in RIGHTS}
+    assert shown["put_study"] == ["self", "who", "study", "spec"]
+    assert shown["put_report"] == ["self", "who", "study", "key", "report"]
+    for name, (_, _, *others) in shown.items():
+        assert shown[name][:2] == ["self", "who"]
+        for role in set(get_args(Role)) - RIGHTS[name]:
+            with pytest.raises(Problem) as problem:
+                getattr(world.third_party, name)(Party(MINE[role], role), *others)
+            assert problem.value.code == "not-found"
 
 
 @pytest.mark.parametrize(
@@ -152,10 +174,13 @@ def test_a_party_has_one_role(world):
 
 
 @pytest.mark.parametrize("command", sorted(RIGHTS))
-def test_success_has_the_documented_shape(world, command):
+def test_success_has_the_documented_shape(world, command, monkeypatch):
     route = next(r for r in world.app.routes if r.name == command)
     assert isinstance(route, APIRoute)
+    checked = []
+    monkeypatch.setattr(world.third_party, "check_right", lambda who, name: checked.append((who.name, name)))
     answer = world.send(request(world, command, right_one(command)))
+    assert checked == [(right_one(command), command)]  # once, by the name of the route
     if command == "delete_portfolio":
         assert (answer.status, answer.body) == (204, b"")
     elif command == "get_bundle":
@@ -324,6 +349,21 @@ def test_nonces_live_as_long_as_their_requests(world):
         world.clock.now = start + later
         world.context.store.write(lambda c: delete_old_nonces(c, world.context))
         assert world.send(sent).code == ("replayed" if later <= 2 * window else "stale"), later
+
+
+@pytest.mark.parametrize("command", ["put_report", "put_study", "get_fit"])
+def test_the_web_process_deletes_old_nonces_every_hour(world, command, monkeypatch):
+    """No worker is needed for that, whatever is sent."""
+    old = world.dump()["nonces"]
+    world.clock.now += 3 * world.context.limits.signature_window
+    assert world.send(request(world, "list_fits", "acme")).status == 200
+    assert len(world.dump()["nonces"]) == len(old) + 1
+    monkeypatch.setattr(world.app.state.requests, "_cleaned_at", float("-inf"))
+    for sent in range(2):
+        world.send(request(world, command, right_one(command)))
+        left = world.dump()["nonces"]
+        assert len(left) == sent + 2
+        assert not set(left) & set(old)
 
 
 def test_reports_sent_twice_in_one_commit(world):

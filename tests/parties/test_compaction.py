@@ -173,7 +173,7 @@ def test_a_file_that_another_one_merged_already_stays_merged(world):
     for n, start in enumerate(range(0, 56, 7)):
         some = itertools.islice(itertools.cycle(range(60)), start, start + 60, 9)
         values = dict.fromkeys(some, "F")
-        world.third_party.put_report_part(
+        world.third_party.put_report_batch(
             APP, "motor", n, write_batch([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
         )
     before = state(world)

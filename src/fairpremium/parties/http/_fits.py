@@ -35,16 +35,16 @@ def add_fits(app: FastAPI, requests: Requests) -> None:
 
     @route(app, "PUT", "/v1/fits/{fit}", (*SENT, "portfolio-deleted"), openapi_extra=takes_message(FitSpec))
     async def put_fit(request: Request, fit: Id) -> Fit:
-        who = await requests.verify(request)
+        who = await requests.verify(request, "put_fit")
         return await run_sync(party.put_fit, who, fit, await requests.read_message(request, who, FitSpec))
 
     @route(app, "GET", "/v1/fits", SIGNED)
     async def list_fits(request: Request) -> list[Fit]:
-        return await run_sync(party.list_fits, await requests.verify(request))
+        return await run_sync(party.list_fits, await requests.verify(request, "list_fits"))
 
     @route(app, "GET", "/v1/fits/{fit}", NAMED)
     async def get_fit(request: Request, fit: Id, wait: Annotated[float, Query(ge=0, le=60)] = 0) -> Fit:
-        who = await requests.verify(request)
+        who = await requests.verify(request, "get_fit")
         seen = await run_sync(party.get_fit, who, fit)
         if wait and seen.state not in ENDED:
             await waiter.wait(who, fit, min(wait, requests.limits.wait_seconds))
@@ -53,11 +53,11 @@ def add_fits(app: FastAPI, requests: Requests) -> None:
 
     @route(app, "POST", "/v1/fits/{fit}/cancel", NAMED)
     async def cancel_fit(request: Request, fit: Id) -> Fit:
-        return await run_sync(party.cancel_fit, await requests.verify(request), fit)
+        return await run_sync(party.cancel_fit, await requests.verify(request, "cancel_fit"), fit)
 
     @route(app, "GET", "/v1/fits/{fit}/bundle", (*NAMED, "not-finished"), response_class=WholeFile)
     async def get_bundle(request: Request, fit: Id) -> Response:
-        path, digest = await run_sync(party.get_bundle, await requests.verify(request), fit)
+        path, digest = await run_sync(party.get_bundle, await requests.verify(request, "get_bundle"), fit)
         return WholeFile(path, media_type="application/zip", headers={"ETag": f'"{digest}"'})
 
 

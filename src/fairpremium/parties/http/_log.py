@@ -19,7 +19,7 @@ def add_log(app: FastAPI, requests: Requests) -> None:
 
     @route(app, "GET", "/v1/log", (*SIGNED, "bad-query"))
     async def get_log(request: Request, after: Annotated[int, Query(ge=0, le=_LARGEST)] = 0) -> LogPage:
-        return await run_sync(party.get_log, await requests.verify(request), after)
+        return await run_sync(party.get_log, await requests.verify(request, "get_log"), after)
 
     @route(app, "GET", "/v1/keys", ANY)
     async def get_keys() -> list[PublicKey]:

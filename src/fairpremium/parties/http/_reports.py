@@ -14,7 +14,7 @@ from ._requests import Requests
 
 async def answer_report(requests: Requests, request: Request, study: str, key: str) -> Response:
     """Take a report together with all others that wait for the next commit."""
-    who = await requests.verify(request)
+    who = await requests.verify(request, "put_report")
     report = read_report(await requests.read_body(request, who))
     problem = await asyncio.wrap_future(requests.party.queue_report(who, study, bytes.fromhex(key), report))
     if problem is not None:
@@ -30,10 +30,10 @@ def add_reports(app: FastAPI, requests: Requests) -> None:
     async def put_report(request: Request, study: Id, key: KeyText) -> Response:
         return await answer_report(requests, request, study, key)
 
-    codes = (*SENT, "unsupported-media")
+    extra = takes_file(BATCH_TYPE) | {"operationId": "put_report_part_v1_studies__study__report_parts__n__put"}
 
-    @route(app, "PUT", "/v1/studies/{study}/report-parts/{n}", codes, openapi_extra=takes_file(BATCH_TYPE))
-    async def put_report_part(request: Request, study: Id, n: Number) -> ReportsTaken:
-        who = await requests.verify(request)
+    @route(app, "PUT", "/v1/studies/{study}/report-parts/{n}", (*SENT, "unsupported-media"), openapi_extra=extra)
+    async def put_report_batch(request: Request, study: Id, n: Number) -> ReportsTaken:
+        who = await requests.verify(request, "put_report_batch")
         async with requests.receive_file(request, who, BATCH_TYPE) as incoming:
-            return await run_sync(party.put_report_part, who, study, n, incoming)
+            return await run_sync(party.put_report_batch, who, study, n, incoming)

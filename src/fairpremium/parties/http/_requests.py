@@ -18,6 +18,7 @@ from fairpremium.parties.store import Incoming
 M = TypeVar("M", bound=Message)
 
 _KEYS_FOR = 1.0  # seconds that the table of keys is cached
+_CLEAN_EVERY = 3600.0  # seconds between two deletions of old nonces
 _TOGETHER, _PIECES = 1 << 20, 256  # bytes of a file that are written at a time, and in how many pieces they may come
 
 
@@ -33,6 +34,7 @@ class Requests:
         self._keys: dict[str, tuple[Party, VerifyKey]] = {}
         self._keys_at = float("-inf")
         self._refreshing = asyncio.Lock()
+        self._cleaned_at = time.monotonic()
 
     def check_caller(self, scope: Any) -> None:
         """Limit the rate of an address, and insist on our own host name."""
@@ -44,8 +46,8 @@ class Requests:
                 raise Problem("not-found") from None
             self.settings.check_host(url.partition("://")[2].partition("/")[0])
 
-    async def verify(self, request: Request) -> Party:
-        """Check the signature of a request, and return who signed it; only PUT has a body."""
+    async def verify(self, request: Request, command: str) -> Party:
+        """Check the signature of a request and the right to a command, and return who asks; only PUT has a body."""
         await self._refresh_keys()
         signed = verify_request(
             request.method,
@@ -57,6 +59,10 @@ class Requests:
         )
         who = self._keys[signed.key_id][0]._replace(signed=signed)
         self.limiter.take(f"party {who.name}")
+        self.party.check_right(who, command)
+        if time.monotonic() - self._cleaned_at > _CLEAN_EVERY:
+            self._cleaned_at = time.monotonic()
+            await run_sync(self.party.delete_old_nonces)
         if request.method != "PUT":
             async for chunk in request.stream():
                 if chunk:

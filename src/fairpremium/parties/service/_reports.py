@@ -139,7 +139,7 @@ def _codes_of(
     return found
 
 
-def put_report_part(
+def put_report_batch(
     connection: Connection,
     context: ServiceContext,
     who: Party,

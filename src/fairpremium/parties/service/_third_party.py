@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, select
@@ -48,11 +49,12 @@ def _checked(method: Method[P, T]) -> Method[P, T]:
 
     @wraps(method)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        _access.check_right(who, method.__name__)
+        signed = who.signed
+        if signed is None:  # the right to a signed request was checked before its body was read
+            self.check_right(who, method.__name__)
         for value in (*args, *kwargs.values()):
             if isinstance(value, str):
                 check_name(value)
-        signed = who.signed
         if signed is not None and self._write(lambda c: _access.use_nonces(c, self.context, [signed])) != [True]:
             raise Problem("replayed")
         return method(self, who, *args, **kwargs)
@@ -63,13 +65,15 @@ def _checked(method: Method[P, T]) -> Method[P, T]:
 def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]:
     """Make a method of a command: it runs in a transaction, perhaps in one that only reads."""
 
-    @_checked
     @wraps(command)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
         execute = self._read if reads else self._write
         return execute(lambda c: command(c, self.context, who, *args, **kwargs))
 
-    return run
+    shown = signature(command)
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(shown.parameters.values())[2:]]
+    run.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return _checked(run)
 
 
 class ThirdParty:
@@ -88,8 +92,8 @@ class ThirdParty:
     Notes
     -----
     Each method that takes `who` first is one command of one party, for instance
-    ``third_party.put_study(who, "motor", spec)``; over HTTP the signature tells who asks. This is the one place that
-    checks rights. All coordination goes through the database, so that any number of processes may open the same folder.
+    ``third_party.put_study(who, "motor", spec)``; over HTTP the signature tells who asks. Rights are checked here only.
+    All coordination goes through the database, so that any number of processes may open the same folder.
     """
 
     def __init__(
@@ -151,6 +155,12 @@ class ThirdParty:
         """Return the keys that are in force, by their id."""
         return self._read(_access.active_keys)
 
+    check_right = staticmethod(_access.check_right)
+
+    def delete_old_nonces(self) -> None:
+        """Delete the nonces of requests that would be too old by now."""
+        self._write(lambda c: _access.delete_old_nonces(c, self.context))
+
     # --- studies ---
 
     put_study = _transaction(_studies.put_study)
@@ -165,11 +175,10 @@ class ThirdParty:
 
     def queue_report(self, who: Party, study: str, key: bytes, report: Report) -> Future[Problem | None]:
         """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
-        _access.check_right(who, "put_report")
         return self._queue.put(_reports.SingleReport(who, study, key, report))
 
     @_checked
-    def put_report_part(self, who: Party, study: str, n: int, body: bytes | Incoming) -> ReportsTaken:
+    def put_report_batch(self, who: Party, study: str, n: int, body: bytes | Incoming) -> ReportsTaken:
         """Take a batch of reports: its bytes, or a file that has arrived."""
         row = self._read(lambda c: _studies.find_study(c, who, study))
         attribute = _studies.spec_of(row).attribute
@@ -177,7 +186,7 @@ class ThirdParty:
             with incoming.syncing():  # on its way to the disk while it is checked
                 run = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
             with self.context.blobs.hold():
-                taken = self._write(lambda c: _reports.put_report_part(c, self.context, who, study, n, incoming, run))
+                taken = self._write(lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, run))
         compact(self.context, study, who.name, self._write)
         return taken
 
