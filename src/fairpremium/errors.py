@@ -14,19 +14,6 @@
     +-- MissingExtraError (ImportError)          an optional dependency is not installed
 """
 
-__all__ = [
-    "BudgetExceededError",
-    "BundleError",
-    "ConvergenceError",
-    "FairPremiumError",
-    "MissingExtraError",
-    "ModelFileError",
-    "NotIdentifiedError",
-    "OutOfRangeError",
-    "RiskUnboundedError",
-    "UnattainableReferenceError",
-]
-
 
 class FairPremiumError(Exception):
     """Base of all errors that fairpremium defines."""

@@ -19,18 +19,6 @@ from fairpremium.parties.protocol import Checkpoint, Entry, LogPage, SigningKey,
 
 from .schema import START, checkpoints, log, log_head
 
-__all__ = [
-    "Verification",
-    "append",
-    "count_entries",
-    "iso",
-    "read_page",
-    "sign_checkpoint",
-    "store_checkpoint",
-    "upsert",
-    "verify_log",
-]
-
 _PREFIX = b"fairpremium log checkpoint 1\n"
 _PAGE = 500
 
