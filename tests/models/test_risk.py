@@ -9,7 +9,7 @@ import pytest
 
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 from fairpremium.models._moments import compute_moments
-from fairpremium.models._risk import GlmRisk, SquaredRisk, make_risk
+from fairpremium.models._signed_risk import GlmRisk, SquaredRisk, make_risk
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.3), Bernoulli()]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)

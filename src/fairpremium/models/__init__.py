@@ -8,10 +8,9 @@ from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
 from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
-from fairpremium.models._newton import Minimum, Penalty, minimise, newton_point
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
-from fairpremium.models._risk import GlmRisk
+from fairpremium.models._signed_risk import GlmRisk, Minimum, Penalty, minimise, newton_point
 
 __all__ = [
     "BoostedModel",

@@ -16,8 +16,7 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
 from fairpremium.models._moments import Moments, compute_moments
-from fairpremium.models._newton import Minimum, Penalty, minimise
-from fairpremium.models._risk import SignedRisk, make_risk
+from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, make_risk, minimise
 
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
 _SAMPLE_SHARE = 10  # one row in so many is in that sample,

@@ -10,8 +10,7 @@ from fairpremium.pricing._bounds import (
 from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.pricing._planning import Plan, plan
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
-from fairpremium.pricing._prices import LinearPrices, Prices, check_level
-from fairpremium.pricing._reference import Reference
+from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import check_keeps, default_keeps
 from fairpremium.pricing._source_portfolio import SourcePortfolio, count_labels, is_source
 

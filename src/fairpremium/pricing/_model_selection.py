@@ -43,8 +43,7 @@ from fairpremium.families import Family, Normal
 from fairpremium.models import Design, GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
-from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
-from fairpremium.pricing._reference import Reference
+from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.privacy import RandomizedResponse
 
 _COMPARE_FOLDS = 5

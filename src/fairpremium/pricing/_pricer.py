@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, source_kind
 from fairpremium.corrections import CandidateResult, ReportChannel, corrected_risk
 from fairpremium.documents import load_json
 from fairpremium.families import Family, get_family
@@ -36,10 +36,9 @@ from fairpremium.pricing._fit_arguments import check_merge, check_models, check_
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import FitInput, candidates_table, correction_for, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
-from fairpremium.pricing._prices import LinearPrices, Prices, check_level
-from fairpremium.pricing._reference import Reference
+from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
-from fairpremium.pricing._source_portfolio import SourcePortfolio, is_source
+from fairpremium.pricing._source_portfolio import SourcePortfolio
 from fairpremium.privacy import Channel
 
 
@@ -211,7 +210,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         family = get_family(self.family)
         merges = check_merge(merge, self.correction, self.channel)
         make = partial(FitInput, family, self.correction, check_pooling(self.pooling), self.classifier, merges)
-        if is_source(X):
+        if source_kind(X) is not None:
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
                     raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
