@@ -199,7 +199,7 @@ def test_neighbours_are_as_far_apart_as_the_accounting_says(monkeypatch):
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma", "bernoulli", "tweedie"])
 def test_with_hardly_any_noise_it_is_the_inverse_correction(family, monkeypatch):
     """More steps than usual: they converge to the pricer's own estimate, shares and premiums."""
-    monkeypatch.setattr(gaussian, "_PARTS", (0.1,) + (0.09,) * 10)
+    monkeypatch.setattr(gaussian, "_MU_SHARES", (0.1,) + (0.09,) * 10)
     p = unbalanced_poisson(20_000, (0.6, 0.4), rng=8)
     rng = np.random.default_rng(9)
     mean = p.best_estimate(p.X).to_numpy()[np.arange(len(p)), [p.groups.index(g) for g in p.sensitive]]

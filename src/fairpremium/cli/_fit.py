@@ -103,7 +103,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
         "Groups": f"{shares_text(result['groups'])} (estimated shares)",
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
-        "NoiseMethod": result["noise"] and result["noise"]["message"],
+        "Noise": result["noise"] and result["noise"]["message"],
         "Model": result["model"],
         "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}{reason}",
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
