@@ -91,6 +91,7 @@ class Parties:
 
     def close(self):
         self.transport.close()
+        self.app.state.console.log_monitor.wait()  # its connection goes back before the database closes
         self.third_party.close()
 
 
