@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import narwhals.stable.v1 as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.utils import check_array
 
-Array = npt.NDArray[Any]
+from fairpremium.arrays import Array
+
 Unseen = Literal["error", "base"]
 
 

@@ -102,30 +102,22 @@ def resolve_channel(channel: Any, X: Any, y: Any, sensitive: Any, weight: Any) -
     return ReportChannel.of(estimator.require_channel(), estimator=estimator)
 
 
-def encode_reports(
-    sensitive: Any, channel: ReportChannel, n: int, *, every_group: bool = True
-) -> npt.NDArray[np.uint16]:
-    """Turn reports into codes, the number of reports standing for a missing one."""
-    if sensitive is None:
-        raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
-    labels = channel.labels
+def encode_reports(sensitive: Any, labels: tuple[Any, ...], n: int) -> npt.NDArray[np.uint16]:
+    """Turn the reports of n rows into codes, the number of labels standing for a missing one."""
     codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
-    counts = np.bincount(codes + 1, minlength=len(labels) + 1)[1:]
-    check_counts(counts, labels, channel.groups if every_group else ())
-    if counts.sum() < n:
-        codes = np.where(codes < 0, len(labels), codes)
-    return codes.astype(np.uint16)
+    return np.where(codes < 0, len(labels), codes).astype(np.uint16)
 
 
-def check_counts(counts: npt.NDArray[Any], labels: tuple[Any, ...], groups: tuple[Any, ...]) -> None:
-    """Raise if there is no report at all, or none of a group that reports can name."""
-    if not counts.any():
+def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_group: bool = True) -> None:
+    """Raise if there is no report at all, or none of a group that reports can name; `counts` ends with missing ones."""
+    reported = counts[:-1]
+    if not reported.any():
         raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    if labels == groups and (counts == 0).any():
-        absent = [group for group, count in zip(groups, counts, strict=True) if count == 0]
+    if every_group and channel.labels == channel.groups and (reported == 0).any():
+        absent = [group for group, count in zip(channel.groups, reported, strict=True) if count == 0]
         raise ValueError(
             f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
-            f"{list(groups)}. Leave a group out of the channel only if nobody could have reported it."
+            f"{list(channel.groups)}. Leave a group out of the channel only if nobody could have reported it."
         )

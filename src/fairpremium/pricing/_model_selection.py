@@ -137,7 +137,8 @@ class LinearFit(ClassFit):
         features, merge = inputs.design.features, inputs.merges()
         problem = prepare(rows, channel.n_codes, n_folds, inputs.family, model, features, merge=merge)
         counts = problem.moments.counts.sum(axis=0)
-        check_counts(counts[:-1], channel.labels, channel.groups)
+        if isinstance(rows, Stream):  # its reports are counted by this first pass; those in memory were at the entry
+            check_counts(counts, channel)
         correction = "inverse" if channel.channel is None else inputs.correction
         chosen = fit_correction(problem, channel, correction, inputs.pooling, rng, inputs.classifier)
         return cls(inputs, model, chosen, int(counts[-1]), rows)

@@ -32,7 +32,14 @@ from fairpremium.models import (
 )
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._explain import explain_prices
-from fairpremium.pricing._fit_arguments import check_merge, check_models, check_pooling, encode_reports, resolve_channel
+from fairpremium.pricing._fit_arguments import (
+    check_counts,
+    check_merge,
+    check_models,
+    check_pooling,
+    encode_reports,
+    resolve_channel,
+)
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import FitInput, candidates_table, correction_for, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
@@ -226,7 +233,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         n = len(matrix)
         outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
         channel = resolve_channel(self.channel, X, outcome, sensitive, weight)
-        report = encode_reports(sensitive, channel, n)
+        report = encode_reports(sensitive, channel.labels, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
         return self._fit(make(rows, design, channel, self._seed()), models)
 
@@ -235,23 +242,24 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel]) -> Self:
         """Fit the prices to rows with coded reports."""
-        channel = inputs.channel
+        channel, rows = inputs.channel, inputs.rows
+        if isinstance(rows, Rows):
+            check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
         reference = Reference.of(self.reference, channel.groups)
         best, results = select_model(inputs, models)
-        fitted = self.from_prices(
+        fit = best.chosen.fit
+        self._set_learned(
             best.prices(reference, self.intervals),
             best.model,
             channel=channel.channel,
-            correction=best.chosen.fit.correction,
-            pooling=best.chosen.fit.strength,
-            group_distribution=best.chosen.fit.shares,
+            correction=fit.correction,
+            pooling=fit.strength,
+            group_distribution=fit.shares,
             candidates=results,
-            n_rows=len(inputs.rows),
+            n_rows=len(rows),
             n_missing_reports=best.n_missing,
             noise=channel.estimator,
         )
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to a data frame
-        self.__dict__.update({name: value for name, value in vars(fitted).items() if name not in self.get_params()})
         return self
 
     @classmethod
@@ -267,7 +275,6 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
         n_missing_reports: int,
-        noise: NoiseEstimator | None = None,
         reference: Any = "marginal",
         unseen_levels: Literal["error", "base"] = "error",
     ) -> Self:
@@ -279,7 +286,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             The three prices with their family, columns, groups and P*.
         model : model object
             The model class of the prices.
-        channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports, noise
+        channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports
             What the fitted attributes of these names are to be. `candidates` may be a list of results.
         reference, unseen_levels
             As for the constructor.
@@ -298,25 +305,43 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             intervals=prices.has_intervals,
             unseen_levels=unseen_levels,
         )
-        prices.design.name_features(pricer)
-        pricer.design_ = prices.design
-        pricer.groups_ = prices.groups
-        pricer.channel_ = channel
-        pricer.noise_ = noise
-        pricer.model_ = model
-        pricer.correction_ = "none" if channel is None else correction
-        pricer.pooling_ = pooling
-        pricer.candidates_ = (
-            candidates_table(candidates, pricer.correction_) if isinstance(candidates, list) else candidates
+        pricer._set_learned(
+            prices, model, channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports
         )
-        pricer.group_distribution_ = group_distribution
-        pricer.reference_distribution_ = prices.reference
-        pricer.history_ = getattr(prices, "history", None)
-        pricer.n_rows_ = n_rows
-        pricer.n_missing_reports_ = n_missing_reports
-        pricer.has_intervals_ = prices.has_intervals
-        pricer._prices = prices
         return pricer
+
+    def _set_learned(
+        self,
+        prices: Prices,
+        model: LinearModel | GroupModel,
+        channel: Channel | None,
+        correction: str,
+        pooling: float,
+        group_distribution: Array,
+        candidates: list[CandidateResult] | pd.DataFrame,
+        n_rows: int,
+        n_missing_reports: int,
+        noise: NoiseEstimator | None = None,
+    ) -> None:
+        """Set the attributes that a fit learns; nothing of an earlier fit stays."""
+        prices.design.name_features(self)
+        self.design_ = prices.design
+        self.groups_ = prices.groups
+        self.channel_ = channel
+        self.noise_ = noise
+        self.model_ = model
+        self.correction_ = "none" if channel is None else correction
+        self.pooling_ = pooling
+        if isinstance(candidates, list):
+            candidates = candidates_table(candidates, self.correction_)
+        self.candidates_ = candidates
+        self.group_distribution_ = group_distribution
+        self.reference_distribution_ = prices.reference
+        self.history_ = getattr(prices, "history", None)
+        self.n_rows_ = n_rows
+        self.n_missing_reports_ = n_missing_reports
+        self.has_intervals_ = prices.has_intervals
+        self._prices = prices
 
     def predict(self, X: Any) -> Array:
         """Compute the discrimination-free premium h*(x).
@@ -393,7 +418,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
         outcome, weight = check_outcome(y, n, prices.family), check_weight(sample_weight, n)
-        report = encode_reports(sensitive, channel, n, every_group=False)
+        if sensitive is None:
+            raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
+        report = encode_reports(sensitive, channel.labels, n)
+        check_counts(np.bincount(report, minlength=channel.n_codes), channel, every_group=False)
         risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, channel.table, weight)
         return -risk
 
