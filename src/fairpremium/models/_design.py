@@ -71,7 +71,7 @@ class Design:
             if not frame.columns:
                 raise ValueError("Got X with no columns, but expected at least one feature.")
             design = cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
-            matrix = design.transform(X)
+            matrix = design._from_frame(frame)
         n = len(matrix)
         if n < least_rows:
             raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
@@ -117,6 +117,9 @@ class Design:
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
             raise ValueError(f"Got X without the columns {absent}, which the model was fitted on.")
+        return self._from_frame(frame, unseen)
+
+    def _from_frame(self, frame: nw.DataFrame[Any], unseen: Unseen = "error") -> Array:
         native = frame.select(list(self.names)).to_native()
         if isinstance(native, pd.DataFrame) and all(column.levels is None for column in self.columns):
             for name in self.names:

@@ -125,7 +125,6 @@ class LinearFit(ClassFit):
     model: LinearModel
     chosen: Chosen
     n_missing: int
-    rows: Rows | Stream  # not merged
 
     @classmethod
     def of(cls, inputs: FitInput, model: LinearModel) -> LinearFit:
@@ -141,7 +140,7 @@ class LinearFit(ClassFit):
             check_counts(counts, channel)
         correction = "inverse" if channel.channel is None else inputs.correction
         chosen = fit_correction(problem, channel, correction, inputs.pooling, rng, inputs.classifier)
-        return cls(inputs, model, chosen, int(counts[-1]), rows)
+        return cls(inputs, model, chosen, int(counts[-1]))
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
@@ -151,7 +150,7 @@ class LinearFit(ClassFit):
     def prices(self, reference: Reference, intervals: bool) -> LinearPrices:
         """Compute P*, the sandwich covariance and the prices."""
         inputs, fit = self.inputs, self.chosen.fit
-        each = replace(fit, problem=replace(fit.problem, rows=self.rows))  # merged rows do not show their scatter
+        each = replace(fit, problem=replace(fit.problem, rows=inputs.rows))  # merged rows do not show their scatter
         statistics = sandwich(each) if intervals else _point_estimates(each, reference.needs_means)
         estimator = inputs.channel.estimator
         if intervals and estimator is not None:
@@ -176,7 +175,6 @@ class NonlinearFit(ClassFit):
     model: GroupModel
     chosen: ModelChosen
     n_missing: int
-    rows: Rows
 
     @classmethod
     def of(cls, inputs: FitInput, model: GroupModel) -> NonlinearFit:
@@ -186,7 +184,7 @@ class NonlinearFit(ClassFit):
             inputs.family, channel, model, inputs.design, inputs.pooling, inputs.classifier, inputs.seed
         )
         chosen = fit_model(settings, rows, "none" if channel.channel is None else inputs.correction)
-        return cls(inputs, model, chosen, int(np.count_nonzero(rows.report == channel.n_codes - 1)), rows)
+        return cls(inputs, model, chosen, int(np.count_nonzero(rows.report == channel.n_codes - 1)))
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
@@ -202,7 +200,7 @@ class NonlinearFit(ClassFit):
         shift = 0.0
         if intervals:
             try:
-                fold = self.rows.draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
+                fold = inputs.rows_in_memory().draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
                 replicates = tuple(
                     self._formula(self.chosen.without(fold == g), reference) for g in range(self.model.replicates)
                 )
@@ -218,7 +216,7 @@ class NonlinearFit(ClassFit):
         return ModelPrices(inputs.family, inputs.design, inputs.channel.groups, formula, replicates, shifted, shift)
 
     def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
-        rows = self.rows
+        rows = self.inputs.rows_in_memory()
         group_means, loss = np.full(len(fit.shares), np.nan), np.nan
         if reference.needs_means:
             mu = self.inputs.family.link.mean_of(fit.predictor(fit.start.lift_rows(rows)))
