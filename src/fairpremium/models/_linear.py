@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -43,6 +44,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     ridge: float = 0.0
     max_iter: int = 100
     tol: float = 1e-7
+
+    kind: ClassVar[str] = "linear"
+    corrections: ClassVar[tuple[str, ...]] = ("inverse", "score", "posterior", "likelihood")
 
     def check(self) -> None:
         """Raise if a setting is out of range."""

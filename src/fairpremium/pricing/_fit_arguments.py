@@ -13,11 +13,9 @@ from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel
 
 MODELS: dict[str, type[LinearModel | GroupModel]] = {
-    "linear": LinearModel,
-    "boosted": BoostedModel,
-    "neural": NeuralModel,
+    each.kind: each for each in (LinearModel, BoostedModel, NeuralModel)
 }
-_CORRECTIONS = ("auto", "inverse", "score", "posterior", "likelihood")
+_CORRECTIONS = ("auto", *LinearModel.corrections)
 
 
 def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel | GroupModel]:
@@ -29,8 +27,7 @@ def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel 
         raise ValueError("Got model=[], but expected at least one model class.")
     for each in models:
         each.check()
-        served = isinstance(each, LinearModel) or correction in ("auto", *each.corrections)
-        if channel is not None and not served:
+        if channel is not None and correction not in ("auto", *each.corrections):
             why = (
                 "its equations are those of a linear predictor"
                 if correction == "score"

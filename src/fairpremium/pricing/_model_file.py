@@ -14,6 +14,7 @@ import pandas as pd
 from fairpremium.documents import check_document, digest
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
+from fairpremium.labels import label_from_json, label_to_json
 from fairpremium.models import BoostedPrices, Design, GroupPrices, NeuralPrices, check_numbers
 from fairpremium.pricing._fit_arguments import MODELS
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
@@ -33,8 +34,8 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "family": prices.family.to_dict(),
-        "model": {"kind": prices.kind, **plain_data(pricer.model_.get_params())},
-        "groups": [_label(group) for group in prices.groups],
+        "model": {"kind": pricer.model_.kind, **plain_data(pricer.model_.get_params())},
+        "groups": [label_to_json(group) for group in prices.groups],
         "channel": None if pricer.channel_ is None else pricer.channel_.descriptor(),
         "correction": pricer.correction_,
         "pooling": pricer.pooling_,
@@ -63,7 +64,7 @@ def from_document(cls: Any, document: Any, where: str = "The document") -> Any:
 
 
 def _build(cls: Any, body: dict[str, Any]) -> Any:
-    groups = tuple(_unlabel(group) for group in body["groups"])
+    groups = tuple(label_from_json(group) for group in body["groups"])
     channel = None if body["channel"] is None else Channel.from_descriptor(body["channel"])
     settings = dict(body["model"])
     kind = settings.pop("kind")
@@ -178,11 +179,3 @@ def plain_data(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _label(label: Any) -> Any:
-    return [_label(each) for each in label] if isinstance(label, tuple) else label
-
-
-def _unlabel(label: Any) -> Any:
-    return tuple(_unlabel(each) for each in label) if isinstance(label, list) else label

@@ -103,11 +103,6 @@ class ClassFit(ABC):
     chosen: Chosen | ModelChosen
     n_missing: int  # rows without a report
 
-    @property
-    def kind(self) -> str:
-        """Name of the model class."""
-        return "linear" if isinstance(self.model, LinearModel) else self.model.kind
-
     @abstractmethod
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit the same again on some rows and compute the linear predictors of others: shape (held, K)."""
@@ -250,12 +245,12 @@ def select_model(
     fits: list[ClassFit] = []
     failed: list[CandidateResult] = []
     for model in models:
-        linear = isinstance(model, LinearModel)
         try:
+            linear = isinstance(model, LinearModel)
             fits.append(LinearFit.of(inputs, model) if linear else NonlinearFit.of(inputs, model))
         except FAILURES as error:
-            reason, kind = f"could not be fitted: {error}", "linear" if linear else model.kind
-            failed.append(CandidateResult(inputs.correction, "", np.nan, False, reason, model=kind))
+            reason = f"could not be fitted: {error}"
+            failed.append(CandidateResult(inputs.correction, "", np.nan, False, reason, model=model.kind))
             if len(failed) == len(models):
                 raise
     best, results = (fits[0], fits[0].chosen.results) if len(fits) == 1 else _compare(inputs, fits)
@@ -276,8 +271,7 @@ def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
     The true attribute needs none, and a model class may have ended with its linear start, whose corrections it does
     not serve itself.
     """
-    served = isinstance(model, LinearModel) or correction in model.corrections
-    return correction if served and correction != "none" else "auto"
+    return correction if correction in model.corrections else "auto"
 
 
 def _compare(inputs: FitInput, fits: list[ClassFit]) -> tuple[ClassFit, list[CandidateResult]]:
@@ -315,7 +309,7 @@ def _compare(inputs: FitInput, fits: list[ClassFit]) -> tuple[ClassFit, list[Can
                 reason = (
                     f"{result.reason}; smallest corrected risk of all model classes"
                     if i == best
-                    else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].kind} model"
+                    else f"corrected risk {gap:.1f} standard errors above that of the {fits[best].model.kind} model"
                 )
                 result = replace(result, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
             results.append(result)

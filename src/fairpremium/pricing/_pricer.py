@@ -509,7 +509,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         prices = self._fitted()
         if not isinstance(prices, LinearPrices):
             raise AttributeError(
-                f"A {prices.kind} model has no coefficients; `explain` shows the effect of each feature."
+                f"A {self.model_.kind} model has no coefficients; `explain` shows the effect of each feature."
             )
         table = pd.DataFrame(
             prices.coefficients,

@@ -44,11 +44,6 @@ class Prices(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> str:
-        """Name of the model class."""
-
-    @property
-    @abstractmethod
     def has_intervals(self) -> bool:
         """Whether standard errors were estimated."""
 
@@ -109,11 +104,6 @@ class LinearPrices(Prices):
     unaware: Array  # (1 + features,)
     reference: Array  # (K,), P*
     covariance: Array | None  # of the coefficients, group after group, and P*: (K (1 + features) + K,) squared
-
-    @property
-    def kind(self) -> str:
-        """Name of the model class."""
-        return "linear"
 
     @property
     def has_intervals(self) -> bool:
@@ -186,11 +176,6 @@ class ModelPrices(Prices):
     replicates: tuple[Formula, ...]  # fits without one fold of the rows each, for the jackknife
     shifted: tuple[Formula, ...] = ()  # fits with an estimated keep moved up and down; none if the channel is known
     shift: float = 0.0  # standard error of keep over the distance of the two
-
-    @property
-    def kind(self) -> str:
-        """Name of the model class."""
-        return self.formula.unaware.kind
 
     @property
     def reference(self) -> Array:  # type: ignore[override]
