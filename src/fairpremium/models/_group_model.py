@@ -91,7 +91,10 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> GroupPrices:
-        """Fit the prices of all groups; with `like`, as long as those earlier prices were trained."""
+        """Fit the prices of all groups to `data`; nothing but `rng` is a source of chance.
+
+        With earlier prices `like`, their number of rounds is taken over, and whatever else held-out rows decided.
+        """
 
 
 def plausible_bounds(family: Family, y: Array, center: float, *starts: Array) -> tuple[float, float]:
