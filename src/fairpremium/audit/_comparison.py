@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
+from fairpremium.models import check_weight
 from fairpremium.pricing import DiscriminationFreePricer
 
 from ._audit_data import class_codes
@@ -95,7 +96,8 @@ def compute_price_comparison(
         (UNAWARE, None, pricer.predict_unaware(X), None, None),
         (DISCRIMINATION_FREE, None, pricer.predict(X), *limits),
     ]
-    weight = _check_weight(sample_weight, len(best))
+    volumes = check_weight(sample_weight, len(best))
+    weight = np.ones(len(best)) if volumes is None else volumes
     codes, classes = named_classes(X, by, len(best))
     true_prices = []
     if truth is not None:
@@ -134,17 +136,6 @@ def named_classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]
             )
         by = X[by]
     return class_codes(by, n)
-
-
-def _check_weight(sample_weight: Any, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError(
-            f"Got sample_weight of shape {weight.shape}, but expected {n} finite volumes >= 0, not all zero."
-        )
-    return weight
 
 
 def _mean(values: Array | None, weight: Array) -> float:

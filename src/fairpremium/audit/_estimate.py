@@ -43,10 +43,6 @@ class Estimate:
         """Standard errors, shape (p,)."""
         return np.asarray(np.sqrt(np.maximum(self.variance, 0.0)))
 
-    def joint_covariance(self) -> Array:
-        """Covariance of the numbers, shape (p, p)."""
-        return np.asarray(self.gradient @ self.covariance @ self.gradient.T)
-
     def __len__(self) -> int:
         return len(self.value)
 

@@ -88,19 +88,36 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
         contradict, is a ``ValueError``.
     """
     path = Path(path)
+    described = describe_reports(path)
     if _check_suffix(path) == "parquet":
-        table = pq.read_table(path)
-        described = _read_envelope(table)
-        frame = table.to_pandas()
+        frame = pq.read_table(path).to_pandas()
     else:
-        sidecar = _sidecar(path)
-        described = _open_envelope(sidecar.read_bytes()) if sidecar.exists() else None
         frame = pd.read_csv(path) if described is None else _read_csv(path, *described)
     if described is None:
         return frame, None
     channel, columns = described
     _check_columns(columns, frame, channel)
     return frame, channel
+
+
+def describe_reports(path: str | os.PathLike[str]) -> tuple[Channel, list[str]] | None:
+    """Return the channel that a file of reports says it was made by, and the columns of its reports.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` or ``.parquet`` file.
+
+    Returns
+    -------
+    (Channel, list of str) or None
+        None when the file comes without a description.
+    """
+    path = Path(path)
+    if _check_suffix(path) == "parquet":
+        return _read_envelope(pq.read_schema(path))
+    sidecar = _sidecar(path)
+    return _open_envelope(sidecar.read_bytes()) if sidecar.exists() else None
 
 
 def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[str] = "report") -> Any:
