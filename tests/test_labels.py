@@ -391,7 +391,7 @@ scalars = st.one_of(
 )
 
 
-def slow_twin(values, labels):
+def slow_reference(values, labels):
     def matches(value, label):
         if isinstance(value, bool) or isinstance(label, bool):
             return type(value) is type(label) and value == label
@@ -412,7 +412,7 @@ def slow_twin(values, labels):
 @given(st.lists(scalars, max_size=12))
 def test_against_the_definition(values):
     labels = [0, 1, "a", "1", "True", 0.5]
-    expected = slow_twin(values, labels)
+    expected = slow_reference(values, labels)
     for column in (values, np.array([*values, None], dtype=object)[:-1], pd.Series(values, dtype=object)):
         if -2 in expected:
             with pytest.raises(ValueError, match=f"{expected.count(-2)} row"):

@@ -73,7 +73,7 @@ def test_no_trace_of_a_true_value_that_was_not_reported(call):
     assert seen > 0  # fails with probability 0.34 ** 12
 
 
-def test_two_runs_differ(call, files):
+def test_two_calls_differ(call, files):
     for name in ("a.csv", "b.csv"):
         call("privatize", "people.csv", *WORDS, "-o", name)
     assert Path("a.csv").read_text() != Path("b.csv").read_text()

@@ -227,7 +227,7 @@ def test_products_of_many_large_channels():
 # --- sampling ---
 
 
-def slow_twin(channel, values, rng):
+def slow_reference(channel, values, rng):
     """One value at a time, by walking down the column of the weights with Python integers."""
     drawn = []
     for value in values:
@@ -242,12 +242,12 @@ def slow_twin(channel, values, rng):
 
 
 @pytest.mark.parametrize("channel", ALL, ids=repr)
-def test_privatize_and_its_slow_twin_have_one_law(channel):
+def test_privatize_and_its_slow_reference_have_one_law(channel):
     # Two samples of 20,000 per channel, compared by a chi-square test at 1e-7.
     n = 20_000
     values = [channel.groups[i % len(channel.groups)] for i in range(n)]
     ours = encode_labels(channel.privatize(values), channel.reports)
-    twin = encode_labels(slow_twin(channel, values, random.Random(3)), channel.reports)
+    twin = encode_labels(slow_reference(channel, values, random.Random(3)), channel.reports)
     d = encode_labels(values, channel.groups)
     cells = len(channel.reports) * len(channel.groups)
     x = np.bincount(d * len(channel.reports) + ours, minlength=cells)
@@ -257,7 +257,7 @@ def test_privatize_and_its_slow_twin_have_one_law(channel):
     assert statistic < chi2.isf(1e-7, used.sum() - len(channel.groups))
 
 
-def test_the_slow_twin_word_for_word(monkeypatch):
+def test_the_slow_sampler_word_for_word(monkeypatch):
     words = np.random.default_rng(1).integers(0, 2**32, 4000, dtype=np.uint64).astype("<u4")
     for channel in ALL[:4]:
         values = [channel.groups[i % len(channel.groups)] for i in range(3000)]
@@ -281,7 +281,7 @@ def test_the_slow_twin_word_for_word(monkeypatch):
                 others = [g for g in channel.groups if g != channel.groups[d]]
                 expected.append(value if u < channel.a else others[(u - channel.a) // channel.b])
         else:
-            expected = slow_twin(channel, values, twin)
+            expected = slow_reference(channel, values, twin)
         assert ours == expected
 
 

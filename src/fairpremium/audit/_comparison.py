@@ -1,6 +1,6 @@
 """The three prices side by side, averaged over risk classes."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +17,13 @@ UNAWARE = "unaware"
 DISCRIMINATION_FREE = "discrimination_free"
 
 
-class Truth(Protocol):
-    """What knows the true prices, such as a simulated portfolio."""
-
-    def best_estimate(self, X: Any) -> Any:
-        """Return the true mu(x, d), one column per group."""
-
-    def unaware(self, X: Any) -> Any:
-        """Return the true mu(x)."""
-
-    def discrimination_free(self, X: Any, reference: Any = None) -> Any:
-        """Return the true h*(x)."""
-
-
 def compute_price_comparison(
     pricer: DiscriminationFreePricer,
     X: Any,
     *,
     by: Any = None,
     level: float = 0.95,
-    truth: Truth | None = None,
+    truth: Any = None,
     sample_weight: Any = None,
 ) -> pd.DataFrame:
     """Average the best estimates, the unaware and the discrimination-free price over risk classes.

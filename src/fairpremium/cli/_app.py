@@ -108,13 +108,6 @@ def _main(
         print(context.get_help())
 
 
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()["app"] = make_app()
-    return globals()["app"]
-
-
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
     named = sys.argv[1:2]

@@ -33,17 +33,15 @@ def split_numbers(text: str | None, option: str) -> list[float] | Weights | None
     if parts is None:
         return None
     if any("=" in part for part in parts):
-        return _split_weights(parts, option)
+        return split_weights(text, option)
     return [_number(part, option) for part in parts]
 
 
 def split_weights(text: str | None, option: str) -> Weights | None:
     """Split ``F=0.45,M=0.55`` into numbers by name."""
     parts = split_list(text, option)
-    return None if parts is None else _split_weights(parts, option)
-
-
-def _split_weights(parts: list[str], option: str) -> Weights:
+    if parts is None:
+        return None
     weights: Weights = {}
     for part in parts:
         name, equals, number = part.rpartition("=")

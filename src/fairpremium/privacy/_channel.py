@@ -389,6 +389,10 @@ class Channel:
         ----------
         descriptor : dict
             As :meth:`descriptor` returns it; it may have been written to JSON and read back.
+
+        Returns
+        -------
+        channel : Channel
         """
         return channel_from_descriptor(descriptor)
 

@@ -129,6 +129,10 @@ def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[st
     channel : Channel
     column : str or list of str
         Where the reports are.
+
+    Returns
+    -------
+    table : pyarrow.Table
     """
     columns = [column] if isinstance(column, str) else list(column)
     text = json.dumps(_envelope(channel, columns)).encode()
@@ -137,6 +141,10 @@ def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[st
 
 def read_descriptor(table: Any) -> dict[str, Any] | None:
     """Return the descriptor in the metadata of an Arrow table or schema.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.Schema
 
     Returns
     -------

@@ -76,6 +76,10 @@ class MemoizedReports:
             A key of the person.
         value : label
             The true value.
+
+        Returns
+        -------
+        report : label
         """
         return self.privatize([person], [value]).tolist()[0]
 
