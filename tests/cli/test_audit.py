@@ -117,7 +117,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
     [
         ([*BASE, "-o", "r.html"], "Nothing says how the reports"),
         ([*BASE, "--keep", 0.8, "-o", "r.pdf"], "ends in .html or .md or .json"),
-        ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "Say in one way"),
+        ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "expected one way to say"),
         ([*BASE, "--keep", 2, "-o", "r.html"], "keep"),
         ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
         ([*BASE, "--keep", 0.8, "--by", "person", "-o", "r.html"], "1000 different values"),

@@ -43,7 +43,7 @@ def test_plan_for_people(call):
         (["--groups", 4], "epsilon"),
         (["--epsilon", 1], "neither groups nor channel"),
         (["--groups", 1, "--epsilon", 1], "group"),
-        (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,x"], "--shares expects numbers"),
+        (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,x"], "Got --shares with 'x', but expected numbers"),
         (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,0.6"], "sum to one"),
         (["--groups", "F,M", "--epsilon", 1, "--rows", 0], "rows=0"),
         (["--channel", "none.json"], "no file none.json"),

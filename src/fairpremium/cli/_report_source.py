@@ -75,7 +75,7 @@ class ReportSource:
         samples = self._samples()
         kinds = sorted({*samples, *([noise.value] if noise else [])})
         if len(kinds) > 1:
-            raise ValueError(f"Give one way to estimate the noise. Got {', '.join(kinds)}.")
+            raise ValueError(f"Got {', '.join(kinds)}, but expected one way to estimate the noise.")
         if noise not in (None, NoiseMethod.anchor) and not samples:
             raise ValueError(f"--noise {noise} needs --{noise}, which says what to estimate from.")
         known = {
@@ -87,7 +87,7 @@ class ReportSource:
         named = [name for name, is_given in known.items() if is_given]
         named += ["--noise"] if noise else [f"--{name}" for name in samples]
         if len(named) > 1:
-            raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
+            raise ValueError(f"Got {' and '.join(named)}, but expected one way to say how the reports were drawn.")
         if noise is NoiseMethod.anchor:
             return AnchorNoise(groups=self.labels, random_state=random_state)
         if self.margin is not None:

@@ -188,7 +188,7 @@ def _open_envelope(text: bytes) -> tuple[Channel, list[str]]:
 def _check_suffix(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("csv", "parquet"):
-        raise ValueError(f"path must end in .csv or .parquet. Got {path.name!r}.")
+        raise ValueError(f"Got path={path.name!r}, but expected a name that ends in .csv or .parquet.")
     return kind
 
 
@@ -201,7 +201,7 @@ def _check_columns(column: str | Sequence[str], table: pd.DataFrame, channel: Ch
     columns = [column] if isinstance(column, str) else list(column)
     absent = [name for name in columns if name not in table.columns]
     if absent:
-        raise ValueError(f"The table has no column {absent}. Its columns are {list(table.columns)}.")
+        raise ValueError(f"Got a table with the columns {list(table.columns)}, but expected {absent} among them.")
     channel.encode(table[columns] if _is_tuple(channel) else table[columns].squeeze(axis=1))
     return columns
 

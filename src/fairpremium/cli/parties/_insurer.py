@@ -115,7 +115,7 @@ def fit(
     check_ids(fit=fit)
     reference = options.weights()
     if isinstance(reference, str) and reference not in _REFERENCES:
-        raise ValueError(f"--reference expects {', '.join(_REFERENCES)}, or weights. Got {reference!r}.")
+        raise ValueError(f"Got --reference {reference}, but expected {', '.join(_REFERENCES)}, or weights.")
     fields = {
         **asdict(options),
         "study": study,
