@@ -72,9 +72,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not skips:
         return
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    verdict = ", and FAIRPREMIUM_NO_SKIPS makes that a failure" if _skips_are_failures() else ""
+    note = ", and FAIRPREMIUM_NO_SKIPS makes that a failure" if _skips_are_failures() else ""
     reporter.write_line("")
-    reporter.write_sep("!", f"{len(skips)} NOT RUN{verdict}", red=True, bold=True)
+    reporter.write_sep("!", f"{len(skips)} NOT RUN{note}", red=True, bold=True)
     for name, reason in skips:
         reporter.write_line(f"  {name}\n      {reason}")
     reporter.write_line("`make test` installs missing Python packages, and as root missing system programs too.")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fairpremium.cli._app import app
+from fairpremium.cli._app import make_app
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "cli.md"
@@ -63,7 +63,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch):
     write_demo_files(tmp_path)
     pd.DataFrame({"policy": ["P00001"], "report": ["F"]}).to_csv("reports.csv", index=False)  # until privatize has run
     for command, output in shown():
-        result = CliRunner().invoke(app, shlex.split(command)[1:], catch_exceptions=False)
+        result = CliRunner().invoke(make_app(), shlex.split(command)[1:], catch_exceptions=False)
         printed = words(result.output)
         assert pattern(output).fullmatch(printed), f"{command}\nprints\n{printed}\nthe page has\n{words(output)}"
 

@@ -71,9 +71,9 @@ def test_strings(make):
     codes = encode_labels(column, SEX, missing="code")
     assert codes.tolist() == [1, -1, 0, -1]
     assert codes.dtype == np.int32
-    with pytest.raises(ValueError, match="sensitive has 2 rows of 4 without a value"):
+    with pytest.raises(ValueError, match="Got sensitive with 2 rows of 4 without a value"):
         encode_labels(column, SEX)
-    with pytest.raises(ValueError, match=r"report has 1 row of 4 .*\['F'\]") as caught:
+    with pytest.raises(ValueError, match=r"Got report with 1 row of 4 .*\['F'\]") as caught:
         encode_labels(make(["M", "F", "F", "F"]), ["F"], name="report")
     assert "'M'" not in str(caught.value)
     assert infer_labels(column) == ("F", "M")
@@ -243,16 +243,16 @@ def test_lone_surrogates():
     ids=kind_of,
 )
 def test_things_that_are_no_columns_of_labels(values):
-    with pytest.raises(TypeError, match="sensitive must"):
+    with pytest.raises(TypeError, match=r"^Got sensitive.*but expected"):
         encode_labels(values, SEX)
 
 
 def test_shapes():
-    with pytest.raises(ValueError, match="must be one column"):
+    with pytest.raises(ValueError, match="expected one column"):
         encode_labels(np.array([["F", "M"]]), SEX)
-    with pytest.raises(ValueError, match="must be one column"):
+    with pytest.raises(ValueError, match="expected one column"):
         encode_labels(pd.DataFrame({"a": ["F"]}), SEX)
-    with pytest.raises(ValueError, match="one-dimensional"):
+    with pytest.raises(ValueError, match="one dimension"):
         encode_labels(np.zeros((1, 1, 1)), SEX)
     with pytest.raises(ValueError, match='"error" or "code"'):
         encode_labels(["F"], SEX, missing="drop")
@@ -298,9 +298,9 @@ def test_tuples_are_strict():
         with pytest.raises(ValueError, match="1 row of 1"):
             encode_labels(wrong, PAIRS)
     for shape in ([("F",)], ["F0"], ["F"], [("F", 0, 1)], [5]):
-        with pytest.raises(ValueError, match="tuples of 2 values"):
+        with pytest.raises(ValueError, match="expected 2 values in each"):
             encode_labels(shape, PAIRS)
-    with pytest.raises(ValueError, match="must have 2 columns"):
+    with pytest.raises(ValueError, match="but expected 2, one per attribute"):
         encode_labels(FRAME[["sex"]], PAIRS)
     with pytest.raises(TypeError, match="sequence of tuples"):
         encode_labels("F0", PAIRS)
@@ -365,7 +365,7 @@ def test_codes_are_checked(codes):
     ids=kind_of,
 )
 def test_labels_are_checked(labels, kind):
-    with pytest.raises(kind, match="labels must"):
+    with pytest.raises(kind, match=r"^Got labels.*but expected"):
         check_labels(labels)
 
 
@@ -375,7 +375,7 @@ def test_infer_labels():
     assert infer_labels([0.5, 1.0]) == (0.5, 1.0)
     assert infer_labels(["a", 2, True]) == (True, 2, "a")
     assert infer_labels(pd.Series(["a"], dtype=pd.CategoricalDtype(["b", "a"]))) == ("a",)
-    with pytest.raises(ValueError, match="age has 5000 distinct values"):
+    with pytest.raises(ValueError, match="Got age with 5000 distinct values"):
         infer_labels(np.arange(5000), "age")
 
 
@@ -391,7 +391,7 @@ scalars = st.one_of(
 )
 
 
-def slow_twin(values, labels):
+def slow_reference(values, labels):
     def matches(value, label):
         if isinstance(value, bool) or isinstance(label, bool):
             return type(value) is type(label) and value == label
@@ -412,7 +412,7 @@ def slow_twin(values, labels):
 @given(st.lists(scalars, max_size=12))
 def test_against_the_definition(values):
     labels = [0, 1, "a", "1", "True", 0.5]
-    expected = slow_twin(values, labels)
+    expected = slow_reference(values, labels)
     for column in (values, np.array([*values, None], dtype=object)[:-1], pd.Series(values, dtype=object)):
         if -2 in expected:
             with pytest.raises(ValueError, match=f"{expected.count(-2)} row"):

@@ -46,7 +46,7 @@ def index() -> str:
         picture = f"[![{title}]({script.stem}.svg)]({link})"
         cards.append(f"-   **[{title}]({link})**\n\n    {picture}\n\n    {' '.join(sentences.split())}\n")
     head = "---\nhide: [toc]\n---\n\n# Gallery\n\n"
-    head += "A script of less than 60 lines draws each picture, in seconds. Copy one and change it.\n"
+    head += "A script of fewer than 60 lines draws each picture, in seconds. Copy one and change it.\n"
     return head + '\n<div class="grid cards" markdown>\n\n' + "\n".join(cards) + "\n</div>\n"
 
 

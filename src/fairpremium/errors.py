@@ -1,18 +1,4 @@
-"""The errors that a caller may want to catch; wrong arguments are plain ``ValueError``/``TypeError``.
-
-::
-
-    FairPremiumError
-    +-- RiskUnboundedError (ArithmeticError)     the corrected risk of a group has no minimum
-    +-- ConvergenceError (ArithmeticError)       a solver stopped before its gradient vanished
-    +-- NotIdentifiedError (ValueError)          the data do not identify what was asked
-    +-- OutOfRangeError (ValueError)             a price would be far outside the range of the fit's outcomes
-    +-- UnattainableReferenceError (ValueError)  no reference distribution balances the portfolio
-    +-- BudgetExceededError (RuntimeError)       a report would cost more epsilon than is left
-    +-- ModelFileError (ValueError)              a file is not a model this version can read
-    |   +-- BundleError                          a bundle from the third party fails one of its checks
-    +-- MissingExtraError (ImportError)          an optional dependency is not installed
-"""
+"""The errors that a caller may want to catch; wrong arguments are plain ``ValueError`` or ``TypeError``."""
 
 
 class FairPremiumError(Exception):

@@ -93,13 +93,13 @@ def encode_labels(
     result = table[codes]
     if np.any(table == _UNKNOWN) and (unknown := np.count_nonzero(result == _UNKNOWN)):
         raise ValueError(
-            f"{name} has {_rows(unknown)} of {len(result)} with a value that is not among the declared "
-            f"labels {_show(declared)}. Labels match by value and type (True is not 1, '1' is not 1); "
+            f"Got {name} with {_rows(unknown)} of {len(result)} that are not among the declared labels, but expected "
+            f"{_show(declared)}. Labels match by value and type (True is not 1, '1' is not 1); "
             "declare every label, or correct the column."
         )
     if missing == "error" and (absent := np.count_nonzero(result == _MISSING)):
         raise ValueError(
-            f"{name} has {_rows(absent)} of {len(result)} without a value, but expected one of "
+            f"Got {name} with {_rows(absent)} of {len(result)} without a value, but expected one of "
             f"{_show(declared)} in every row. Leave those rows out, or declare a group of its own for "
             "people who prefer not to say."
         )
@@ -172,7 +172,7 @@ def infer_labels(values: Any, name: str = "sensitive") -> tuple[Label, ...]:
     found = [value for value, count in zip(distinct, seen, strict=True) if count]
     if len(found) > _MAX_LABELS:
         raise ValueError(
-            f"{name} has {len(found)} distinct values, but expected at most {_MAX_LABELS} groups. "
+            f"Got {name} with {len(found)} distinct values, but expected at most {_MAX_LABELS} groups. "
             "Is this the column of the sensitive attribute?"
         )
     if all(type(v) is int or (type(v) is float and v.is_integer()) for v in found):
@@ -200,12 +200,12 @@ def check_labels(labels: Any, name: str = "labels") -> tuple[Label, ...]:
     (1, 2)
     """
     if isinstance(labels, _NO_COLUMNS) or not isinstance(labels, Iterable):
-        raise TypeError(f"{name} must be a list or tuple of labels. Got {type(labels).__name__}.")
+        raise TypeError(f"Got {name} of type {type(labels).__name__}, but expected a list or tuple of labels.")
     found = tuple(_plain_label(label, name) for label in labels)
     if len(found) > _MAX_LABELS:
-        raise ValueError(f"{name} must have at most {_MAX_LABELS} labels. Got {len(found)}.")
+        raise ValueError(f"Got {name} with {len(found)} labels, but expected at most {_MAX_LABELS}.")
     if len(set(found)) != len(found):
-        raise ValueError(f"{name} must be distinct (and True counts as 1 here). Got {_show(found)}.")
+        raise ValueError(f"Got {name}={_show(found)}, but expected distinct labels (True counts as 1 here).")
     return found
 
 
@@ -244,14 +244,13 @@ def _plain_label(label: Any, name: str) -> Label:
     if isinstance(label, tuple) and label:
         return tuple(_plain_label(value, name) for value in label)
     if type(label) is float and not math.isfinite(label):
-        raise ValueError(f"{name} must be finite. Got {label}; a missing value is not a label.")
+        raise ValueError(f"Got {name} with {label}, but expected finite numbers; a missing value is not a label.")
     if type(label) in (bool, int, float):
         return label
     if isinstance(label, str):
         return str.__str__(label)
     raise TypeError(
-        f"{name} must be str, int, bool or float, or tuples of these for several attributes. "
-        f"Got {type(label).__name__}."
+        f"Got {name} with a {type(label).__name__}, but expected str, int, bool or float, or tuples of these."
     )
 
 
@@ -273,18 +272,18 @@ def _factorize(values: Any, labels: tuple[Label, ...] | None, name: str) -> Fact
     columns = _columns(values)
     if columns is None and width is None:
         if isinstance(values, _NO_COLUMNS) or not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
-            raise TypeError(f"{name} must be a column of values. Got {type(values).__name__}.")
+            raise TypeError(f"Got {name} of type {type(values).__name__}, but expected a column of values.")
         return _factorize_column(values, name)
     if columns is None:
         assert width is not None
         columns = _columns_of_tuples(values, width, name)
     elif labels and width is None:
         raise ValueError(
-            f"{name} must be one column, because the labels are single values. Got a table with "
-            f"{len(columns)} columns; for several attributes declare tuples."
+            f"Got {name} with {len(columns)} columns, but expected one column of single labels. For several attributes "
+            "declare tuples."
         )
     elif width not in (None, len(columns)):
-        raise ValueError(f"{name} must have {width} columns, one per attribute. Got {len(columns)}.")
+        raise ValueError(f"Got {name} with {len(columns)} columns, but expected {width}, one per attribute.")
     return _combine([_factorize_column(column, name) for column in columns])
 
 
@@ -303,12 +302,12 @@ def _columns(values: Any) -> list[Any] | None:
 
 def _columns_of_tuples(values: Any, width: int, name: str) -> list[list[Any]]:
     if isinstance(values, _NO_COLUMNS) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a sequence of tuples or a table. Got {type(values).__name__}.")
+        raise TypeError(f"Got {name} of type {type(values).__name__}, but expected a sequence of tuples or a table.")
     nothing = (None,) * width
     rows = [row if isinstance(row, (tuple, list)) or not _is_missing(row) else nothing for row in values]
     if not all(isinstance(row, (tuple, list)) and len(row) == width for row in rows):
         raise ValueError(
-            f"{name} must hold tuples of {width} values, one per attribute, or be a table of {width} columns."
+            f"Got {name} with rows of another length, but expected {width} values in each, one per attribute."
         )
     return [[row[j] for row in rows] for j in range(width)]
 
@@ -356,7 +355,7 @@ def _factorize_column(values: Any, name: str) -> Factorized:
         return _factorize_arrow(values, name)
     if not hasattr(values, "__array__"):
         raise TypeError(
-            f"{name} must be a list, a numpy array, or a pandas, polars or Arrow column. Got {type(values).__name__}."
+            f"Got {name} of type {type(values).__name__}, but expected a list, an array or a column of a data frame."
         )
     return _factorize_numpy(np.asanyarray(values), name)
 
@@ -367,7 +366,7 @@ def _factorize_numpy(values: npt.NDArray[Any], name: str) -> Factorized:
         plain[np.ma.getmaskarray(values)] = None
         values = plain
     if values.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional. Got an array of shape {values.shape}.")
+        raise ValueError(f"Got {name} of shape {values.shape}, but expected one dimension.")
     kind = values.dtype.kind
     if kind in "biuf":
         native = np.dtype(np.float64) if kind == "f" else values.dtype.newbyteorder("=")
@@ -384,7 +383,7 @@ def _factorize_numpy(values: npt.NDArray[Any], name: str) -> Factorized:
     if kind in "mM" and np.isnat(values).all():
         return np.full(len(values), _MISSING), []
     cure = " Decode the bytes to str first, values.astype(str) for ASCII." if kind == "S" else ""
-    raise TypeError(f"{name} must hold str, int, bool or float. Got dtype {values.dtype}.{cure}")
+    raise TypeError(f"Got {name} of dtype {values.dtype}, but expected str, int, bool or float.{cure}")
 
 
 def _factorize_object(values: npt.NDArray[np.object_]) -> Factorized:
@@ -418,7 +417,7 @@ def _factorize_arrow(array: Any, name: str) -> Factorized:
     if pa.types.is_string_view(kind):  # has no dictionary kernel
         array = array.cast(pa.large_string())
     elif not any(test(kind) for test in _ARROW_KINDS):
-        raise TypeError(f"{name} must hold str, int, bool or float. Got the Arrow type {kind}.")
+        raise TypeError(f"Got {name} of the Arrow type {kind}, but expected str, int, bool or float.")
     if not pa.types.is_dictionary(kind):
         array = pc.dictionary_encode(array)
     codes = pc.fill_null(array.indices.cast(pa.int32()), _MISSING).to_numpy(zero_copy_only=False)

@@ -8,15 +8,7 @@ __all__ = ["lazy_exports"]
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return ``__all__`` and ``__getattr__`` of a package.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : dict of str to str
-        The names that each module of the package exports, separated by spaces.
-    """
+    """Return ``__all__`` and ``__getattr__`` of a package whose modules each export some names, separated by spaces."""
     home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:

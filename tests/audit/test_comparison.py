@@ -99,7 +99,7 @@ def test_many_groups_another_family_and_no_intervals():
         ({"by": "town"}, "X has the columns"),
         ({"by": ["a"]}, "by with 1 rows"),
         ({"by": [None] * 3000}, "3000 missing"),
-        ({"sample_weight": [1.0]}, "3000 finite volumes"),
+        ({"sample_weight": [1.0]}, "sample_weight with 1 rows, but X has 3000"),
         ({"sample_weight": [-1.0] * 3000}, "volumes >= 0"),
         ({"level": 2}, "level=2"),
     ],

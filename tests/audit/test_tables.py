@@ -119,7 +119,7 @@ def test_with_the_true_attribute_the_numbers_are_those_of_fairlearn(known):
     np.testing.assert_allclose(deviance["deviance"], frame.by_group["mse"].loc[deviance.index].astype(float))
 
 
-# --- slow twins ---
+# --- the same numbers by slow loops ---
 
 
 def test_group_means_and_their_error_are_the_printed_formula(sample):

@@ -49,7 +49,7 @@ def test_join_equals_a_merge_in_memory(
 def test_mistakes_are_sentences(files: tuple[Path, Path, pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
     folder, path, _, reports = files
     out = tmp_path / "out.parquet"
-    with pytest.raises(ValueError, match=r"has no column \['nix'\]"):
+    with pytest.raises(ValueError, match=r"but expected \['nix'\] among them"):
         join_reports(folder, path, out, key="nix")
     bad = tmp_path / "bad.parquet"
     pd.concat([reports, reports.iloc[:3]]).to_parquet(bad, index=False)
@@ -61,6 +61,6 @@ def test_mistakes_are_sentences(files: tuple[Path, Path, pd.DataFrame, pd.DataFr
     reports.assign(policy="P" + reports["policy"]).to_parquet(bad, index=False)
     with pytest.raises(ValueError, match=r"No key of .* occurs in"):
         join_reports(folder, bad, out, key="policy")
-    with pytest.raises(ValueError, match="has a column 'x' of its own"):
+    with pytest.raises(ValueError, match="with a column 'x', but expected it among the reports"):
         join_reports(folder, folder, out, key="policy", sensitive="x")
     assert not out.exists()

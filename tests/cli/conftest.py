@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fairpremium.cli._app import app
+from fairpremium.cli._app import make_app
 from fairpremium.portfolios import zhang_liu_shi_2025
+
+APP = make_app()
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def call():
     """Run the command line in this process; bugs surface as exceptions."""
 
     def run(*words, code=0):
-        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        result = CliRunner().invoke(APP, [str(word) for word in words], catch_exceptions=False)
         assert result.exit_code == code, result.output
         if code == 2:
             assert result.stdout == ""

@@ -117,7 +117,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
     [
         ([*BASE, "-o", "r.html"], "Nothing says how the reports"),
         ([*BASE, "--keep", 0.8, "-o", "r.pdf"], "ends in .html or .md or .json"),
-        ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "Say in one way"),
+        ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "expected one way to say"),
         ([*BASE, "--keep", 2, "-o", "r.html"], "keep"),
         ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
         ([*BASE, "--keep", 0.8, "--by", "person", "-o", "r.html"], "1000 different values"),
@@ -127,7 +127,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
             "Column 'person' of prices.csv has 1000 different groups; expected at most 20. Merge them first",
         ),
         ([*BASE, "--true-attribute", "--sensitive", "person", "-o", "r.html"], "at most 20"),
-        ([*BASE, "--margin", "F=0.7,M=0.3", "--keep", 0.8, "-o", "r.html"], "Got --keep and --margin."),
+        ([*BASE, "--margin", "F=0.7,M=0.3", "--keep", 0.8, "-o", "r.html"], "Got --keep and --margin, but expected"),
         ([*JOINED, "--margin", "F=0.7,M=0.3", "-o", "r.html"], "--margin contradicts reports.csv.channel.json"),
         ([*BASE, "--keep", 0.8, "--level", 95, "-o", "r.html"], "level=95"),
         ([*BASE, "--keep", 0.8, "--family", "cauchy", "-o", "r.html"], "family='cauchy'"),

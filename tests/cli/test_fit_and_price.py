@@ -195,7 +195,7 @@ def test_noise_that_the_data_do_not_tell(refuse, simulated):
         (["--margin", "F,M"], "F=0.45,M=0.55"),
         (["--family", "cauchy"], "expected one of"),
         (["--power", 1.5], "--family tweedie"),
-        (["--pooling", "much"], "--pooling expects"),
+        (["--pooling", "much"], "Got --pooling much, but expected"),
         (["--pooling", -1], "pooling"),
         (["--correction", "magic"], "correction"),
         (["--reference", "fair"], "reference"),
@@ -349,7 +349,7 @@ def test_another_model_class_from_the_command_line(call, call_json, privatized):
     ("words", "said"),
     [
         (["--model", "forest"], "model='forest'"),
-        (["--model", "boosted", "--ridge", 1], "--ridge belongs to --model linear"),
+        (["--model", "boosted", "--ridge", 1], "Got --ridge with --model boosted, but expected --model linear"),
         (["--model", "boosted", "--correction", "inverse"], "negative"),
     ],
 )

@@ -11,11 +11,11 @@ import pytest
 import typer
 
 from fairpremium import DiscriminationFreePricer, LinearModel
-from fairpremium.cli._app import app
+from fairpremium.cli._app import make_app
 from fairpremium.pricing import plan
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "cli.md"
-TOP = typer.main.get_command(app).commands
+TOP = typer.main.get_command(make_app()).commands
 COMMANDS = {
     words: command
     for name, top in TOP.items()

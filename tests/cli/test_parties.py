@@ -16,13 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fairpremium import DiscriminationFreePricer
-from fairpremium.cli._app import app
+from fairpremium.cli._app import make_app
 from fairpremium.parties.protocol._keys import read_public_key
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.portfolios import zhang_liu_shi_2025
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
+APP = make_app()
 ROLES = {"ops": "operator", "app": "collector", "acme": "insurer", "aud": "auditor"}
 ROWS = 2000
 
@@ -53,7 +54,7 @@ def run_json(*words, code=0):
 
 def quick(*words, code=0):
     """Run a command in this process, where a process of its own would show nothing more."""
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    result = CliRunner().invoke(APP, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == code, (words, result.output)
     return result.stdout if code != 2 else result.stderr
 
@@ -83,7 +84,7 @@ def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A folder with keys, data and a registered operator, collector, insurer and auditor."""
     folder = tmp_path_factory.mktemp("parties")
     portfolio = zhang_liu_shi_2025(n=ROWS, rng=3, age_band=True)
@@ -99,10 +100,10 @@ def house(tmp_path_factory):
 
 def register(folder, third_party):
     """Tell a third party the keys in a folder."""
-    house = ThirdParty(third_party)
+    service = ThirdParty(third_party)
     for name, role in ROLES.items():
-        house.add_key(read_public_key(folder / f"{name}.key.pub").public_key, party=name, role=role)
-    house.close()
+        service.add_key(read_public_key(folder / f"{name}.key.pub").public_key, party=name, role=role)
+    service.close()
 
 
 class Parties:
@@ -135,15 +136,15 @@ class Parties:
 
 
 @pytest.fixture(scope="module")
-def parties(house, processes):
-    with serving(processes, house / "third-party") as (ready, _):
+def parties(workspace, processes):
+    with serving(processes, workspace / "third-party") as (ready, _):
         assert ready["service"].startswith("http://127.0.0.1:")
-        yield Parties(house, ready["service"])
+        yield Parties(workspace, ready["service"])
 
 
-def test_the_whole_story(parties, house):
+def test_all_parties_from_keys_to_prices(parties, workspace):
     """Every command in a process of its own."""
-    parties = Parties(house, parties.url, run_json)
+    parties = Parties(workspace, parties.url, run_json)
     assert parties.start("motor")["state"] == "open"
     sent = parties.submit("motor", "--ledger", "ledger.sqlite", "--budget", 2)
     assert (sent["reports"], sent["drawn"], sent["parts"]) == (ROWS, ROWS, 1)
@@ -161,7 +162,7 @@ def test_the_whole_story(parties, house):
     assert (done["state"], done["matched"]) == ("succeeded", ROWS)
     assert [f["id"] for f in parties("acme", "insurer", "show")["fits"]] == ["first"]
 
-    trust = ("--trust", house / "third-party" / "service.key.pub")
+    trust = ("--trust", workspace / "third-party" / "service.key.pub")
     fetched = parties(
         "acme",
         "insurer",
@@ -178,36 +179,36 @@ def test_the_whole_story(parties, house):
     assert fetched["matched"] == ROWS
     assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     priced = run_json(
-        "insurer", "price", "bundle.zip", house / "portfolio.csv", "-o", "p.csv", *trust, "--policy", "policy"
+        "insurer", "price", "bundle.zip", workspace / "portfolio.csv", "-o", "p.csv", *trust, "--policy", "policy"
     )
     assert priced["columns"] == ["policy", "premium", "low", "high"]
     premiums = pd.read_csv("p.csv", dtype={"policy": str})
     assert premiums["policy"].tolist() == [f"{i:05d}" for i in range(ROWS)]
-    X = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
+    X = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str})
     np.testing.assert_allclose(premiums["premium"], DiscriminationFreePricer.load("model.json").predict(X), rtol=1e-12)
 
     events = [entry["event"] for entry in parties("acme", "log", "show")["entries"]]
     assert events[-1] == "bundle.fetched"
     assert "reports.taken" not in events  # another party's
     assert "reports.taken" in [entry["event"] for entry in parties("aud", "log", "show")["entries"]]
-    verdict = run_json("log", "verify", "--folder", house / "third-party", "--bundle", "bundle.zip")
-    assert verdict["intact"]
-    assert verdict["bundles"] == 1
+    checked = run_json("log", "verify", "--folder", workspace / "third-party", "--bundle", "bundle.zip")
+    assert checked["intact"]
+    assert checked["bundles"] == 1
 
 
-def test_people_who_join_are_added_and_nobody_is_drawn_twice(parties, house):
+def test_people_who_join_are_added_and_nobody_is_drawn_twice(parties, workspace):
     parties.start("growing")
-    people = pd.read_csv(house / "people.csv", dtype=str)
-    people[:500].to_csv(house / "some.csv", index=False)
+    people = pd.read_csv(workspace / "people.csv", dtype=str)
+    people[:500].to_csv(workspace / "some.csv", index=False)
     parties.submit("growing", people="some.csv", reports="growing.csv")
     first = pd.read_csv("growing.csv", dtype=str)
-    people[::-1].to_csv(house / "all.csv", index=False)  # in another order
+    people[::-1].to_csv(workspace / "all.csv", index=False)  # in another order
     more = parties.submit("growing", people="all.csv", reports="growing.csv")
     assert (more["reports"], more["drawn"], more["parts"]) == (ROWS, ROWS - 500, 2)
     pd.testing.assert_frame_equal(pd.read_csv("growing.csv", dtype=str)[:500], first)
     assert parties("ops", "study", "show", "growing")["reports"] == ROWS
     Path("growing.csv").write_text(Path("growing.csv").read_text().rpartition("\n0")[0] + "\n")
-    spoiled = quick(*_submit_words(house, "growing", "some.csv", "growing.csv"), "--service", parties.url, code=2)
+    spoiled = quick(*_submit_words(workspace, "growing", "some.csv", "growing.csv"), "--service", parties.url, code=2)
     assert "fewer reports than were sent" in spoiled
 
 
@@ -218,9 +219,9 @@ def _submit_words(folder, study, people, reports):
     )  # fmt: skip
 
 
-def test_the_true_attribute_needs_a_word(parties, house):
+def test_the_true_attribute_needs_as_is(parties, workspace):
     parties("ops", "study", "create", "truth", "--groups", "F,M", "--true", "--collector", "app", "--open")
-    said = quick(*_submit_words(house, "truth", "people.csv", "truth.csv"), "--service", parties.url, code=2)
+    said = quick(*_submit_words(workspace, "truth", "people.csv", "truth.csv"), "--service", parties.url, code=2)
     assert "asks for the true attribute" in said
     assert not Path("truth.csv").exists()
     sent = parties.submit("truth", "--as-is", reports="truth.csv")
@@ -228,39 +229,39 @@ def test_the_true_attribute_needs_a_word(parties, house):
     assert parties.submit("truth", "--as-is", reports="truth.csv")["drawn"] == 0
 
 
-def test_a_refused_fit_names_its_rule_and_ends_with_1(parties, house):
+def test_a_refused_fit_names_its_rule_and_ends_with_1(parties, workspace):
     parties.start("refusing")
     parties.submit("refusing", reports="refusing.csv")
-    table = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
+    table = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str})
     table["spike"] = (table.index == 7).astype(float)
-    table.to_csv(house / "spiked.csv", index=False)
+    table.to_csv(workspace / "spiked.csv", index=False)
     parties.upload("refusing", "spiked", table="spiked.csv")
     words = ("insurer", "fit", "spiked", "--study", "refusing", "--portfolio", "spiked")
     seen = parties("acme", *words, code=1)
     assert (seen["state"], seen["refusal"]["rule"]) == ("refused", 2)
-    text = quick(*words, "--key", house / "acme.key", "--service", parties.url, code=1)
+    text = quick(*words, "--key", workspace / "acme.key", "--service", parties.url, code=1)
     assert "rule 2: no row may have a large leverage" in text
 
 
-def test_a_service_that_is_killed_during_an_upload(house, processes):
+def test_a_service_that_is_killed_during_an_upload(workspace, processes):
     """The upload fails in one line; run again it sends what is missing, and nothing is doubled."""
     port = free_port()
-    table = pd.read_csv(house / "portfolio.csv", dtype={"policy": str})
-    with serving(processes, house / "third-party", port, stop=signal.SIGKILL) as (ready, process):
-        there = Parties(house, ready["service"])
+    table = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str})
+    with serving(processes, workspace / "third-party", port, stop=signal.SIGKILL) as (ready, process):
+        there = Parties(workspace, ready["service"])
         there.start("killed")
         words = (*there.upload_words("killed", "p9"), "--rows-per-part", 20, "--service", there.url)
         with spawn(*words) as upload:
-            processes.wait_until(lambda: count_parts(house, "p9") >= 3)
+            processes.wait_until(lambda: count_parts(workspace, "p9") >= 3)
             process.kill()
             out, err = upload.communicate(timeout=60)
     assert upload.returncode == 2
     assert out == ""
     assert err.startswith("Error: The service at ")
     assert err.count("\n") == 1
-    sent = count_parts(house, "p9")
+    sent = count_parts(workspace, "p9")
     assert 3 <= sent < ROWS // 20
-    with serving(processes, house / "third-party", port):
+    with serving(processes, workspace / "third-party", port):
         done = there.upload("killed", "p9", "--rows-per-part", 20)
         events = there("aud", "log", "show")["entries"]
     assert (done["state"], done["rows"], done["parts"]) == ("sealed", ROWS, ROWS // 20)
@@ -271,7 +272,7 @@ def test_a_service_that_is_killed_during_an_upload(house, processes):
     ]
     assert sorted(parts) == list(range(ROWS // 20))  # three are on their way at a time
     assert len(table) == done["rows"]
-    assert quick_json("log", "verify", "--folder", house / "third-party")["intact"]
+    assert quick_json("log", "verify", "--folder", workspace / "third-party")["intact"]
 
 
 def free_port():
@@ -281,10 +282,12 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def count_parts(house, portfolio):
+def count_parts(workspace, portfolio):
     import sqlite3
 
-    connection = sqlite3.connect(f"file:{house / 'third-party' / 'fairpremium.sqlite'}?mode=ro", uri=True, timeout=30)
+    connection = sqlite3.connect(
+        f"file:{workspace / 'third-party' / 'fairpremium.sqlite'}?mode=ro", uri=True, timeout=30
+    )
     try:
         query = "SELECT count(*) FROM portfolio_parts WHERE portfolio = ?"
         return connection.execute(query, (portfolio,)).fetchone()[0]
@@ -294,7 +297,7 @@ def count_parts(house, portfolio):
 
 def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path, processes):
     """The parent cannot tell it to stop; its end of standard input closes."""
-    words = [*COMMAND, "serve", "--folder", str(tmp_path / "house"), "--port", "0", "--with-parent", "--json"]
+    words = [*COMMAND, "serve", "--folder", str(tmp_path / "third-party"), "--port", "0", "--with-parent", "--json"]
     code = f"import subprocess, time\nsubprocess.Popen({words!r}, stdin=subprocess.PIPE)\ntime.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert "service" in json.loads(parent.stdout.readline())
@@ -305,14 +308,14 @@ def test_a_service_whose_parent_is_killed_leaves_nothing_behind(tmp_path, proces
 
 
 def test_ctrl_c_ends_the_service_in_order(tmp_path, processes):
-    with serving(processes, tmp_path / "house", stop=signal.SIGINT) as (ready, _):
+    with serving(processes, tmp_path / "third-party", stop=signal.SIGINT) as (ready, _):
         assert "service" in ready  # and `serving` asserts how it ended
 
 
-def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):
-    register(house, "apart")
+def test_a_worker_of_its_own_does_a_waiting_fit(workspace, processes):
+    register(workspace, "apart")
     with serving(processes, "apart", workers=0) as (ready, _):
-        there = Parties(house, ready["service"])
+        there = Parties(workspace, ready["service"])
         there.start("worker")
         there.submit("worker", reports="worker.csv")
         there.upload("worker", "pw")
@@ -324,19 +327,19 @@ def test_a_worker_of_its_own_does_a_waiting_fit(house, processes):
         assert there("acme", "insurer", "erase", "pw") == {"erased": "pw"}
 
 
-def test_a_log_that_was_changed_is_found(house, tmp_path):
+def test_a_log_that_was_changed_is_found(workspace, tmp_path):
     import shutil
     import sqlite3
 
-    shutil.copytree(house / "third-party", tmp_path / "copy")
+    shutil.copytree(workspace / "third-party", tmp_path / "copy")
     connection = sqlite3.connect(tmp_path / "copy" / "fairpremium.sqlite")
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f"DROP TRIGGER {name}")
     connection.execute("UPDATE log SET party = 'nobody' WHERE seq = 3")
     connection.commit()
     connection.close()
-    verdict = quick_json("log", "verify", "--folder", tmp_path / "copy", code=1)
-    assert (verdict["intact"], verdict["first_bad"]) == (False, 3)
+    checked = quick_json("log", "verify", "--folder", tmp_path / "copy", code=1)
+    assert (checked["intact"], checked["first_bad"]) == (False, 3)
     assert "entry 3" in quick("log", "verify", "--folder", tmp_path / "copy", code=1)
 
 
@@ -395,7 +398,7 @@ FIT = "insurer fit f --study s --portfolio p"
         ("study show --key t.csv", "t.csv"),
         ("study show --key me.key --service nonsense", "expected an address such as"),
         ("study show a/b --key me.key", "the id of a study"),
-        ("study create s --key me.key", "Say in one way how reports are drawn"),
+        ("study create s --key me.key", "expected one way to say how reports are drawn"),
         ("study create s --keep 0.8 --key me.key", "needs --groups"),
         ("study create s --groups F,M --keep 0.8 --epsilon 1 --key me.key", "Got --keep and --epsilon"),
         ("study create s --groups F,M --keep 0.8 --family nornal --key me.key", "families.0: Input should be"),
@@ -409,8 +412,8 @@ FIT = "insurer fit f --study s --portfolio p"
         (UPLOAD.replace("--outcome y", "--outcome z") + " --key me.key", "no column 'z'"),
         (UPLOAD.replace("t.csv", "none.csv") + " --key me.key", "no file none.csv"),
         (FIT + " --family nornal --key me.key", "family: Input should be"),
-        (FIT + " --reference best --key me.key", "--reference expects"),
-        (FIT + " --pooling much --key me.key", "--pooling expects auto or a number"),
+        (FIT + " --reference best --key me.key", "Got --reference best, but expected"),
+        (FIT + " --pooling much --key me.key", "Got --pooling much, but expected auto or a number"),
         ("insurer fetch f -o b.tar --trust me.key.pub --key me.key", ".zip"),
         ("insurer fetch f -o b.zip --trust t.csv --key me.key", "not a public key"),
         ("insurer price t.csv t.csv -o p.csv --trust me.key.pub", "bundle"),
@@ -440,23 +443,23 @@ def test_a_mistake_is_one_line(mine, call, refuse, monkeypatch, line, expected):
     assert not Path("third-party").exists() or "keys add" in line
 
 
-def test_a_key_that_nobody_registered(parties, house):
+def test_a_key_that_nobody_registered(parties, workspace):
     quick("keys", "new", "stranger.key")
     said = quick("study", "show", "--key", "stranger.key", "--service", parties.url, code=2)
     assert said == "Error: The signature does not fit the request, or its key is not registered.\n"
 
 
-def test_a_port_that_is_taken(parties, house):
+def test_a_port_that_is_taken(parties, workspace):
     port = parties.url.rpartition(":")[2]
     assert f"Cannot listen on 127.0.0.1:{port}" in quick("serve", "--folder", "other", "--port", port, code=2)
 
 
-def test_a_bundle_that_another_key_signed(parties, house):
+def test_a_bundle_that_another_key_signed(parties, workspace):
     quick("keys", "new", "other.key")
     with zipfile.ZipFile("b.zip", "w") as archive:
         archive.writestr("manifest.json", "{}")
     said = quick(
-        "insurer", "price", "b.zip", house / "portfolio.csv", "-o", "p.csv", "--trust", "other.key.pub", code=2
+        "insurer", "price", "b.zip", workspace / "portfolio.csv", "-o", "p.csv", "--trust", "other.key.pub", code=2
     )
     assert said.count("\n") == 1
 
@@ -481,20 +484,20 @@ def test_without_the_extra_it_says_how_to_get_it(refuse, monkeypatch):
     assert list(Path().iterdir()) == []
 
 
-def test_two_processes_do_not_draw_into_the_same_file(parties, house):
+def test_two_processes_do_not_draw_into_the_same_file(parties, workspace):
     import fcntl
 
     parties.start("alone")
     with Path(".alone.csv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        said = quick(*_submit_words(house, "alone", "people.csv", "alone.csv"), "--service", parties.url, code=2)
+        said = quick(*_submit_words(workspace, "alone", "people.csv", "alone.csv"), "--service", parties.url, code=2)
     assert "Another process is drawing" in said
 
 
-def test_a_study_that_is_closed_costs_no_epsilon(parties, house):
+def test_a_study_that_is_closed_costs_no_epsilon(parties, workspace):
     parties.start("closed")
     parties("ops", "study", "close", "closed")
-    words = (*_submit_words(house, "closed", "people.csv", "closed.csv"), "--ledger", "l.sqlite", "--budget", 2)
+    words = (*_submit_words(workspace, "closed", "people.csv", "closed.csv"), "--ledger", "l.sqlite", "--budget", 2)
     assert "does not take reports now" in quick(*words, "--service", parties.url, code=2)
     assert not Path("closed.csv").exists()
     assert not Path("l.sqlite").exists()

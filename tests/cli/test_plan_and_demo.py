@@ -1,4 +1,4 @@
-"""plan prints what the library computes; demo leaves a story in files."""
+"""plan prints what the library computes; demo writes the files of all parties."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_plan_for_people(call):
         (["--groups", 4], "epsilon"),
         (["--epsilon", 1], "neither groups nor channel"),
         (["--groups", 1, "--epsilon", 1], "group"),
-        (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,x"], "--shares expects numbers"),
+        (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,x"], "Got --shares with 'x', but expected numbers"),
         (["--groups", "F,M", "--epsilon", 1, "--shares", "0.5,0.6"], "sum to one"),
         (["--groups", "F,M", "--epsilon", 1, "--rows", 0], "rows=0"),
         (["--channel", "none.json"], "no file none.json"),
@@ -54,17 +54,17 @@ def test_plan_mistakes(refuse, words, expected):
 
 
 def test_the_demo_and_what_it_says_to_try_next(call, call_json):
-    text = call("demo", "--out", "story").stdout
+    text = call("demo", "--out", "demo").stdout
     names = ("people.csv", "reports.csv", "portfolio.csv", "new.csv", "bundle.zip", "model.json", "premiums.csv")
     for name in (*names, "prices.csv", "report.html"):
-        assert (Path("story") / name).is_file()
-    assert not Path("story/serve.log").exists()  # the service had nothing to complain about
+        assert (Path("demo") / name).is_file()
+    assert not Path("demo/serve.log").exists()  # the service had nothing to complain about
     assert "The log is intact" in text
     assert "differ a little from run to run" in " ".join(text.split())
-    premiums = pd.read_csv("story/premiums.csv")
+    premiums = pd.read_csv("demo/premiums.csv")
     assert premiums.columns.tolist() == ["policy", "premium", "low", "high"]
-    assert premiums["policy"].tolist() == pd.read_csv("story/new.csv")["policy"].tolist()
-    assert "sex" not in pd.read_csv("story/portfolio.csv").columns
+    assert premiums["policy"].tolist() == pd.read_csv("demo/new.csv")["policy"].tolist()
+    assert "sex" not in pd.read_csv("demo/portfolio.csv").columns
     told = re.findall(r"^  \$ fairpremium (\S+ \S+)", text, re.MULTILINE)
     assert told[:4] == ["keys new", "keys secret", "keys add", "keys add"]
     assert {"collector submit", "insurer upload", "insurer fit", "insurer fetch", "log verify"} <= set(told)
@@ -72,7 +72,7 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
     assert len(commands) == 5
     for command in commands:
         call(*command.split())
-    again = call_json("demo", "--out", "story")  # in the same place
+    again = call_json("demo", "--out", "demo")  # in the same place
     assert again["log"]["intact"]
     for risk_class in again["classes"]:
         h = risk_class["discrimination_free"]
@@ -95,7 +95,7 @@ def test_a_demo_leaves_a_real_third_party_alone(refuse):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_demo_that_is_ended_leaves_no_process_behind(number, tmp_path, processes):
-    command = [sys.executable, "-P", "-m", "fairpremium", "demo", "--out", str(tmp_path / "story")]
+    command = [sys.executable, "-P", "-m", "fairpremium", "demo", "--out", str(tmp_path / "demo")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         for line in demo.stdout:
             if "fairpremium collector submit" in line:

@@ -73,7 +73,7 @@ def test_no_trace_of_a_true_value_that_was_not_reported(call):
     assert seen > 0  # fails with probability 0.34 ** 12
 
 
-def test_two_runs_differ(call, files):
+def test_two_calls_differ(call, files):
     for name in ("a.csv", "b.csv"):
         call("privatize", "people.csv", *WORDS, "-o", name)
     assert Path("a.csv").read_text() != Path("b.csv").read_text()
@@ -164,7 +164,7 @@ def test_outputs_that_cannot_be(refuse, files, output):
         (b"", "is empty"),
         (b"sex\n", "has no rows"),
         (b"sex,sex\nF,SECRET\n", "several columns named 'sex'"),
-        (b"policy,sex\n1,F\n2,SECRET\n", "1 row of 2 with a value that is not among"),
+        (b"policy,sex\n1,F\n2,SECRET\n", "1 row of 2 that are not among"),
         (b"policy,sex\n1,F\n2,\n", "1 row of 2 without a value"),
         (b"sex\nF\n\nM\n", "1 row of 3 without a value"),
         (b"policy,sex\n1,F\n2,M,SECRET\n", "more fields than the header"),

@@ -1,4 +1,4 @@
-"""The choice of a correction: right laws are used, wrong ones are caught, and every candidate's story is told."""
+"""The choice of a correction: right laws are used, wrong ones are caught, and every rejection has its reason."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def error(pricer: DiscriminationFreePricer, X: object, mu: np.ndarray, D: np.nda
 
 
 @pytest.fixture(scope="module")
-def story() -> Callable[[str], pd.DataFrame]:
+def candidates() -> Callable[[str], pd.DataFrame]:
     """candidates_ of one default fit per kind of portfolio, with 2,000 rows."""
     found: dict[str, pd.DataFrame] = {}
 
@@ -88,8 +88,8 @@ def story() -> Callable[[str], pd.DataFrame]:
 
 
 @pytest.mark.parametrize("kind", ["right", "right poisson", "skewed", "no group effect"])
-def test_candidates_tell_the_story(kind: str, story: Callable) -> None:
-    table = story(kind)
+def test_the_table_of_candidates(kind: str, candidates: Callable) -> None:
+    table = candidates(kind)
     assert len(table) >= 6
     assert table["chosen"].sum() == 1
     assert table["reason"].str.len().min() > 10
@@ -113,8 +113,8 @@ def test_candidates_tell_the_story(kind: str, story: Callable) -> None:
 
 
 @pytest.mark.parametrize("kind", ["right", "right poisson"])
-def test_a_right_law_is_used(kind: str, story: Callable) -> None:
-    table = story(kind)
+def test_a_right_law_is_used(kind: str, candidates: Callable) -> None:
+    table = candidates(kind)
     assert table.loc[table["chosen"], "correction"].item() == "likelihood"
 
 
@@ -149,8 +149,8 @@ def test_where_the_law_is_right_the_choice_is_far_better_than_the_paper(kind: st
     assert np.mean(ours) < (0.3 if kind == "right" else 0.85) * np.mean(theirs)
 
 
-def test_overdispersed_counts_are_offered_the_right_law(story: Callable) -> None:
-    table = story("overdispersed")
+def test_overdispersed_counts_are_offered_the_right_law(candidates: Callable) -> None:
+    table = candidates("overdispersed")
     poisson = table[(table["correction"] == "likelihood") & (table["detail"] == "poisson")].iloc[0]
     assert not poisson["chosen"]
     assert "law of y" in poisson["reason"]

@@ -174,7 +174,7 @@ def test_exposure_belongs_inside_the_law(randomized_response: Callable, report: 
 
 
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
-def test_equals_a_slow_twin_on_the_caller_scale(
+def test_equals_a_slow_reference_on_the_caller_scale(
     family: Family, randomized_response: Callable, report: Callable
 ) -> None:
     """The likelihood written row by row from the docstring, without standardised features, by BFGS.

@@ -72,7 +72,7 @@ class Mixture:
 
 
 @pytest.mark.parametrize("law", ["normal", "poisson", "negative_binomial"])
-def test_responsibilities_and_losses_against_a_slow_twin(law: str) -> None:
+def test_responsibilities_and_losses_against_a_slow_reference(law: str) -> None:
     mixture = Mixture(law)
     objective = mixture.objective()
     claim = mixture.q * mixture.density(mixture.eta, mixture.log_dispersion)

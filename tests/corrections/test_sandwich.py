@@ -1,4 +1,4 @@
-"""Standard errors: against a slow twin row by row, and against the scatter of simulated portfolios."""
+"""Standard errors: against a slow reference row by row, and against the scatter of simulated portfolios."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def slow_covariance(fit: GroupFit, strength: float) -> np.ndarray:
 @pytest.mark.parametrize("strength", [0.0, 50.0])
 @pytest.mark.parametrize("K", [2, 3])
 @pytest.mark.parametrize(("family", "tolerance"), [(Normal(), 1e-7), (Poisson(), 0.02)], ids=["normal", "poisson"])
-def test_covariance_equals_the_slow_twin(
+def test_covariance_equals_the_slow_reference(
     family: Family,
     tolerance: float,
     K: int,

@@ -1,4 +1,4 @@
-"""Correction by the optimally weighted score: constructed truth, a slow twin, and what it rests on."""
+"""Correction by the optimally weighted score: constructed truth, a slow reference, and what it rests on."""
 
 from __future__ import annotations
 

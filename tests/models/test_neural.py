@@ -179,7 +179,7 @@ def test_numpy_computes_what_torch_computes(activation, shared, K):
     again = network.to_nets(network.values)
     for a, b in zip(again.weights + again.biases, nets.weights + nets.biases, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-    # and a slow twin, row by row
+    # and a slow reference, row by row
     sigma = {"relu": lambda v: max(v, 0.0), "tanh": np.tanh}[activation]
     for k in range(K):
         h = list((X[7] - nets.center) / nets.spread)

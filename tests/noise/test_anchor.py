@@ -26,7 +26,7 @@ def anchored(n, K, keep, rng):
     return pd.DataFrame({"region": np.array(list("uvwxyz"))[region], "noise": rng.normal(size=n)}), LABELS[s]
 
 
-def slow_twin(X, S, n_splits, seed, aggregate):
+def slow_reference(X, S, n_splits, seed, aggregate):
     """Procedure 4.5 in plain loops; X has the columns age and smoker ("no"/"yes")."""
     groups = sorted(set(S))
     K = len(groups)
@@ -57,12 +57,12 @@ def slow_twin(X, S, n_splits, seed, aggregate):
 
 @pytest.mark.parametrize("aggregate", ["c1", "keep"])
 @pytest.mark.parametrize("n_splits", [1, 2, 4])
-def test_slow_twin(aggregate, n_splits, portfolio, flip):
+def test_slow_reference(aggregate, n_splits, portfolio, flip):
     rng = np.random.default_rng(3)
     X, D = portfolio(1502, rng)
     S = flip(D, 0.9, rng)
     noise = AnchorNoise(n_splits, aggregate=aggregate, random_state=5).fit(X, None, sensitive=S)
-    group, keep = slow_twin(X, S.tolist(), n_splits, 5, aggregate)
+    group, keep = slow_reference(X, S.tolist(), n_splits, 5, aggregate)
     assert noise.group_ == group
     assert noise.keep_ == pytest.approx(keep, abs=1e-4)
 

@@ -65,7 +65,7 @@ def test_without_the_outcome_it_is_the_limit_of_the_anchor_method():
     p, S = reported(1000, 0.8, 0)
     rng, twin = np.random.default_rng(3), np.random.default_rng(3)
     twin.permutation(1000)  # AnchorNoise draws its splits first
-    twin.integers(2**31)  # and the seed of the classifier of its one part
+    twin.integers(2**31)  # and the seed of the classifier of its one split
     anchor = AnchorNoise(n_splits=1, random_state=rng).fit(p.X, None, sensitive=S)
     check = check_declared_channel(p.X, None, sensitive=S, channel=declare(0.8), random_state=twin)
     assert check.lower_limit == pytest.approx(anchor.interval_[0])

@@ -59,7 +59,7 @@ def minus_log_likelihood(theta, x, y, s):
     return -np.sum(np.log(t0 * (1 - q1) * p0 + t1 * q1 * p1)) + RIDGE / 4 * g1**2
 
 
-def test_slow_twin():
+def test_slow_reference():
     X, y, _, S = separated(800, 0.8, np.random.default_rng(0), gap=2.0)
     s = (S == "b").astype(int)
     start = [0, 0, y[s == 0].mean(), y[s == 1].mean(), 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Gradient descent on signed weights: against a slow twin, against the closed form, and what it records."""
+"""Gradient descent on signed weights: against a slow reference, against the closed form, and what it records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def slow_descent(X, y, w, family, epochs):
 
 
 @pytest.mark.parametrize("family", ["normal", "bernoulli"])
-def test_descent_is_its_slow_twin_for_every_column_of_weights(rows, family):
+def test_descent_is_its_slow_reference_for_every_column_of_weights(rows, family):
     X, y, D, S = rows
     if family == "bernoulli":
         y = (y > 1).astype(float)

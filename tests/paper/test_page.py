@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairpremium.paper import FULL
-from fairpremium.paper._reproduce import read_table
+from fairpremium.paper._reproduce import read_figure_table
 from fairpremium.paper._setup import CHOICES
 from fairpremium.paper.figures import FIGURES
 from fairpremium.paper.statements import STATEMENTS, judge_errata, statements_page
@@ -50,7 +50,7 @@ def test_statements_of_the_paper_rest_on_twenty_seeds(statements):
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_is_published_and_shown(figure):
     assert (RESULTS / f"{figure}.svg").is_file()
-    assert len(read_table(RESULTS / f"{figure}.csv"))
+    assert len(read_figure_table(RESULTS / f"{figure}.csv"))
     assert f"(../reproduction/{figure}.svg)" in GUIDE.read_text(encoding="utf-8")
 
 

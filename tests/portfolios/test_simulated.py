@@ -181,7 +181,7 @@ def test_the_poisson_portfolio_follows_its_truth(shares):
 
 
 @pytest.mark.parametrize("shares", SHARES, ids=str)
-def test_bayes_rule_against_a_slow_twin(shares):
+def test_bayes_rule_against_a_slow_reference(shares):
     p = unbalanced_poisson(n=30, shares=shares, rng=3)
     K = len(shares)
     for i, x in p.X.iterrows():

@@ -185,9 +185,9 @@ def test_mistakes_of_type():
         excess_risk_bound(**{**BOUND, "n": 10.5})
     with pytest.raises(TypeError, match="expected an object with `inverse`"):
         excess_risk_bound(10, channel="rr", loss_bound=1.0, delta=0.1)
-    with pytest.raises(TypeError, match="groups must be a list"):
+    with pytest.raises(TypeError, match=r"Got groups of type .*a list"):
         inverse_constants("FM", 0.8)
-    with pytest.raises(TypeError, match="groups must be a list"):
+    with pytest.raises(TypeError, match=r"Got groups of type .*a list"):
         inverse_constants(True, 0.8)
 
 

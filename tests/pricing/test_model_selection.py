@@ -220,7 +220,7 @@ def test_intervals_contain_the_premium_and_shrink_with_rows() -> None:
     assert widths[1] < 0.6 * widths[0]
 
 
-def test_the_jackknife_against_a_slow_twin() -> None:
+def test_the_jackknife_against_a_slow_reference() -> None:
     """Log link, three parts: variance (G - 1) / G sum (h_g - mean)^2 and Student's quantile with two degrees."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))

@@ -1,4 +1,4 @@
-"""The pricer on portfolios with constructed truth, against slow twins written from the formulas."""
+"""The pricer on portfolios with constructed truth, against slow loops written from the formulas."""
 
 from functools import partial
 
@@ -214,7 +214,7 @@ class TestPooling:
         none, auto = np.mean(same, axis=0)
         assert auto < 0.75 * none
 
-    def test_candidates_tell_the_story(self):
+    def test_the_table_of_candidates(self):
         data = simulate(2, n=2000, keep=0.7)
         pricer = Pricer(channel=data["channel"], random_state=0)
         pricer.fit(data["X"], data["y"], sensitive=data["S"])
@@ -635,7 +635,7 @@ class TestClusters:
             X[shuffle], y[shuffle], sensitive=S[shuffle], cluster=[f"p{i}" for i in who[shuffle]]
         )
         np.testing.assert_allclose(a._prices.covariance, b._prices.covariance, rtol=1e-7, atol=1e-12)
-        # a slow twin for the first coefficients: totals per person of T^-1 (y - f) z
+        # a slow reference for the first coefficients: totals per person of T^-1 (y - f) z
         Z = np.column_stack([np.ones(len(y)), X])
         k = 0
         a_k = channel.inverse[k, channel.encode(S)]

@@ -45,8 +45,8 @@ class PricerWithGroups(DiscriminationFreePricer):
 def expected_failures(estimator):
     if estimator.pooling == "auto":
         return {
-            "check_sample_weight_equivalence_on_dense_data": "cross-validation parts are drawn per row: a row of "
-            "weight two is in one part, two equal rows may be in two"
+            "check_sample_weight_equivalence_on_dense_data": "cross-validation folds are drawn per row: a row of "
+            "weight two is in one fold, two equal rows may be in two"
         }
     return {}
 

@@ -33,27 +33,27 @@ ALL = [SEX, SMOKER, SURVEY, RandomizedResponse(range(5), epsilon=1.0), Channel.p
 @pytest.mark.parametrize(
     "matrix, groups, reports, message",
     [
-        ([0.5, 0.5], ["a", "b"], None, "two-dimensional"),
+        ([0.5, 0.5], ["a", "b"], None, "two dimensions"),
         ([[0.5], [0.5, 1]], ["a", "b"], None, "rectangular table of numbers"),
         ("matrix", ["a", "b"], None, "rectangular table of numbers"),
-        ([[0.5, math.nan], [0.5, 1]], ["a", "b"], None, "must be finite"),
-        ([[0.5, math.inf], [0.5, 1]], ["a", "b"], None, "must be finite"),
-        ([[1.5, 0], [-0.5, 1]], ["a", "b"], None, r"must not be negative.*-0\.5"),
-        ([[0.8, 0.3], [0.3, 0.7]], ["a", "b"], None, r"Column 0 sums to 1\.1"),
+        ([[0.5, math.nan], [0.5, 1]], ["a", "b"], None, "expected finite numbers"),
+        ([[0.5, math.inf], [0.5, 1]], ["a", "b"], None, "expected finite numbers"),
+        ([[1.5, 0], [-0.5, 1]], ["a", "b"], None, r"the entry -0\.5.*at least 0"),
+        ([[0.8, 0.3], [0.3, 0.7]], ["a", "b"], None, r"a sum of 1\.1 in column 0"),
         ([[0.8, 0.2], [0.4, 0.6]], ["a", "b"], None, "pass the transpose"),
-        ([[0.8, 0.2], [0.2, 0.8 + 2e-9]], ["a", "b"], None, "columns that sum to 1"),
-        (T2, ["a", "b", "c"], None, "one column per group, 3 in all"),
-        (T2, ["a", "a"], None, "groups must be distinct"),
-        (T2, [1, True], None, "groups must be distinct"),
+        ([[0.8, 0.2], [0.2, 0.8 + 2e-9]], ["a", "b"], None, "in column 1, but expected 1 in each"),
+        (T2, ["a", "b", "c"], None, "expected 3 columns, one per group"),
+        (T2, ["a", "a"], None, "Got groups=.*distinct"),
+        (T2, [1, True], None, "Got groups=.*distinct"),
         ([[1.0]], ["a"], None, "at least two labels"),
-        (T2, ["a", ("b", "c")], None, "all single labels, or all tuples"),
+        (T2, ["a", ("b", "c")], None, "single labels, or tuples of one length"),
         (T2, ["a", "b"], ["x"], "one row per report"),
-        (T2, ["a", "b"], ["x", "x"], "reports must be distinct"),
+        (T2, ["a", "b"], ["x", "x"], "Got reports=.*distinct"),
         ([[0.5, 0.5], [0.5, 0.5]], ["a", "b"], None, "full column rank"),
         ([[0.5, 0.5 + 1e-12], [0.5, 0.5 - 1e-12]], ["a", "b"], None, "full column rank"),
-        ([[1.0, 1.0]], ["a", "b"], ["x"], "at least as many reports as groups"),
+        ([[1.0, 1.0]], ["a", "b"], ["x"], "at least as many reports"),
         ([[0.75, 0.25], [0.25, 0.75], [0, 0]], ["a", "b"], ["x", "y", "z"], "only zeros in the row of report 'z'"),
-        ([[0.5, 0.1], [0.25, 0.1], [0.25, 0.8]], ["a", "b"], None, "reports must be given"),
+        ([[0.5, 0.1], [0.25, 0.1], [0.25, 0.8]], ["a", "b"], None, "Got no reports for a matrix"),
     ],
 )
 def test_refusals(matrix, groups, reports, message):
@@ -65,7 +65,7 @@ def test_refusals(matrix, groups, reports, message):
     "groups", ["FM", {"F", "M"}, {"F": 1, "M": 2}, 2, None, [b"F", b"M"], ["F", None], [(), ("a",)]]
 )
 def test_groups_of_the_wrong_type(groups):
-    with pytest.raises((TypeError, ValueError), match="groups must"):
+    with pytest.raises((TypeError, ValueError), match=r"^Got groups.*but expected"):
         Channel(T2, groups=groups)
 
 
@@ -220,14 +220,14 @@ def test_products_of_many_large_channels():
     np.testing.assert_allclose(product.inverse @ product.matrix, np.eye(256), atol=1e-9)
     with pytest.raises(ValueError, match="at most 4096"):
         Channel.product(product, product)
-    with pytest.raises(TypeError, match="expects channels"):
+    with pytest.raises(TypeError, match="product expected channels"):
         Channel.product(SEX, "smoker")
 
 
 # --- sampling ---
 
 
-def slow_twin(channel, values, rng):
+def slow_reference(channel, values, rng):
     """One value at a time, by walking down the column of the weights with Python integers."""
     drawn = []
     for value in values:
@@ -242,12 +242,12 @@ def slow_twin(channel, values, rng):
 
 
 @pytest.mark.parametrize("channel", ALL, ids=repr)
-def test_privatize_and_its_slow_twin_have_one_law(channel):
+def test_privatize_and_its_slow_reference_have_one_law(channel):
     # Two samples of 20,000 per channel, compared by a chi-square test at 1e-7.
     n = 20_000
     values = [channel.groups[i % len(channel.groups)] for i in range(n)]
     ours = encode_labels(channel.privatize(values), channel.reports)
-    twin = encode_labels(slow_twin(channel, values, random.Random(3)), channel.reports)
+    twin = encode_labels(slow_reference(channel, values, random.Random(3)), channel.reports)
     d = encode_labels(values, channel.groups)
     cells = len(channel.reports) * len(channel.groups)
     x = np.bincount(d * len(channel.reports) + ours, minlength=cells)
@@ -257,7 +257,7 @@ def test_privatize_and_its_slow_twin_have_one_law(channel):
     assert statistic < chi2.isf(1e-7, used.sum() - len(channel.groups))
 
 
-def test_the_slow_twin_word_for_word(monkeypatch):
+def test_the_slow_sampler_word_for_word(monkeypatch):
     words = np.random.default_rng(1).integers(0, 2**32, 4000, dtype=np.uint64).astype("<u4")
     for channel in ALL[:4]:
         values = [channel.groups[i % len(channel.groups)] for i in range(3000)]
@@ -281,7 +281,7 @@ def test_the_slow_twin_word_for_word(monkeypatch):
                 others = [g for g in channel.groups if g != channel.groups[d]]
                 expected.append(value if u < channel.a else others[(u - channel.a) // channel.b])
         else:
-            expected = slow_twin(channel, values, twin)
+            expected = slow_reference(channel, values, twin)
         assert ours == expected
 
 
@@ -417,7 +417,7 @@ def test_unknown_and_missing_values_release_nothing(values):
 
 @pytest.mark.parametrize("values", ["F", b"F", None, 1, {"F"}, {"F": 1}, np.array("F"), np.array(["F"], dtype="S1")])
 def test_things_that_are_no_columns(values):
-    with pytest.raises(TypeError, match="values must"):
+    with pytest.raises(TypeError, match=r"^Got values.*but expected"):
         SEX.privatize(values)
 
 
@@ -517,7 +517,7 @@ def test_the_estimate_is_unbiased_and_its_covariance_covers(channel):
         ([1.0], "one entry per report"),
         ([1, -1], "not negative"),
         ([1, math.nan], "finite"),
-        ([0, 0], "at least one row"),
+        ([0, 0], "Got reports without volume"),
     ],
 )
 def test_weights_are_checked(weight, message):
@@ -526,9 +526,9 @@ def test_weights_are_checked(weight, message):
 
 
 def test_reports_are_checked():
-    with pytest.raises(ValueError, match="at least one row"):
+    with pytest.raises(ValueError, match="Got reports without volume"):
         SEX.group_distribution([None, math.nan])
-    with pytest.raises(ValueError, match="sensitive has 1 row"):
+    with pytest.raises(ValueError, match="Got sensitive with 1 row"):
         SEX.group_distribution(["F", "x"])
     with pytest.raises(ValueError, match="without a value"):
         SEX.encode(["F", None], missing="error")
@@ -552,5 +552,5 @@ def test_the_projection_is_the_closest_distribution(p):
 
 @pytest.mark.parametrize("p", [[], [[0.5, 0.5]], [math.nan, 1], [math.inf, 0], 0.5])
 def test_the_projection_refuses(p):
-    with pytest.raises(ValueError, match="one-dimensional"):
+    with pytest.raises(ValueError, match="one dimension with finite numbers"):
         project_to_simplex(p)

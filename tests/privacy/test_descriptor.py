@@ -146,7 +146,7 @@ def test_damaged_components_are_refused():
 
 
 def test_errors_in_descriptors_are_sentences():
-    with pytest.raises(ValueError, match=r"descriptor must be a dict\. Got list"):
+    with pytest.raises(ValueError, match=r"Got descriptor of type list, but expected a dict"):
         Channel.from_descriptor([])
     with pytest.raises(ValueError, match="field 'scheme' is missing"):
         Channel.from_descriptor({})

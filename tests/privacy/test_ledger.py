@@ -99,7 +99,7 @@ def test_epsilon_fails_closed(ledger, epsilon):
 
 @pytest.mark.parametrize("epsilon", [True, "1", None])
 def test_epsilon_of_the_wrong_type(ledger, epsilon):
-    with pytest.raises(TypeError, match="epsilon must be"):
+    with pytest.raises(TypeError, match="Got epsilon of type"):
         ledger.charge("p", "sex", epsilon)
 
 
@@ -111,9 +111,9 @@ def test_budget_fails_closed(budget):
 
 @pytest.mark.parametrize("key", [None, "", 1, b"p", math.nan, True])
 def test_keys_are_text(ledger, key):
-    with pytest.raises(TypeError, match="person must be"):
+    with pytest.raises(TypeError, match="Got person of type"):
         ledger.charge(key, "sex", 0.1)
-    with pytest.raises(TypeError, match="attribute must be"):
+    with pytest.raises(TypeError, match="Got attribute of type"):
         ledger.spent("p", key)
 
 

@@ -173,12 +173,12 @@ def test_the_secret_is_never_shown():
 @pytest.mark.parametrize(
     "arguments, kind, message",
     [
-        ({"secret": b"short"}, ValueError, "at least 16 bytes. Got 5"),
-        ({"secret": "x" * 32}, TypeError, "must be bytes"),
-        ({"secret": None}, TypeError, "must be bytes"),
+        ({"secret": b"short"}, ValueError, "with 5 bytes, but expected at least 16"),
+        ({"secret": "x" * 32}, TypeError, "expected bytes"),
+        ({"secret": None}, TypeError, "expected bytes"),
         ({"attribute": ""}, TypeError, "attribute"),
         ({"campaign": 2025}, TypeError, "campaign"),
-        ({"channel": "rr"}, TypeError, "must be a Channel"),
+        ({"channel": "rr"}, TypeError, "expected a Channel"),
         ({"channel": Channel(np.eye(2), groups=["F", "M"])}, ValueError, "infinite epsilon"),
     ],
 )
@@ -188,13 +188,13 @@ def test_refusals(arguments, kind, message):
 
 
 def test_persons_and_values_are_checked():
-    with pytest.raises(ValueError, match=r"one key per value, 2 in all\. Got 1"):
+    with pytest.raises(ValueError, match=r"Got 1 persons, but expected one key per value, 2 in all"):
         memo().privatize(["p"], ["F", "M"])
     for person in (None, 1.5, True, math.nan, pd.NA, ("a",)):
-        with pytest.raises(TypeError, match="keys of type str, int or bytes"):
+        with pytest.raises(TypeError, match="a key of type str, int or bytes"):
             memo().report(person, "F")
     for value in ("f", None, math.nan, 0):
-        with pytest.raises(ValueError, match="values has 1 row"):
+        with pytest.raises(ValueError, match="Got values with 1 row"):
             memo().report("p", value)
 
 

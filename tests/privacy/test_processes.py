@@ -22,8 +22,8 @@ def draw(channel=CHANNEL):
 
 
 def test_calls_and_copies():
-    twins = [CHANNEL, copy.copy(CHANNEL), copy.deepcopy(CHANNEL), pickle.loads(pickle.dumps(CHANNEL))]
-    draws = [draw(channel) for channel in twins for _ in range(3)]
+    copies = [CHANNEL, copy.copy(CHANNEL), copy.deepcopy(CHANNEL), pickle.loads(pickle.dumps(CHANNEL))]
+    draws = [draw(channel) for channel in copies for _ in range(3)]
     assert len(set(draws)) == 12
 
 

@@ -23,18 +23,13 @@ Records = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class AuditData:
-    """Columns of numbers with their reports.
+    """Columns of numbers with their reports."""
 
-    - `columns`, shape (n,) or (n, K)
-    - `source` (object): Whose type tables come back in.
-    - `divisions` (tuple of (name, codes, labels)): What divides the rows: risk classes, then bins. Every table is made
-      within each combination.
-    """
-
-    columns: dict[str, Array]
+    columns: dict[str, Array]  # (n,) or (n, K)
     reports: WeightedReports
     level: float
-    source: Any
+    source: Any  # whose type tables come back in
+    # (name, codes, labels) of what divides the rows: risk classes, then bins; a table is made in each combination
     divisions: tuple[tuple[str, npt.NDArray[Any], Sequence[Any]], ...] = ()
 
     @classmethod

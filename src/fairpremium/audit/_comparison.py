@@ -1,12 +1,13 @@
 """The three prices side by side, averaged over risk classes."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
+from fairpremium.models import check_weight
 from fairpremium.pricing import DiscriminationFreePricer
 
 from ._audit_data import class_codes
@@ -16,26 +17,13 @@ UNAWARE = "unaware"
 DISCRIMINATION_FREE = "discrimination_free"
 
 
-class Truth(Protocol):
-    """What knows the true prices, such as a simulated portfolio."""
-
-    def best_estimate(self, X: Any) -> Any:
-        """Return the true mu(x, d), one column per group."""
-
-    def unaware(self, X: Any) -> Any:
-        """Return the true mu(x)."""
-
-    def discrimination_free(self, X: Any, reference: Any = None) -> Any:
-        """Return the true h*(x)."""
-
-
 def compute_price_comparison(
     pricer: DiscriminationFreePricer,
     X: Any,
     *,
     by: Any = None,
     level: float = 0.95,
-    truth: Truth | None = None,
+    truth: Any = None,
     sample_weight: Any = None,
 ) -> pd.DataFrame:
     """Average the best estimates, the unaware and the discrimination-free price over risk classes.
@@ -95,7 +83,8 @@ def compute_price_comparison(
         (UNAWARE, None, pricer.predict_unaware(X), None, None),
         (DISCRIMINATION_FREE, None, pricer.predict(X), *limits),
     ]
-    weight = _check_weight(sample_weight, len(best))
+    volumes = check_weight(sample_weight, len(best))
+    weight = np.ones(len(best)) if volumes is None else volumes
     codes, classes = named_classes(X, by, len(best))
     true_prices = []
     if truth is not None:
@@ -134,17 +123,6 @@ def named_classes(X: Any, by: Any, n: int) -> tuple[npt.NDArray[Any], list[Any]]
             )
         by = X[by]
     return class_codes(by, n)
-
-
-def _check_weight(sample_weight: Any, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError(
-            f"Got sample_weight of shape {weight.shape}, but expected {n} finite volumes >= 0, not all zero."
-        )
-    return weight
 
 
 def _mean(values: Array | None, weight: Array) -> float:

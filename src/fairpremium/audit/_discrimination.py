@@ -173,7 +173,7 @@ def _unfairness(data: AuditData) -> dict[str, Any]:
     variance = square.value[K] - mean.value[K] ** 2
     if not variance > 0:
         return _row("demographic_unfairness", *_NONE, "the price is the same for all")
-    S, d = gap.joint_covariance(), p * gap.value
+    S, d = gap.gradient @ gap.covariance @ gap.gradient.T, p * gap.value
     value = float((d @ gap.value - p @ np.diag(S)) / variance)
     # The variance of the price moves the ratio too: to first order through its own gradient.
     slope = (2 * d) @ gap.gradient + gap.value**2 @ shares.gradient

@@ -18,10 +18,6 @@ class Estimate:
     Sums, differences and quotients carry the gradient along, so that every measure built from the same totals has the
     right standard error, and so has every gap between two of them.
 
-    - `value`, shape (p,)
-    - `gradient`, shape (p, m): Derivatives with respect to the m totals.
-    - `covariance`, shape (m, m): Of the totals.
-
     Notes
     -----
     To first order Cov(f) = G C G' with the gradient G and the covariance C of the totals. C holds the second moments
@@ -29,9 +25,9 @@ class Estimate:
     vanishes in every measure that does not change when all totals are doubled. All measures here are of that kind.
     """
 
-    value: Array
-    gradient: Array
-    covariance: Array
+    value: Array  # (p,)
+    gradient: Array  # (p, m), derivatives with respect to the m totals
+    covariance: Array  # (m, m), of the totals
 
     @property
     def variance(self) -> Array:
@@ -42,10 +38,6 @@ class Estimate:
     def standard_error(self) -> Array:
         """Standard errors, shape (p,)."""
         return np.asarray(np.sqrt(np.maximum(self.variance, 0.0)))
-
-    def joint_covariance(self) -> Array:
-        """Covariance of the numbers, shape (p, p)."""
-        return np.asarray(self.gradient @ self.covariance @ self.gradient.T)
 
     def __len__(self) -> int:
         return len(self.value)

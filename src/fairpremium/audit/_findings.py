@@ -15,12 +15,12 @@ def findings(tables: Tables, head: Mapping[str, Any], model: Mapping[str, Any] |
     is_model = model is not None
     found = [
         _who_pays(tables, head),
-        _who_costs(tables, head, is_model),
+        _who_costs(tables, is_model),
         _calibrated(tables, head, is_model),
         _balance(tables, head),
     ]
     if is_model:
-        found += [_proxies(tables, head), _gains(tables, head)]
+        found += [_proxies(tables, head), _gains(tables)]
     found += [_privacy(head), _small(tables)]
     return [finding for finding in found if finding]
 
@@ -65,7 +65,7 @@ def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, f
     return None
 
 
-def _who_costs(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
+def _who_costs(tables: Tables, is_model: bool) -> dict[str, str]:
     rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and r["gap_low"] is not None]
     if len(rows) < 2:
         return {}
@@ -145,7 +145,7 @@ def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+def _gains(tables: Tables) -> dict[str, str]:
     rows = [r for r in tables["premium_change"] if r["group"] is not None and r["change"] is not None]
     if not rows:
         return {}

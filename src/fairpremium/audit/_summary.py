@@ -21,7 +21,7 @@ from . import _audit_report_text as text
 from ._audit_data import AuditData, as_pandas, check_numbers, n_rows, to_scalar
 from ._calibration import compute_calibration
 from ._channel_sensitivity import compute_keep_sensitivity
-from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, Truth, compute_price_comparison, named_classes
+from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison, named_classes
 from ._concentration import compute_gini, compute_lorenz
 from ._discrimination import compute_discrimination, compute_propensities
 from ._findings import findings
@@ -99,7 +99,7 @@ def summarize_pricer(
     unit: str = "",
     notes: Sequence[str] = (),
     hashes: Mapping[str, str] | None = None,
-    truth: Truth | None = None,
+    truth: Any = None,
     channel_source: str = "",
     count_in: int = 1,
     created: datetime | None = None,

@@ -26,21 +26,15 @@ Codes = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class WeightedReports:
-    """Reports, the channel that they went through, and the volumes of their rows.
-
-    - `groups` (tuple)
-    - `table`, shape (K + 2, reports + 1): What a row with report s counts for group k: T^-1[k, s], zero for a missing
-      report (the last column). The last two rows count for all rows with a report, and for all rows.
-    - `code`, shape (n,): Codes of the reports; the number of reports stands for a missing one.
-    - `weight`, shape (n,)
-    - `cluster`, shape (n,): Who a row belongs to.
-    """
+    """Reports, the channel that they went through, and the volumes of their rows."""
 
     groups: tuple[Any, ...]
+    # (K + 2, reports + 1): what a row with report s counts for group k, T^-1[k, s], zero for a missing report (the last
+    # column). The last two rows count for all rows with a report, and for all rows.
     table: Array
-    code: Codes
-    weight: Array
-    cluster: Codes | None
+    code: Codes  # (n,), codes of the reports; the number of reports stands for a missing one
+    weight: Array  # (n,)
+    cluster: Codes | None  # (n,), who a row belongs to
 
     @classmethod
     def read(cls, n: int, sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, of: str) -> WeightedReports:

@@ -42,19 +42,19 @@ INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
 FONT = "Helvetica, Arial, sans-serif"
 
 
-def apply_style(chart: Any) -> Any:
+def apply_style(chart: Any, size: int = 13) -> Any:
     """Give a chart the fonts, colours and quiet axes that all drawings share."""
     axis = {
-        "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
+        "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
         "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 200, "labelPadding": 6,
     }  # fmt: skip
     styled = chart.configure(font=FONT, background="white", padding=8)
     return styled.configure_axis(**axis).configure_view(stroke=None)
 
 
-def panel_title(text: str) -> Any:
+def panel_title(text: str, size: int = 14, **more: Any) -> Any:
     """Return the title of a panel."""
-    return import_altair().Title(text, anchor="start", fontSize=14, fontWeight="bold", color=INK)
+    return import_altair().Title(text, anchor="start", fontSize=size, fontWeight="bold", color=INK, **more)
 
 
 def to_svg(chart: Any) -> str:

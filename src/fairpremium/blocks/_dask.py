@@ -70,11 +70,9 @@ def _client() -> Any:
     """Return the caller's distributed client, or None if there is none."""
     try:
         from distributed import get_client
-    except ImportError:
-        return None
-    try:
+
         return get_client()
-    except ValueError:
+    except (ImportError, ValueError):
         return None
 
 

@@ -69,7 +69,7 @@ def join_reports(
     target = Path(path)
     left, right = _files(portfolio, [key]), _files(reports, [key, sensitive])
     if sensitive in left.schema.names:
-        raise ValueError(f"{portfolio} has a column {sensitive!r} of its own; expected it among the reports alone.")
+        raise ValueError(f"Got {portfolio} with a column {sensitive!r}, but expected it among the reports alone.")
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".join-") as folder:
         with duckdb.connect(":memory:") as db:
             settings = {"memory_limit": _MEMORY, "threads": count_workers(), "temp_directory": folder}
@@ -116,7 +116,7 @@ def _files(path: str | os.PathLike[str], columns: list[str]) -> Any:
     with open_files(path) as source:  # checks every file
         absent = [name for name in columns if name not in source.names]
         if absent:
-            raise ValueError(f"{path} has no column {absent}; its columns are {list(source.names)}.")
+            raise ValueError(f"Got {path} with the columns {list(source.names)}, but expected {absent} among them.")
     return ds.dataset(Path(path), format="parquet", partitioning="hive")
 
 

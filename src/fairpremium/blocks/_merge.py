@@ -30,9 +30,18 @@ def worth_merging(rows: Rows | Stream) -> bool:
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Merge rows that agree in features, report and fold, into memory and in the order of their features.
+    """Merge rows that agree in features, report and fold.
 
-    Return None if more than `most` rows, by default a quarter of them, would be left.
+    Parameters
+    ----------
+    rows : Rows or Stream
+    most : int, optional
+        How many rows may be left; by default a quarter of them.
+
+    Returns
+    -------
+    Rows or None
+        In memory, in the order of their features; None if more than `most` would be left.
     """
     task = _Merge(max(1, len(rows) // _WORTH) if most is None else most)
     if isinstance(rows, Stream):

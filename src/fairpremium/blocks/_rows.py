@@ -40,7 +40,23 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """A portfolio in memory; its columns are those of a `Block`, and the persons."""
+    """A portfolio in memory.
+
+    Parameters
+    ----------
+    X : array of shape (n, features)
+    y : array of shape (n,)
+    weight : array of shape (n,), optional
+        Volumes; None stands for ones.
+    report : integer array of shape (n,)
+        Codes of the reports; see `Block`.
+    fold : integer array of shape (n,), optional
+        Cross-validation fold of each row.
+    share : array of shape (n, K), optional
+        Weight of each row for each group, where a correction gives one row by row.
+    cluster : integer array of shape (n,), optional
+        Code of the person, if one person has several rows.
+    """
 
     X: npt.NDArray[Any]
     y: Array
@@ -48,7 +64,7 @@ class Rows:
     report: Codes
     fold: Codes | None = None
     share: Array | None = None
-    cluster: Codes | None = None  # (n,) code of the person, if one person has several rows
+    cluster: Codes | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -1,9 +1,15 @@
 """Recognise what kind of source the caller gave, and open it."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
+from fairpremium.blocks._dask import DaskSource
+from fairpremium.blocks._files import open_files
+from fairpremium.blocks._spark import SparkSource
 from fairpremium.blocks._stream import Source
+
+_OPENERS: dict[str, Callable[[Any], Source]] = {"files": open_files, "dask": DaskSource, "spark": SparkSource}
 
 
 def source_kind(X: Any) -> str | None:
@@ -21,7 +27,15 @@ def source_kind(X: Any) -> str | None:
 
 
 def open_source(X: Any) -> Source:
-    """Open a Parquet file or folder, a `pyarrow.dataset`, a Dask or a Spark data frame.
+    """Open a source of rows.
+
+    Parameters
+    ----------
+    X : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
+
+    Returns
+    -------
+    Source
 
     Raises
     ------
@@ -31,18 +45,8 @@ def open_source(X: Any) -> Source:
         If X is none of these.
     """
     kind = source_kind(X)
-    if kind == "files":
-        from fairpremium.blocks._files import open_files
-
-        return open_files(X)
-    if kind == "dask":
-        from fairpremium.blocks._dask import DaskSource
-
-        return DaskSource(X)
-    if kind == "spark":
-        from fairpremium.blocks._spark import SparkSource
-
-        return SparkSource(X)
+    if kind is not None:
+        return _OPENERS[kind](X)
     raise TypeError(
         f"Got a source of type {type(X).__name__}, but expected a Parquet file or folder, a pyarrow.dataset, "
         "a Dask or a Spark data frame."

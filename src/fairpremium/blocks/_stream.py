@@ -157,16 +157,31 @@ class Source(AbstractContextManager["Source"]):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A portfolio that is read piece by piece."""
+    """A portfolio that is read piece by piece.
+
+    Parameters
+    ----------
+    source : Source
+    reader : Reader
+    counts : tuple of int
+        Rows of each partition that count.
+    fold : Folds, optional
+        Cross-validation fold of each row.
+    share : callable, optional
+        From a block to the weight of each row for each group.
+    missing : int, optional
+        Code of the reports whose rows are left out.
+    thorough : bool
+        Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
+        the scale of the columns serves the accuracy of the arithmetic alone.
+    """
 
     source: Source
     reader: Reader
-    counts: tuple[int, ...]  # rows of each partition that count
-    fold: Folds | None = None  # cross-validation fold of each row
-    share: RowFunction | None = None  # from a block to the weight of each row for each group
-    missing: int | None = None  # code of the reports whose rows are left out
-    # Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
-    # the scale of the columns serves the accuracy of the arithmetic alone.
+    counts: tuple[int, ...]
+    fold: Folds | None = None
+    share: RowFunction | None = None
+    missing: int | None = None
     thorough: bool = False
     _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 

@@ -3,7 +3,7 @@
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -22,19 +22,12 @@ _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sq
 class _OneLineErrors(TyperGroup):
     """A group of commands that answers a user's mistake with one line on stderr and exit code 2."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> NoReturn:
+    def main(self, *arguments: Any, **settings: Any) -> NoReturn:
+        settings["standalone_mode"] = False
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
-                code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+                code = super().main(*arguments, **settings)
             except _UsageError as error:
                 _fail(error.format_message())
             except typer.Abort:
@@ -113,13 +106,6 @@ def _main(
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()["app"] = make_app()
-    return globals()["app"]
 
 
 def run() -> NoReturn:

@@ -32,7 +32,7 @@ class ModelOptions:
         try:
             return "auto" if self.pooling == "auto" else float(self.pooling)
         except ValueError:
-            raise ValueError(f"--pooling expects auto or a number. Got {self.pooling!r}.") from None
+            raise ValueError(f"Got --pooling {self.pooling}, but expected auto or a number.") from None
 
     def weights(self) -> Any:
         """Return the reference distribution: its name, or weights by group."""
@@ -57,7 +57,7 @@ class PricerOptions(ModelOptions):
         """Return the pricer that the options describe, without a channel."""
         names = split_list(self.model, "--model") or []
         if self.ridge and "linear" not in names:
-            raise ValueError(f"--ridge belongs to --model linear. Got --model {self.model}.")
+            raise ValueError(f"Got --ridge with --model {self.model}, but expected --model linear.")
         models = [LinearModel(ridge=self.ridge) if name == "linear" else name for name in names]
         return DiscriminationFreePricer(
             family=make_family(self.family, self.power),
@@ -76,5 +76,5 @@ def make_family(name: str, power: float | None) -> Any:
     if power is None:
         return get_family(name)
     if name != "tweedie":
-        raise ValueError(f"--power belongs to --family tweedie. Got --family {name}.")
+        raise ValueError(f"Got --power with --family {name}, but expected --family tweedie.")
     return get_family({"name": name, "power": power})

@@ -17,7 +17,7 @@ def split_list(text: str | None, option: str) -> list[str] | None:
         return None
     parts = [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
     if not parts or not all(parts):
-        raise ValueError(f"{option} expects names with commas between them, such as F,M. Got an empty name.")
+        raise ValueError(f"Got {option} with an empty name, but expected names with commas between them, such as F,M.")
     return parts
 
 
@@ -33,22 +33,20 @@ def split_numbers(text: str | None, option: str) -> list[float] | Weights | None
     if parts is None:
         return None
     if any("=" in part for part in parts):
-        return _split_weights(parts, option)
+        return split_weights(text, option)
     return [_number(part, option) for part in parts]
 
 
 def split_weights(text: str | None, option: str) -> Weights | None:
     """Split ``F=0.45,M=0.55`` into numbers by name."""
     parts = split_list(text, option)
-    return None if parts is None else _split_weights(parts, option)
-
-
-def _split_weights(parts: list[str], option: str) -> Weights:
+    if parts is None:
+        return None
     weights: Weights = {}
     for part in parts:
         name, equals, number = part.rpartition("=")
         if not equals or not name.strip() or name.strip() in weights:
-            raise ValueError(f"{option} expects every group once, such as F=0.45,M=0.55. Got {part!r}.")
+            raise ValueError(f"Got {option} with {part!r}, but expected every group once, such as F=0.45,M=0.55.")
         weights[name.strip()] = _number(number, option)
     return weights
 
@@ -57,4 +55,4 @@ def _number(text: str, option: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{option} expects numbers. Got {text.strip()!r}.") from None
+        raise ValueError(f"Got {option} with {text.strip()!r}, but expected numbers.") from None

@@ -44,10 +44,10 @@ def price(
     if is_large(new):
         return _price_large(model, new, options, key)
     check_output(options.output, inputs=[model, new])
-    return price_table(DiscriminationFreePricer.load(model), str(model), new, options, key)
+    return price_rows(DiscriminationFreePricer.load(model), str(model), new, options, key)
 
 
-def price_table(
+def price_rows(
     pricer: DiscriminationFreePricer, source: str, new: Path, options: PriceOptions, key: str | None
 ) -> Answer:
     """Price a table that fits into memory; `source` says where the model comes from."""

@@ -1,7 +1,7 @@
 """``fairpremium privatize``: true attributes in, reports out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -59,7 +59,8 @@ def privatize(
         if ledger is not None and budget is not None:
             with PrivacyLedger(ledger, budget=budget) as spent:
                 spent.charge_many((who, column, channel.epsilon) for who in _persons(frame, person, people))
-        write_reports(output, _replace(frame, column, report_column, reports), channel, column=report_column)
+        table = frame.assign(**{column: reports}).rename(columns={column: report_column})
+        write_reports(output, table, channel, column=report_column)
     described = describe_channel(channel)
     descriptor = f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output)
     result = {
@@ -118,13 +119,6 @@ def _refuse_copies(frame: pd.DataFrame, column: str, values: pd.Series) -> None:
                 f"Column {name!r} holds the same values as {column!r}, so that the output would show what is to be "
                 "protected. Leave it out of the input."
             )
-
-
-def _replace(frame: pd.DataFrame, column: str, report_column: str, reports: Any) -> pd.DataFrame:
-    place = frame.columns.get_loc(column)
-    table = frame.drop(columns=column)
-    table.insert(place, report_column, reports)
-    return table
 
 
 def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:

@@ -13,7 +13,7 @@ from fairpremium.cli._channel_file import Described, load_channel
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._parsing import split_list, split_weights
 from fairpremium.cli._portfolio import Data
-from fairpremium.cli._tables import as_text, read_table
+from fairpremium.cli._tables import as_labels, as_text, read_table
 from fairpremium.labels import infer_labels
 from fairpremium.noise import AnchorNoise, MarginNoise, NoiseEstimator, RetestNoise, ValidationNoise
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -75,7 +75,7 @@ class ReportSource:
         samples = self._samples()
         kinds = sorted({*samples, *([noise.value] if noise else [])})
         if len(kinds) > 1:
-            raise ValueError(f"Give one way to estimate the noise. Got {', '.join(kinds)}.")
+            raise ValueError(f"Got {', '.join(kinds)}, but expected one way to estimate the noise.")
         if noise not in (None, NoiseMethod.anchor) and not samples:
             raise ValueError(f"--noise {noise} needs --{noise}, which says what to estimate from.")
         known = {
@@ -87,7 +87,7 @@ class ReportSource:
         named = [name for name, is_given in known.items() if is_given]
         named += ["--noise"] if noise else [f"--{name}" for name in samples]
         if len(named) > 1:
-            raise ValueError(f"Say in one way how the reports were drawn. Got {' and '.join(named)}.")
+            raise ValueError(f"Got {' and '.join(named)}, but expected one way to say how the reports were drawn.")
         if noise is NoiseMethod.anchor:
             return AnchorNoise(groups=self.labels, random_state=random_state)
         if self.margin is not None:
@@ -132,7 +132,10 @@ class ReportSource:
                 "The reports are of several attributes at once, and the command line prices one. Use the Python "
                 "interface: DiscriminationFreePricer(channel=channel).fit(X, y, sensitive=frame)."
             )
-        return channel, _decode(texts, channel, data.reports_path), source
+        if not all(isinstance(label, str) for label in channel.reports):
+            wrong = f"with a report that the channel cannot make; expected one of {list(map(str, channel.reports))}"
+            texts = as_labels(texts, channel.reports, data.reports_path, wrong)
+        return channel, texts, source
 
     def _check_agreement(self, declared: Described, found: Described | None) -> None:
         """Raise if the options contradict the description of a channel."""
@@ -158,17 +161,3 @@ class ReportSource:
 def _pair(path: Path, first: str, second: str) -> tuple[pd.Series, pd.Series]:
     frame = read_table(path, require=[first, second], text={first, second})
     return as_text(frame[first], path), as_text(frame[second], path)
-
-
-def _decode(texts: pd.Series, channel: Channel, path: Path) -> pd.Series:
-    """Return reports in the type of the channel's labels."""
-    if all(isinstance(label, str) for label in channel.reports):
-        return texts
-    known = {label if isinstance(label, str) else repr(label): label for label in channel.reports}
-    unknown = int((texts.notna() & ~texts.isin(list(known))).sum())
-    if unknown:
-        raise ValueError(
-            f"Column {texts.name!r} of {path} has {unknown} of {len(texts)} rows with a report that the channel "
-            f"cannot make; expected one of {list(known)}."
-        )
-    return texts.map(known, na_action="ignore")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 TABLES = (".csv", ".parquet")
 
@@ -92,6 +93,15 @@ def as_text(column: pd.Series, path: Path) -> pd.Series:
     return values.map(str, na_action="ignore")
 
 
+def as_labels(texts: pd.Series, labels: Iterable[Any], path: Path, wrong: str, *, missing: bool = True) -> pd.Series:
+    """Return a column of `as_text` in the type of its labels, or raise; the message does not show what it holds."""
+    known = {str(label): label for label in labels}
+    unknown = int((~texts.isin(list(known)) & (texts.notna() | (not missing))).sum())
+    if unknown:
+        raise ValueError(f"Column {texts.name!r} of {path} has {unknown} of {len(texts)} rows {wrong}.")
+    return texts.map(known, na_action="ignore")
+
+
 def check_output(path: Path, *, suffixes: Collection[str] = TABLES, inputs: Iterable[Path | None] = ()) -> None:
     """Raise before any work is done if the output cannot be written or would overwrite an input."""
     check_suffix(path, suffixes)
@@ -113,8 +123,6 @@ def check_suffix(path: Path, suffixes: Collection[str]) -> str:
 
 
 def _parquet_header(path: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
     try:
         return list(pq.read_schema(path).names)
     except (ValueError, OSError) as error:
@@ -122,8 +130,6 @@ def _parquet_header(path: Path) -> list[str]:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    import pyarrow.parquet as pq
-
     try:
         frame = pq.read_table(path).to_pandas()
     except (ValueError, OSError) as error:

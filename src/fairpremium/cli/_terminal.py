@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
+from rich import progress as bars
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 
@@ -29,16 +29,17 @@ def print_fields(result: dict[str, Any]) -> None:
 def progress(what: str, *, bar: bool = False) -> Iterator[Callable[[float, str], Any]]:
     """Show on a terminal what is being done and for how long, elsewhere nothing.
 
-    With a `bar`, the function that is yielded takes how much is done, as a fraction of 1, and a few words.
+    With a `bar`, the function that is yielded takes how much is done, as a fraction of 1, and a few words; the bar also
+    shows the time that is left.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda fraction, words: None
         return
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+    columns = [bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn()]
     if bar:
-        columns[2:2] = [BarColumn(), TaskProgressColumn()]
-    with Progress(*columns, console=console, transient=True) as shown:
+        columns = [*columns[:2], bars.BarColumn(), bars.TaskProgressColumn(), columns[2], bars.TimeRemainingColumn()]
+    with bars.Progress(*columns, console=console, transient=True) as shown:
         task = shown.add_task(what, total=1.0 if bar else None)
         yield lambda fraction, words: shown.update(task, completed=fraction, description=f"{what}: {words}")
 

@@ -21,7 +21,8 @@ def fit_inverse(
 
     Parameters
     ----------
-    problem : LinearProblem channel : ReportChannel
+    problem : LinearProblem
+    channel : ReportChannel
     pooling : float or None
         Pooling strength in rows; None chooses it by the cross-validated corrected risk.
     rng : Generator

@@ -1,8 +1,7 @@
 """Links between the mean of an outcome and the linear predictor: g(mu) = eta."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, logit
@@ -11,80 +10,50 @@ from fairpremium.arrays import Array
 from fairpremium.families._domain import POSITIVE, REAL, UNIT_INTERVAL, Domain
 
 
-class Link(ABC):
-    """A smooth increasing map g from the domain of the mean to the real line."""
+class Link:
+    """A smooth increasing map g from the domain of the mean to the real line, given by three functions of arrays."""
 
     name: ClassVar[str]
     mean: ClassVar[Domain]
+    _predictor: ClassVar[Any]  # g
+    _mean_of: ClassVar[Any]  # its inverse
+    _slope: ClassVar[Any]  # the derivative of the inverse
 
-    @abstractmethod
     def predictor(self, mu: Array) -> Array:
         """Compute eta = g(mu)."""
+        return np.asarray(self._predictor(mu))
 
-    @abstractmethod
     def mean_of(self, eta: Array) -> Array:
         """Compute mu = g^-1(eta)."""
+        return np.asarray(self._mean_of(eta))
 
-    @abstractmethod
     def slope(self, eta: Array) -> Array:
         """Compute d mu / d eta."""
+        return np.asarray(self._slope(eta))
 
 
 @dataclass(frozen=True)
 class Identity(Link):
-    """g(mu) = mu."""
+    """g(mu) = mu, with slope 1."""
 
     name = "identity"
     mean = REAL
-
-    def predictor(self, mu: Array) -> Array:
-        """Compute eta = mu."""
-        return np.asarray(mu)
-
-    def mean_of(self, eta: Array) -> Array:
-        """Compute mu = eta."""
-        return np.asarray(eta)
-
-    def slope(self, eta: Array) -> Array:
-        """Compute d mu / d eta = 1."""
-        return np.ones_like(eta)
+    _predictor, _mean_of, _slope = np.asarray, np.asarray, staticmethod(np.ones_like)
 
 
 @dataclass(frozen=True)
 class Log(Link):
-    """g(mu) = log(mu)."""
+    """g(mu) = log(mu), with slope exp(eta) = mu."""
 
     name = "log"
     mean = POSITIVE
-
-    def predictor(self, mu: Array) -> Array:
-        """Compute eta = log(mu)."""
-        return np.asarray(np.log(mu))
-
-    def mean_of(self, eta: Array) -> Array:
-        """Compute mu = exp(eta)."""
-        return np.asarray(np.exp(eta))
-
-    def slope(self, eta: Array) -> Array:
-        """Compute d mu / d eta = exp(eta)."""
-        return np.asarray(np.exp(eta))
+    _predictor, _mean_of, _slope = np.log, np.exp, np.exp
 
 
 @dataclass(frozen=True)
 class Logit(Link):
-    """g(mu) = log(mu / (1 - mu))."""
+    """g(mu) = log(mu / (1 - mu)), with slope mu (1 - mu)."""
 
     name = "logit"
     mean = UNIT_INTERVAL
-
-    def predictor(self, mu: Array) -> Array:
-        """Compute eta = log(mu / (1 - mu))."""
-        return np.asarray(logit(mu))
-
-    def mean_of(self, eta: Array) -> Array:
-        """Compute mu = 1 / (1 + exp(-eta))."""
-        return np.asarray(expit(eta))
-
-    def slope(self, eta: Array) -> Array:
-        """Compute d mu / d eta = mu (1 - mu)."""
-        return np.asarray(expit(eta) * expit(-eta))
+    _predictor, _mean_of, _slope = logit, expit, staticmethod(lambda eta: expit(eta) * expit(-eta))

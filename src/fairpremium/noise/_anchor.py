@@ -14,7 +14,7 @@ from fairpremium.models import is_whole
 from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, make_generator, resolve_groups
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
 from fairpremium.noise._keep_formulas import c1_to_keep, keep_to_c1
-from fairpremium.noise._report_classifier import ReportClassifier, read_reports
+from fairpremium.noise._report_classifier import ReportClassifier, select_reports
 
 
 class AnchorNoise(NoiseEstimator):
@@ -137,7 +137,21 @@ class AnchorNoise(NoiseEstimator):
         self.level = level
 
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from features and reports; `y` and `sample_weight` are ignored."""
+        """Estimate the channel from features and reports.
+
+        Parameters
+        ----------
+        X : data frame or array-like of shape (n_samples, n_columns)
+            The features.
+        y, sample_weight
+            Ignored; all noise estimators have the same signature.
+        sensitive : array-like of shape (n_samples,)
+            The reports; rows without one are left out.
+
+        Returns
+        -------
+        self
+        """
         level = check_level(self.level)
         n_splits = self.n_splits
         if not is_whole(n_splits, 1):
@@ -148,7 +162,7 @@ class AnchorNoise(NoiseEstimator):
             raise ValueError("Got X=None or sensitive=None, but AnchorNoise needs features and reports.")
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
         given = None if self.group is None else int(encode_labels([self.group], groups, name="group")[0])
-        design, s, known = read_reports(X, self.features, sensitive, groups)
+        design, s, known = select_reports(X, self.features, sensitive, groups)
         n, K = len(s), len(groups)
         if n < max(n_splits, 3) * K:
             raise ValueError(

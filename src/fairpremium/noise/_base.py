@@ -60,10 +60,19 @@ class NoiseEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             takes None.
         sample_weight : array-like of shape (n_samples,), optional
             Volumes. They say nothing about the channel itself.
+
+        Returns
+        -------
+        self
         """
 
     def require_channel(self) -> Channel:
-        """Return ``channel_``, the estimated channel.
+        """Return the estimated channel.
+
+        Returns
+        -------
+        Channel
+            ``channel_``.
 
         Raises
         ------
@@ -122,7 +131,7 @@ class SampleNoiseEstimator(NoiseEstimator):
         """
         values = getattr(self, first), getattr(self, second)
         groups = resolve_groups(self.groups, *values, name=f"{first} and {second}")
-        a, b = (encode_reports(value, groups, name) for value, name in zip(values, (first, second), strict=True))
+        a, b = (report_codes(value, groups, name) for value, name in zip(values, (first, second), strict=True))
         if len(a) != len(b):
             raise ValueError(
                 f"Got {first} with {len(a)} and {second} with {len(b)} values, but expected the same people in the "
@@ -135,7 +144,7 @@ class SampleNoiseEstimator(NoiseEstimator):
             )
         if sensitive is not None:
             try:
-                encode_reports(sensitive, groups, "sensitive")
+                report_codes(sensitive, groups, "sensitive")
             except ValueError as error:
                 raise ValueError(
                     f"{error} The groups come from the noise estimator's own sample; if that sample lacks a group, "
@@ -169,7 +178,7 @@ def resolve_groups(groups: Sequence[Any] | None, *samples: Any, name: str) -> tu
     return labels
 
 
-def encode_reports(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[np.intp]:
+def report_codes(values: Any, groups: tuple[Any, ...], name: str) -> NDArray[np.intp]:
     """Return the positions of the labels in ``groups``, -1 where missing."""
     return np.asarray(encode_labels(values, groups, name=name, missing="code"), dtype=np.intp)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fairpremium.models import check_outcome
 from fairpremium.noise._base import check_level, describe_missing, make_generator
 from fairpremium.noise._keep_bounds import Evidence, collect_evidence
-from fairpremium.noise._report_classifier import ReportClassifier, read_reports
+from fairpremium.noise._report_classifier import ReportClassifier, select_reports
 from fairpremium.privacy import RandomizedResponse
 
 _MIN_ROWS = 30  # reports per group
@@ -109,7 +109,7 @@ def check_declared_channel(
     level = check_level(level)
     groups = channel.groups
     K = len(groups)
-    design, s, known = read_reports(X, None, sensitive, groups)
+    design, s, known = select_reports(X, None, sensitive, groups)
     if len(s) < _MIN_ROWS * K:
         raise ValueError(f"Got {len(s)} reports, but expected at least {_MIN_ROWS * K} for {K} groups.")
     outcome = None if y is None else check_outcome(y, len(known))[known]

@@ -21,8 +21,8 @@ from fairpremium.noise._base import (
     NoiseEstimator,
     check_level,
     describe_missing,
-    encode_reports,
     make_generator,
+    report_codes,
     resolve_groups,
 )
 from fairpremium.noise._declared_channel import outcome_evidence
@@ -129,8 +129,16 @@ class LikelihoodNoise(NoiseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive: Any, sample_weight: Any = None) -> Self:
         """Estimate the channel from features, outcomes and reports.
 
-        Parameters are those of `NoiseEstimator.fit`; none of X, y and `sensitive` may be None. `sample_weight` holds
-        volumes: the dispersion of row i is phi / w_i. Rows without volume are left out.
+        Parameters
+        ----------
+        X, y, sensitive
+            As in `NoiseEstimator.fit`; none of them may be None.
+        sample_weight : array-like of shape (n_samples,), optional
+            Volumes: the dispersion of row i is phi / w_i. Rows without volume are left out.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
@@ -307,7 +315,7 @@ def _select_rows(
     """Return the rows with a report and volume, and which rows these are."""
     n = len(matrix)
     outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
-    s = encode_reports(sensitive, groups, "sensitive")
+    s = report_codes(sensitive, groups, "sensitive")
     if len(s) != n:
         raise ValueError(f"Got X with {n} and sensitive with {len(s)} rows, but expected the same rows.")
     known = s >= 0 if weight is None else (s >= 0) & (weight > 0)

@@ -11,7 +11,7 @@ from scipy.stats import chi2, norm
 from fairpremium.arrays import Array
 from fairpremium.labels import check_labels
 from fairpremium.models import check_weight
-from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, encode_reports
+from fairpremium.noise._base import NoiseEstimator, check_level, describe_missing, report_codes
 
 REFUTED = 0.001  # below this p-value of the fit the declared shares are taken to be wrong
 
@@ -67,12 +67,26 @@ class MarginNoise(NoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the distribution of the reports, by volume if `margin` holds shares of volume."""
+        """Estimate the channel from the distribution of the reports.
+
+        Parameters
+        ----------
+        X, y
+            Ignored; all noise estimators have the same signature.
+        sensitive : array-like of shape (n_samples,)
+            The reports; missing ones are left out.
+        sample_weight : array-like of shape (n_samples,), optional
+            Volumes, if `margin` holds shares of volume.
+
+        Returns
+        -------
+        self
+        """
         level = check_level(self.level)
         groups, p = check_margin(self.margin)
         if sensitive is None:
             raise ValueError("Got sensitive=None, but MarginNoise needs the reports of the portfolio.")
-        codes = encode_reports(sensitive, groups, "sensitive")
+        codes = report_codes(sensitive, groups, "sensitive")
         known = codes >= 0
         weight = check_weight(sample_weight, len(codes), of="sensitive")
         w = np.ones(int(known.sum())) if weight is None else weight[known]

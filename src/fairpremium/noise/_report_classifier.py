@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fairpremium.noise._base import encode_reports
+from fairpremium.noise._base import report_codes
 
 MAX_LEVELS = 1000  # a column of text with more levels is taken for an identifier
 
@@ -67,11 +67,11 @@ class ReportClassifier:
         return P
 
 
-def read_reports(
+def select_reports(
     X: Any, features: Sequence[Any] | None, sensitive: Any, groups: tuple[Any, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.bool_]]:
     """Return x as numbers and S as codes for the rows with a report, and which rows these are."""
-    s = encode_reports(sensitive, groups, "sensitive")
+    s = report_codes(sensitive, groups, "sensitive")
     data = select_features(X, features)
     if len(data) != len(s):
         raise ValueError(f"Got X with {len(data)} and sensitive with {len(s)} rows, but expected the same rows.")

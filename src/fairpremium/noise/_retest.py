@@ -59,7 +59,19 @@ class RetestNoise(SampleNoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the reports given to the constructor; only the labels of `sensitive` are used."""
+        """Estimate the channel from the reports given to the constructor.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Ignored; all noise estimators have the same signature.
+        sensitive : array-like of shape (n_samples,) or None
+            The reports of the portfolio; only their labels are checked.
+
+        Returns
+        -------
+        self
+        """
         level = check_level(self.level)
         groups, s1, s2, left_out = self._read_sample("first", "second", sensitive)
         n, K = len(s1), len(groups)

@@ -78,7 +78,19 @@ class ValidationNoise(SampleNoiseEstimator):
         self.level = level
 
     def fit(self, X: Any = None, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> Self:
-        """Estimate the channel from the sample given to the constructor; only the labels of `sensitive` are used."""
+        """Estimate the channel from the sample given to the constructor.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Ignored; all noise estimators have the same signature.
+        sensitive : array-like of shape (n_samples,) or None
+            The reports of the portfolio; only their labels are checked.
+
+        Returns
+        -------
+        self
+        """
         level = check_level(self.level)
         groups, d, s, left_out = self._read_sample("true", "report", sensitive)
         self.n_people_ = n = len(d)

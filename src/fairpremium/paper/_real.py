@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,29 +75,28 @@ def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
     """
     group = np.array([portfolio.groups.index(d) for d in portfolio.sensitive], dtype=np.intp)
     split = Split.draw(len(portfolio), size.real_rows, seed)
-    parts = []
+    tables = []
     for sample, rows in ((FULL_SAMPLE, split.train), (HALF_SAMPLE, split.half)):
         raw = raw_table(portfolio, group, rows, split.test)
         learned = learned_table(portfolio, raw, rows, split.test, size, seed)
         estimates = list(estimate_keeps(portfolio, group, split, rows, sample, seed))
-        parts.append(pd.DataFrame(estimates, columns=COLUMNS))
+        tables.append(pd.DataFrame(estimates, columns=COLUMNS))
         cases = list(assumptions(sample, estimates))
         reports = {keep: split.reports(group, keep)[rows] for keep in KEEPS}
         for features, table in ((RAW, raw), (LEARNED, learned)):
             found = [_curves(table, cases, reports, size.descent_epochs)]
             if seed < size.ours_seeds:
                 found.append(_ours(table, cases, reports, seed))
-            parts += [losses.assign(quantity="loss", features=features, sample=sample) for losses in found]
-    return pd.concat(parts, ignore_index=True)[COLUMNS]
+            tables += [losses.assign(quantity="loss", features=features, sample=sample) for losses in found]
+    return pd.concat(tables, ignore_index=True)[COLUMNS]
 
 
 def raw_table(portfolio: Portfolio, group: Rows, rows: Rows, test: Rows) -> Table:
     """Return the columns of a portfolio, one-hot and standardised with the training rows."""
-    design = Design.learn(portfolio.X)
-    matrix = design.transform(portfolio.X)
-    return _table(
-        matrix[rows], matrix[test], portfolio.y[rows], portfolio.y[test], group[rows], group[test], portfolio.family
-    )
+    matrix = Design.learn(portfolio.X).transform(portfolio.X)
+    y = portfolio.y
+    scaled = _standardise(matrix[rows], matrix[test])
+    return Table(*scaled, y[rows], y[test], group[rows], group[test], portfolio.family)
 
 
 def learned_table(portfolio: Portfolio, raw: Table, rows: Rows, test: Rows, size: RunSize, seed: int) -> Table:
@@ -106,14 +105,14 @@ def learned_table(portfolio: Portfolio, raw: Table, rows: Rows, test: Rows, size
         portfolio.family, layers=(32, 8), max_epochs=size.representation_epochs, device="cpu", random_state=seed
     )
     net.fit(portfolio.X.iloc[rows], portfolio.y[rows])
-    train, fresh = (net.transform(portfolio.X.iloc[i]).to_numpy() for i in (rows, test))
-    return _table(train, fresh, raw.y_train, raw.y_test, raw.group_train, raw.group_test, raw.family)
+    train, fresh = _standardise(*(net.transform(portfolio.X.iloc[i]).to_numpy() for i in (rows, test)))
+    return replace(raw, train=train, test=fresh)
 
 
-def _table(train: Array, test: Array, *rest: Any) -> Table:
+def _standardise(train: Array, test: Array) -> tuple[Array, Array]:
     center, scale = train.mean(axis=0), train.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    return Table((train - center) / scale, (test - center) / scale, *rest)
+    return (train - center) / scale, (test - center) / scale
 
 
 def estimate_keeps(

@@ -109,7 +109,7 @@ def check_figures(names: Sequence[str] | None) -> list[Figure]:
     return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_figure_table(path: Path) -> pd.DataFrame:
     """Read the table behind a figure; an empty cell is empty text, a number that does not exist is nan."""
     return pd.read_csv(path, keep_default_na=False, na_values=["nan"])
 
@@ -118,7 +118,7 @@ def write_figure(figure: Figure, tables: dict[str, pd.DataFrame], folder: Path) 
     """Write the table behind a figure, and the figure drawn from it as SVG and PNG."""
     path = folder / f"{figure.id}.csv"
     figure.tabulate(tables).to_csv(path, index=False, float_format="%.6g", na_rep="nan", lineterminator="\n")
-    drawing = figure.draw(read_table(path))
+    drawing = figure.draw(read_figure_table(path))
     svg = drawing if isinstance(drawing, str) else to_svg(drawing)
     (folder / f"{figure.id}.svg").write_text(svg, encoding="utf-8", newline="\n")
     (folder / f"{figure.id}.png").write_bytes(to_png(svg))

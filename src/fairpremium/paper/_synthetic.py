@@ -32,22 +32,22 @@ def run_synthetic(size: RunSize, seed: int) -> pd.DataFrame:
 
     The table is long: one row for each price of a risk (and group, for best estimates), with its truth as a method.
     `keep` is 0 where no report is used; `assumed` is the keep that the method was told. The price "estimated keep" is
-    no price but the anchor estimate from four parts.
+    no price but the anchor estimate from four splits.
     """
     portfolio = zhang_liu_shi_2025(size.synthetic_rows, rng=np.random.default_rng([SEED, 0, seed]))
     luck = np.random.default_rng([SEED, 2, seed]).random(len(portfolio))
     other = np.where(portfolio.sensitive == portfolio.groups[0], portfolio.groups[1], portfolio.groups[0])
     reports = {keep: np.where(luck < keep, portfolio.sensitive, other) for keep in KEEPS}
-    parts = [_truth(portfolio), _estimates(portfolio, reports, seed)]
+    tables = [_truth(portfolio), _estimates(portfolio, reports, seed)]
     for keep, assumed, method in fits(with_ours=seed < size.ours_seeds):
         sensitive = portfolio.sensitive if method == MPTP else reports[keep]
         pricer = _pricer(portfolio, method, assumed, size, seed)
         try:
             prices = _prices(portfolio, pricer.fit(portfolio.X, portfolio.y, sensitive=sensitive))
         except FairPremiumError:  # a refusal is a result: no price
-            prices = parts[0].assign(value=np.nan)
-        parts.append(prices.assign(keep=keep, assumed=assumed, method=method))
-    return pd.concat(parts, ignore_index=True)[COLUMNS]
+            prices = tables[0].assign(value=np.nan)
+        tables.append(prices.assign(keep=keep, assumed=assumed, method=method))
+    return pd.concat(tables, ignore_index=True)[COLUMNS]
 
 
 def _estimates(portfolio: SimulatedPortfolio, reports: dict[float, Any], seed: int) -> pd.DataFrame:
@@ -105,9 +105,9 @@ def _truth(portfolio: SimulatedPortfolio) -> pd.DataFrame:
 
 
 def _long(portfolio: SimulatedPortfolio, grid: pd.DataFrame, best: Array, unaware: Array, free: Array) -> pd.DataFrame:
-    parts = [grid.assign(price=BEST, group=group, value=best[:, k]) for k, group in enumerate(portfolio.groups)]
-    parts += [grid.assign(price=price, group="", value=value) for price, value in ((UNAWARE, unaware), (FREE, free))]
-    return pd.concat(parts, ignore_index=True)
+    tables = [grid.assign(price=BEST, group=group, value=best[:, k]) for k, group in enumerate(portfolio.groups)]
+    tables += [grid.assign(price=price, group="", value=value) for price, value in ((UNAWARE, unaware), (FREE, free))]
+    return pd.concat(tables, ignore_index=True)
 
 
 def squared_errors(runs: pd.DataFrame) -> pd.DataFrame:

@@ -127,16 +127,16 @@ def printed_pi_inverse(K: int, keep: float, p: Array) -> Array:
 def check_bounds(population: Population, n: int, runs: int, rng: np.random.Generator) -> dict[str, float]:
     """Compare the excess risk of the fitted prices with both bounds.
 
-    For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four parts): the bound, the 95 % quantile of the
+    For "4.3" (known keep) and "4.6" (keep from Procedure 4.5 with four splits): the bound, the 95 % quantile of the
     excess risk, the share of samples within the bound; further the bias of C1, the error of C1 that is not exceeded
-    with probability 1 - delta (eps~), and the number of parts that the theorem asks for (c = 1).
+    with probability 1 - delta (eps~), and the number of splits that the theorem asks for (c = 1).
     """
     K, keep = population.K, population.keep
     C1, _ = inverse_constants(K, keep)
-    parts = rng.multinomial(n // N_SPLITS, population.observed.ravel(), size=(runs, N_SPLITS))
-    parts = parts.reshape(runs, N_SPLITS, *population.observed.shape)
-    counts = parts.sum(axis=1)
-    estimated = estimate_c1(parts, K)
+    splits = rng.multinomial(n // N_SPLITS, population.observed.ravel(), size=(runs, N_SPLITS))
+    splits = splits.reshape(runs, N_SPLITS, *population.observed.shape)
+    counts = splits.sum(axis=1)
+    estimated = estimate_c1(splits, K)
     errors = np.abs(estimated - C1)
     eps = float(np.quantile(errors, 1 - DELTA))
     bias = float(abs(estimated.mean() - C1))
@@ -163,14 +163,14 @@ def check_bounds(population: Population, n: int, runs: int, rng: np.random.Gener
     }
 
 
-def estimate_c1(parts: npt.NDArray[np.int64], K: int) -> Array:
+def estimate_c1(splits: npt.NDArray[np.int64], K: int) -> Array:
     """Estimate C1 by Procedure 4.5 with the relative frequencies of the classes as classifier, j* = 0.
 
-    `parts` are counts of (x, y, s), shape (runs, parts, classes, 2, K). The result has the average over the parts for
-    each run. A relative frequency is at most one, so that C1 >= 1 without clipping; with an anchor and these sizes none
-    comes near 1/K.
+    `splits` are counts of (x, y, s), shape (runs, splits, classes, 2, K). The result has their average for each run. A
+    relative frequency is at most one, so that C1 >= 1 without clipping; with an anchor and these sizes none comes near
+    1/K.
     """
-    by_class = parts.sum(axis=3).astype(np.float64)  # (runs, parts, classes, s)
+    by_class = splits.sum(axis=3).astype(np.float64)  # (runs, splits, classes, s)
     total = by_class.sum(axis=3)
     share = np.divide(by_class[..., 0], total, out=np.zeros_like(total), where=total > 0)
     largest = share.max(axis=2)

@@ -70,7 +70,13 @@ class Portfolio:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SimulatedPortfolio(Portfolio):
-    """A portfolio whose true prices are known, for any X with the same columns: its methods read them from `truth`."""
+    """A portfolio whose true prices are known, for any X with the same columns.
+
+    Attributes
+    ----------
+    truth : Truth
+        The process that it was drawn from; the methods below use it.
+    """
 
     truth: Truth
 

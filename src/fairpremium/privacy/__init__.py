@@ -6,7 +6,7 @@ sampling, the privacy parameter and the correction all come from those integers.
 
 from ._channel import Channel
 from ._exact import MAX_TOTAL
-from ._files import attach_descriptor, read_descriptor, read_reports, write_reports
+from ._files import attach_descriptor, describe_reports, read_descriptor, read_reports, write_reports
 from ._ledger import PrivacyLedger
 from ._memoized_reports import MemoizedReports
 from ._randomized_response import RandomizedResponse, check_epsilon
@@ -20,6 +20,7 @@ __all__ = [
     "RandomizedResponse",
     "attach_descriptor",
     "check_epsilon",
+    "describe_reports",
     "project_to_simplex",
     "read_descriptor",
     "read_reports",

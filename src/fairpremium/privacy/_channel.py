@@ -75,8 +75,8 @@ class Channel:
         if reports is None:
             if len(rows) != len(checked):
                 raise ValueError(
-                    f"reports must be given when the matrix is not square: expected {len(rows)} labels, one "
-                    f"per row of the matrix, for {len(checked)} groups."
+                    f"Got no reports for a matrix with {len(rows)} rows and {len(checked)} groups, but expected one "
+                    "label per row. They can be left out for a square matrix only."
                 )
             reports = checked
         weights, total = integer_weights(rows)
@@ -100,8 +100,8 @@ class Channel:
         named = check_labels(reports, "reports")
         if len(named) != len(weights) or any(len(row) != len(groups) for row in weights):
             raise ValueError(
-                f"matrix must have one row per report and one column per group, shape ({len(named)}, "
-                f"{len(groups)}). Got ({len(weights)}, {len(weights[0]) if weights else 0})."
+                f"Got matrix of shape ({len(weights)}, {len(weights[0]) if weights else 0}), but expected "
+                f"({len(named)}, {len(groups)}): one row per report and one column per group."
             )
         _check_rank(weights, total, named)
         self._set(groups=groups, reports=named, total=total, _weight_rows=weights)
@@ -342,7 +342,7 @@ class Channel:
         size = len(self.reports)
         mass = np.bincount(codes[seen], weights=weight[seen], minlength=size)
         if not mass.sum() > 0:
-            raise ValueError("reports must have at least one row with a report and a positive weight. Got none.")
+            raise ValueError("Got reports without volume, but expected a row with a report and a positive weight.")
         p: Array = self.inverse @ (mass / mass.sum())  # (groups,)
         if not return_covariance:
             return p
@@ -389,6 +389,10 @@ class Channel:
         ----------
         descriptor : dict
             As :meth:`descriptor` returns it; it may have been written to JSON and read back.
+
+        Returns
+        -------
+        channel : Channel
         """
         return channel_from_descriptor(descriptor)
 
@@ -442,9 +446,9 @@ def check_groups(groups: Any) -> tuple[Label, ...]:
     """Return the groups as a tuple of at least two distinct labels, or raise with a sentence."""
     found = check_labels(groups, "groups")
     if len(found) < 2:
-        raise ValueError(f"groups must have at least two labels. Got {len(found)}.")
+        raise ValueError(f"Got groups with {len(found)} label(s), but expected at least two labels.")
     if len({len(g) if isinstance(g, tuple) else 0 for g in found}) > 1:
-        raise ValueError("groups must be all single labels, or all tuples with one label per attribute.")
+        raise ValueError("Got groups of several kinds, but expected single labels, or tuples of one length.")
     return found
 
 
@@ -456,24 +460,23 @@ def _check_matrix(matrix: Any, n_groups: int) -> list[list[Fraction]]:
     try:
         values = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError("matrix must be a rectangular table of numbers.") from None
+        raise ValueError("Got matrix with other entries, but expected a rectangular table of numbers.") from None
     if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"matrix must be two-dimensional, (reports, groups). Got shape {values.shape}.")
+        raise ValueError(f"Got matrix of shape {values.shape}, but expected two dimensions, (reports, groups).")
     if values.shape[1] != n_groups:
         raise ValueError(
-            f"matrix must have one column per group, {n_groups} in all. Got shape {values.shape}; columns "
-            "are groups and rows are reports."
+            f"Got matrix of shape {values.shape}, but expected {n_groups} columns, one per group; rows are reports."
         )
     if not np.all(np.isfinite(values)):
-        raise ValueError("matrix must be finite. Got NaN or infinite entries.")
+        raise ValueError("Got matrix with NaN or infinite entries, but expected finite numbers.")
     if np.any(values < 0):
-        raise ValueError(f"matrix must not be negative, its entries are probabilities. Got {values.min():.6g}.")
+        raise ValueError(f"Got matrix with the entry {values.min():.6g}, but expected probabilities, at least 0.")
     sums = values.sum(axis=0)
     if np.any(np.abs(sums - 1) > _SUM_TOLERANCE):
         d = int(np.argmax(np.abs(sums - 1)))
         by_row = np.all(np.abs(values.sum(axis=1) - 1) <= _SUM_TOLERANCE)
         hint = " Its rows sum to 1: pass the transpose." if by_row else ""
-        raise ValueError(f"matrix must have columns that sum to 1. Column {d} sums to {sums[d]:.12g}.{hint}")
+        raise ValueError(f"Got matrix with a sum of {sums[d]:.12g} in column {d}, but expected 1 in each.{hint}")
     exact = np.asarray(matrix, dtype=object)
     return [[p if isinstance(p, Fraction) else Fraction(repr(float(p))) for p in row] for row in exact]
 
@@ -481,17 +484,19 @@ def _check_matrix(matrix: Any, n_groups: int) -> list[list[Fraction]]:
 def _check_rank(weights: IntRows, total: int, reports: tuple[Label, ...]) -> None:
     if len(weights) < len(weights[0]):
         raise ValueError(
-            f"matrix must have at least as many reports as groups, else the groups cannot be distinguished. "
-            f"Got {len(weights)} reports and {len(weights[0])} groups."
+            f"Got matrix with {len(weights)} reports and {len(weights[0])} groups, but expected at least as many "
+            "reports, else the groups cannot be distinguished."
         )
     for s, row in enumerate(weights):
         if not any(row):
-            raise ValueError(f"matrix has only zeros in the row of report {reports[s]!r}; leave that report out.")
+            raise ValueError(
+                f"Got only zeros in the row of report {reports[s]!r}. Leave that report out of the matrix."
+            )
     smallest = float(np.linalg.svd(np.array(weights, dtype=np.float64) / total, compute_uv=False)[-1])
     if not smallest >= _SMALLEST_SINGULAR_VALUE:
         raise ValueError(
-            f"matrix must have full column rank, else the noise cannot be undone. Its smallest singular "
-            f"value is {smallest:.3g}; two or more groups report (almost) alike."
+            f"Got matrix with smallest singular value {smallest:.3g}, but expected full column rank, else the noise "
+            "cannot be undone. Two or more groups report (almost) alike."
         )
 
 
@@ -500,7 +505,7 @@ def _check_weight(sample_weight: npt.ArrayLike | None, n: int) -> Array:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight must have one entry per report, shape ({n},). Got {weight.shape}.")
+        raise ValueError(f"Got sample_weight of shape {weight.shape}, but expected one entry per report, shape ({n},).")
     if not np.all(np.isfinite(weight)) or np.any(weight < 0):
-        raise ValueError("sample_weight must be finite and not negative.")
+        raise ValueError("Got sample_weight with other values, but expected finite numbers that are not negative.")
     return weight

@@ -23,7 +23,7 @@ def channel_from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
     hash) makes the two descriptions differ, so that one comparison finds them all.
     """
     if not isinstance(descriptor, Mapping):
-        raise ValueError(f"descriptor must be a dict. Got {type(descriptor).__name__}.")
+        raise ValueError(f"Got descriptor of type {type(descriptor).__name__}, but expected a dict.")
     try:
         given = canonical_json(dict(descriptor))
         channel = _build(descriptor)

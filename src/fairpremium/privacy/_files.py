@@ -88,19 +88,36 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
         contradict, is a ``ValueError``.
     """
     path = Path(path)
+    described = describe_reports(path)
     if _check_suffix(path) == "parquet":
-        table = pq.read_table(path)
-        described = _read_envelope(table)
-        frame = table.to_pandas()
+        frame = pq.read_table(path).to_pandas()
     else:
-        sidecar = _sidecar(path)
-        described = _open_envelope(sidecar.read_bytes()) if sidecar.exists() else None
         frame = pd.read_csv(path) if described is None else _read_csv(path, *described)
     if described is None:
         return frame, None
     channel, columns = described
     _check_columns(columns, frame, channel)
     return frame, channel
+
+
+def describe_reports(path: str | os.PathLike[str]) -> tuple[Channel, list[str]] | None:
+    """Return the channel that a file of reports says it was made by, and the columns of its reports.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` or ``.parquet`` file.
+
+    Returns
+    -------
+    (Channel, list of str) or None
+        None when the file comes without a description.
+    """
+    path = Path(path)
+    if _check_suffix(path) == "parquet":
+        return _read_envelope(pq.read_schema(path))
+    sidecar = _sidecar(path)
+    return _open_envelope(sidecar.read_bytes()) if sidecar.exists() else None
 
 
 def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[str] = "report") -> Any:
@@ -112,6 +129,10 @@ def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[st
     channel : Channel
     column : str or list of str
         Where the reports are.
+
+    Returns
+    -------
+    table : pyarrow.Table
     """
     columns = [column] if isinstance(column, str) else list(column)
     text = json.dumps(_envelope(channel, columns)).encode()
@@ -120,6 +141,10 @@ def attach_descriptor(table: Any, channel: Channel, *, column: str | Sequence[st
 
 def read_descriptor(table: Any) -> dict[str, Any] | None:
     """Return the descriptor in the metadata of an Arrow table or schema.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.Schema
 
     Returns
     -------
@@ -163,7 +188,7 @@ def _open_envelope(text: bytes) -> tuple[Channel, list[str]]:
 def _check_suffix(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("csv", "parquet"):
-        raise ValueError(f"path must end in .csv or .parquet. Got {path.name!r}.")
+        raise ValueError(f"Got path={path.name!r}, but expected a name that ends in .csv or .parquet.")
     return kind
 
 
@@ -176,7 +201,7 @@ def _check_columns(column: str | Sequence[str], table: pd.DataFrame, channel: Ch
     columns = [column] if isinstance(column, str) else list(column)
     absent = [name for name in columns if name not in table.columns]
     if absent:
-        raise ValueError(f"The table has no column {absent}. Its columns are {list(table.columns)}.")
+        raise ValueError(f"Got a table with the columns {list(table.columns)}, but expected {absent} among them.")
     channel.encode(table[columns] if _is_tuple(channel) else table[columns].squeeze(axis=1))
     return columns
 

@@ -239,5 +239,5 @@ def _already_done(connection: sqlite3.Connection, charge_id: str, rows: list[Cha
 def check_key(value: Any, name: str) -> str:
     """Return a non-empty str, or raise with a sentence."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a non-empty str. Got {type(value).__name__}.")
+        raise TypeError(f"Got {name} of type {type(value).__name__}, but expected a non-empty str.")
     return value

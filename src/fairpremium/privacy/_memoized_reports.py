@@ -53,12 +53,12 @@ class MemoizedReports:
 
     def __init__(self, channel: Channel, secret: bytes, *, attribute: str, campaign: str) -> None:
         if not isinstance(channel, Channel):
-            raise TypeError(f"channel must be a Channel. Got {type(channel).__name__}.")
+            raise TypeError(f"Got channel of type {type(channel).__name__}, but expected a Channel.")
         channel._refuse_if_unprotected()
         if not isinstance(secret, (bytes, bytearray)):
-            raise TypeError(f"secret must be bytes, for instance secrets.token_bytes(32). Got {type(secret).__name__}.")
+            raise TypeError(f"Got secret of type {type(secret).__name__}, but expected bytes (secrets.token_bytes).")
         if len(secret) < _SHORTEST_SECRET:
-            raise ValueError(f"secret must have at least {_SHORTEST_SECRET} bytes. Got {len(secret)}.")
+            raise ValueError(f"Got secret with {len(secret)} bytes, but expected at least {_SHORTEST_SECRET}.")
         self.channel = channel
         self.attribute = check_key(attribute, "attribute")
         self.campaign = check_key(campaign, "campaign")
@@ -76,6 +76,10 @@ class MemoizedReports:
             A key of the person.
         value : label
             The true value.
+
+        Returns
+        -------
+        report : label
         """
         return self.privatize([person], [value]).tolist()[0]
 
@@ -96,7 +100,7 @@ class MemoizedReports:
         codes = encode_labels(values, self.channel.groups, name="values", missing="error")
         keys = [_person_bytes(person) for person in persons]
         if len(keys) != len(codes):
-            raise ValueError(f"persons must have one key per value, {len(codes)} in all. Got {len(keys)}.")
+            raise ValueError(f"Got {len(keys)} persons, but expected one key per value, {len(codes)} in all.")
         rows = list(zip(keys, codes.tolist(), strict=True))
         u = [
             np.array([self._uniform(key, code, j, component.total) for key, code in rows], dtype=np.int64)
@@ -138,4 +142,4 @@ def _person_bytes(person: Any) -> bytes:
         return b"b" + person
     if isinstance(person, (int, np.integer)) and not isinstance(person, bool):
         return b"i" + str(int(person)).encode()
-    raise TypeError(f"persons must be keys of type str, int or bytes. Got {type(person).__name__}.")
+    raise TypeError(f"Got a person of type {type(person).__name__}, but expected a key of type str, int or bytes.")

@@ -30,7 +30,7 @@ class ProductChannel(Channel):
     def _of(cls, channels: tuple[Channel, ...]) -> ProductChannel:
         for channel in channels:
             if not isinstance(channel, Channel):
-                raise TypeError(f"Channel.product expects channels. Got {type(channel).__name__}.")
+                raise TypeError(f"Got a {type(channel).__name__}, but Channel.product expected channels.")
         components = tuple(c for channel in channels for c in channel.components)
         product = object.__new__(cls)
         product._set(

@@ -70,7 +70,7 @@ class RandomizedResponse(Channel):
     ) -> None:
         named = check_groups(groups)
         if (epsilon is None) == (keep is None):
-            raise ValueError("Give exactly one of epsilon and keep.")
+            raise ValueError(f"Got epsilon={epsilon} and keep={keep}, but expected exactly one of epsilon and keep.")
         if epsilon is not None:
             a, b = weights_from_epsilon(check_epsilon(epsilon), len(named), 2**_bits)
         else:
@@ -172,7 +172,7 @@ def _largest(K: int, limit: int, truth: Any, ratio: float) -> tuple[int, int]:
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
     """Return epsilon as a float if 0 < epsilon < inf, tested positively, or raise with a sentence."""
     if isinstance(epsilon, (bool, np.bool_)) or not isinstance(epsilon, numbers.Real):
-        raise TypeError(f"{name} must be a positive finite number. Got {type(epsilon).__name__}.")
+        raise TypeError(f"Got {name} of type {type(epsilon).__name__}, but expected a positive finite number.")
     value = float(epsilon)
     if not 0 < value < math.inf:
         raise ValueError(f"Got {name}={value}, but expected a positive finite number.")
@@ -181,7 +181,7 @@ def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
 
 def _check_keep(keep: Any, K: int) -> Fraction:
     if isinstance(keep, (bool, np.bool_)) or not isinstance(keep, numbers.Real):
-        raise TypeError(f"keep must be a number between 1/{K} and 1. Got {type(keep).__name__}.")
+        raise TypeError(f"Got keep of type {type(keep).__name__}, but expected a number between 1/{K} and 1.")
     if isinstance(keep, Fraction):
         exact = keep
     elif math.isfinite(keep):

@@ -31,7 +31,7 @@ def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt
     True
     """
     if not 1 <= total <= WORD:
-        raise ValueError(f"total must be between 1 and 2**32. Got {total}.")
+        raise ValueError(f"Got total={total}, but expected a number between 1 and 2**32.")
     if rng is not None:
         return rng.integers(0, total, size=n, dtype=np.int64)
     limit = WORD - WORD % total
@@ -58,6 +58,6 @@ def check_rng(rng: Rng) -> np.random.Generator | None:
         # same seed, and the noise of the reports would then depend on the features
         return np.random.default_rng([int(rng), *b"privatize"])
     raise TypeError(
-        "rng must be None (operating-system entropy), or a numpy Generator or an integer seed for "
-        f"simulations. Got {type(rng).__name__}."
+        f"Got rng of type {type(rng).__name__}, but expected None (operating-system entropy) or, for simulations, a "
+        "numpy Generator or an integer seed."
     )

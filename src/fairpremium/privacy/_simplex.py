@@ -32,7 +32,7 @@ def project_to_simplex(p: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """
     x = np.asarray(p, dtype=np.float64)
     if x.ndim != 1 or x.size == 0 or not np.all(np.isfinite(x)):
-        raise ValueError("p must be a one-dimensional array of at least one finite number.")
+        raise ValueError(f"Got p of shape {x.shape}, but expected one dimension with finite numbers.")
     x = x - x.max()  # a constant changes nothing, and small numbers are summed without rounding
     descending = np.sort(x)[::-1]
     excess = np.cumsum(descending) - 1.0

@@ -12,7 +12,7 @@ import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
-from fairpremium.cli._tables import as_text, check_output, read_table, require_filled, write_table
+from fairpremium.cli._tables import as_labels, as_text, check_output, read_table, require_filled, write_table
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
 from fairpremium.privacy import Channel, PrivacyLedger
@@ -148,16 +148,11 @@ def _labels(seen: CollectorStudy) -> Sequence[Any]:
 
 
 def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Series:
-    """Return a column in the type of the study's labels, or raise; the message does not show what it holds."""
-    texts = as_text(column, path)
-    known = {str(label): label for label in labels}
-    unknown = int((~texts.isin(list(known))).sum())
-    if unknown:
-        raise ValueError(
-            f"Column {column.name!r} of {path} has {unknown} of {len(texts)} rows with none of the study's groups "
-            f"{', '.join(known)}. People who prefer not to say need a group of their own."
-        )
-    return texts.map(known)
+    wrong = (
+        f"with none of the study's groups {', '.join(map(str, labels))}. People who prefer not to say need a group of "
+        "their own"
+    )
+    return as_labels(as_text(column, path), labels, path, wrong, missing=False)
 
 
 def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,6 @@ from fairpremium.cli.parties._processes import CommandRunner
 from fairpremium.cli.parties._service import party_command
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
-
-if TYPE_CHECKING:
-    from fairpremium.parties.bundle import Bundle
 
 _ROWS, _SEED, _NEW_SEED, _KEEP, _LEVEL = 5000, 2025, 2026, 0.8, 0.95
 _UNIT = "per policy and year"
@@ -55,13 +52,16 @@ def demo(
 
     Example: fairpremium demo --out demo
     """
+    from fairpremium.parties.bundle import load_bundle
+    from fairpremium.parties.protocol import read_public_key
+
     _clear(out)
     portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
     _write_data(out, portfolio)
     waiting = progress("Running the three parties") if as_json else nullcontext()  # otherwise commands are shown
     with waiting, CommandRunner(quiet=as_json, log=out / "serve.log") as runner:
         found = _run_parties(runner, out)
-    bundle = _check_bundle(out)
+    bundle = load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
     pricer = bundle.pricer
     X = portfolio.X
     # a price list as an insurer has it today, which leaves sex out and nothing else
@@ -141,13 +141,6 @@ def _clear(out: Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / _MARK).touch()
     keys.mkdir(mode=0o700, exist_ok=True)
-
-
-def _check_bundle(out: Path) -> Bundle:
-    from fairpremium.parties.bundle import load_bundle
-    from fairpremium.parties.protocol import read_public_key
-
-    return load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
 
 
 def _risk_classes(X: pd.DataFrame) -> pd.Series:

@@ -12,7 +12,7 @@ from fairpremium.cli._command import Answer, make_group
 from fairpremium.cli._model_options import ModelOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import column_option
-from fairpremium.cli._price import PriceOptions, price_table
+from fairpremium.cli._price import PriceOptions, price_rows
 from fairpremium.cli._tables import check_output, read_table, require_file
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
@@ -115,7 +115,7 @@ def fit(
     check_ids(fit=fit)
     reference = options.weights()
     if isinstance(reference, str) and reference not in _REFERENCES:
-        raise ValueError(f"--reference expects {', '.join(_REFERENCES)}, or weights. Got {reference!r}.")
+        raise ValueError(f"Got --reference {reference}, but expected {', '.join(_REFERENCES)}, or weights.")
     fields = {
         **asdict(options),
         "study": study,
@@ -248,7 +248,7 @@ def price(
     keys = trusted.read()
     with progress("Checking the bundle"):
         pricer = load_bundle(bundle, keys=keys).pricer
-    return price_table(pricer, str(bundle), new, options, policy)
+    return price_rows(pricer, str(bundle), new, options, policy)
 
 
 @party_command

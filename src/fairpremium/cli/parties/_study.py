@@ -113,7 +113,7 @@ def _attribute(
     named = [name for name, is_given in ways.items() if is_given]
     if len(named) != 1:
         got = " and ".join(named) or "none of them"
-        raise ValueError(f"Say in one way how reports are drawn: {', '.join(ways)}. Got {got}.")
+        raise ValueError(f"Got {got}, but expected one way to say how reports are drawn: {', '.join(ways)}.")
     if channel is not None:
         return {"kind": "known", "channel": load_channel(channel).channel.descriptor()}
     if groups is None:

@@ -68,7 +68,7 @@ def _real_figures(experiment: str, where: str, title: str, unit: str) -> list[Fi
         ("perturbed", "keep wrong by 10 %", "error of 10 % in the noise rate", KEEPS, (LOW, HIGH), one),
         ("estimated", "keep estimated, n1 = 4", "by noise rate, estimated", KEEPS, ("n1 = 4",), one),
         ("estimated-by-size", "keep 0.9, estimated, n1 = 4", "by sample size, estimated", (0.9,), ("n1 = 4",), sizes),
-        ("splits", "keep estimated from 2 or 4 parts", "effect of n1", KEEPS, ("n1 = 2", "n1 = 4"), one),
+        ("splits", "keep estimated from 2 or 4 splits", "effect of n1", KEEPS, ("n1 = 2", "n1 = 4"), one),
     ]
     return [
         Figure(

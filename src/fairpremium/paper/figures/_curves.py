@@ -23,10 +23,10 @@ def draw_curves(table: pd.DataFrame, *, title: str, unit: str, columns: str) -> 
     last = int(table["epoch"].max())
     rows = []
     for features in (RAW, LEARNED):
-        part = data[data["features"] == features]
-        domain = _domain(part, last)
+        of_features = data[data["features"] == features]
+        domain = _domain(of_features, last)
         charts = [
-            _panel(alt, _of_panel(part, columns, value), domain, last, f"{features}, {named(value)}",
+            _panel(alt, _of_panel(of_features, columns, value), domain, last, f"{features}, {named(value)}",
                    unit if i == 0 else None)
             for i, value in enumerate(panels)
         ]  # fmt: skip

@@ -32,10 +32,10 @@ def draw_prices(table: pd.DataFrame, *, title: str) -> Any:
     rows: list[Any] = []
     for keep, assumed in told.itertuples(index=False):
         here = (table["keep"] == keep) & ((table["assumed"] == assumed) | (table["method"] == NAIVE))
-        part = table[here | (table["method"] == MPTP)]
+        shown = table[here | (table["method"] == MPTP)]
         name = f"keep {keep}" if keep == assumed else f"told {assumed}"
         panels = [
-            _panel(alt, part[(part["group"] == group) & (part["smoker"] == smoker)],
+            _panel(alt, shown[(shown["group"] == group) & (shown["smoker"] == smoker)],
                    class_name(group, smoker) if not rows else "", name if i == 0 else None,
                    last=len(rows) == len(told) - 1)
             for i, (group, smoker) in enumerate(_CLASSES)
@@ -82,8 +82,8 @@ def draw_indirect(table: pd.DataFrame) -> Any:
     seeds = int(table["seeds"].max())
     panels = []
     for smoker in (True, False):
-        part = table[table["smoker"] == smoker]
-        lines = part[(part["price"] == FREE) | (part["method"] == MPTP)]
+        shown = table[table["smoker"] == smoker]
+        lines = shown[(shown["price"] == FREE) | (shown["method"] == MPTP)]
         lines = lines.assign(kind=lines["method"].where(lines["price"] == FREE, UNAWARE))
         kinds = [UNAWARE, MPTP, PAPER, OURS, NAIVE]
         colours = {**COLOURS, UNAWARE: "#cc79a7"}

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from fairpremium.audit.drawing import GREY, INK, apply_style, import_altair, import_vl_convert
+from fairpremium.audit.drawing import GREY, INK, apply_style, import_altair, import_vl_convert, panel_title
 from fairpremium.audit.drawing import to_svg as chart_to_svg
 from fairpremium.paper._setup import MPTP, NAIVE, OURS, PAPER
 
@@ -17,6 +18,7 @@ __all__ = ["COLOURS", "GREY", "INK", "import_altair", "import_vl_convert"]
 # Okabe and Ito, as in the audit: told apart by all common kinds of colour vision.
 COLOURS = {MPTP: INK, PAPER: "#0072b2", OURS: "#009e73", NAIVE: "#d55e00"}
 FONT_SIZE = 15
+heading = partial(panel_title, size=16)
 
 
 def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
@@ -26,10 +28,7 @@ def finish(chart: Any, title: str, subtitle: Sequence[str]) -> Any:
         title, subtitle=list(subtitle), anchor="start", fontSize=19, subtitleFontSize=FONT_SIZE, subtitleColor=INK,
         color=INK, offset=14, subtitlePadding=6, subtitleLineHeight=20,
     )  # fmt: skip
-    return apply_style(chart.properties(title=heading)).configure_axis(
-        labelFontSize=FONT_SIZE, titleFontSize=FONT_SIZE, titleFontWeight="normal", labelColor=INK, titleColor=INK,
-        gridColor="#eeeeee", domain=False, ticks=False, labelPadding=6,
-    )  # fmt: skip
+    return apply_style(chart.properties(title=heading), FONT_SIZE)
 
 
 def colour_scale(alt: Any, methods: Sequence[str]) -> Any:
@@ -52,11 +51,6 @@ def label(
         align=align, baseline=baseline, fontSize=FONT_SIZE, color=colour
     )
     return mark.encode(x=alt.value(x), y=alt.value(y), text="text:N")
-
-
-def heading(text: str, **more: Any) -> Any:
-    """Return the title of a panel."""
-    return import_altair().Title(text, anchor="start", fontSize=16, fontWeight="bold", color=INK, **more)
 
 
 def end_labels(

@@ -21,17 +21,17 @@ def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: t
     runs = runs[runs["price"].isin(prices)]
     keys = ["price", "age", "smoker", "group"]
     truth = runs[(runs["method"] == TRUTH) & (runs["seed"] == runs["seed"].min())].set_index(keys)["value"]
-    parts = []
+    fits = []
     for keep, assumed, method in cases:
         rows = runs[(runs["method"] == method) & (runs["keep"] == keep) & (runs["assumed"] == assumed)]
         by = rows.groupby(keys, sort=False)["value"]
         spread = by.quantile([0.1, 0.9]).unstack()
-        part = pd.DataFrame({"mean": by.mean(), "low": spread[0.1], "high": spread[0.9], "seeds": by.count()})
-        part["error"] = np.sqrt(((rows["value"] - rows.set_index(keys).index.map(truth)) ** 2).groupby(
+        fit = pd.DataFrame({"mean": by.mean(), "low": spread[0.1], "high": spread[0.9], "seeds": by.count()})
+        fit["error"] = np.sqrt(((rows["value"] - rows.set_index(keys).index.map(truth)) ** 2).groupby(
             [rows[key] for key in keys], sort=False).mean())  # fmt: skip
-        parts.append(part.assign(keep=keep, assumed=assumed, method=method, truth=truth).reset_index())
+        fits.append(fit.assign(keep=keep, assumed=assumed, method=method, truth=truth).reset_index())
     columns = ["keep", "assumed", "method", *keys, "mean", "low", "high", "error", "truth", "seeds"]
-    return pd.concat(parts, ignore_index=True)[columns]
+    return pd.concat(fits, ignore_index=True)[columns]
 
 
 def curve_table(tables: Tables, experiment: str, lines: list[tuple[str, float, str, str]]) -> pd.DataFrame:
@@ -55,12 +55,12 @@ def estimate_table(tables: Tables) -> pd.DataFrame:
     """Return the anchor estimates of keep in the three portfolios, mean and standard deviation over the seeds."""
     synthetic = tables["synthetic"]
     rows = synthetic[synthetic["price"] == ESTIMATED_KEEP]
-    parts = [rows[["seed", "keep", "value"]].assign(portfolio="synthetic", sample=FULL_SAMPLE, parts="n1 = 4")]
+    found = [rows[["seed", "keep", "value"]].assign(portfolio="synthetic", sample=FULL_SAMPLE, parts="n1 = 4")]
     for experiment in ("health", "auto"):
         rows = tables[experiment][tables[experiment]["quantity"] == "keep"]
         rows = rows.rename(columns={"assumed": "parts"})
-        parts.append(rows[["seed", "keep", "value", "sample", "parts"]].assign(portfolio=experiment))
-    by = pd.concat(parts).groupby(["portfolio", "sample", "parts", "keep"], sort=False)["value"]
+        found.append(rows[["seed", "keep", "value", "sample", "parts"]].assign(portfolio=experiment))
+    by = pd.concat(found).groupby(["portfolio", "sample", "parts", "keep"], sort=False)["value"]
     return pd.DataFrame({"estimate": by.mean(), "sd": by.std(), "seeds": by.count()}).reset_index()
 
 

@@ -10,7 +10,7 @@ from fairpremium.paper.figures._style import GREY, axis, end_labels, finish, hea
 _WIDTH, _HEIGHT = 215, 215
 _THEOREMS = {"4.3": "#0072b2", "4.6": "#d55e00"}
 _PORTFOLIOS = {"synthetic": "Synthetic portfolio", "health": "Health data", "auto": "Auto data"}
-_PARTS = {"n1 = 2": ("#e69f00", "square"), "n1 = 4": ("#0072b2", "circle")}
+_SPLITS = {"n1 = 2": ("#e69f00", "square"), "n1 = 4": ("#0072b2", "circle")}
 
 
 def draw_bounds(table: pd.DataFrame, *, keeps: tuple[float, ...]) -> Any:
@@ -20,8 +20,8 @@ def draw_bounds(table: pd.DataFrame, *, keeps: tuple[float, ...]) -> Any:
     for keep in keeps:
         panels: list[Any] = []
         for K in sorted(set(table["groups"])):
-            part = table[(table["groups"] == K) & (table["keep"] == keep) & (table["value"] > 0)]
-            panels.append(_bound_panel(alt, part, f"K = {K}, keep {keep}", first=not panels))
+            shown = table[(table["groups"] == K) & (table["keep"] == keep) & (table["value"] > 0)]
+            panels.append(_bound_panel(alt, shown, f"K = {K}, keep {keep}", first=not panels))
         rows.append(alt.hconcat(*panels, spacing=20))
     subtitle = [
         "Solid: the bound with delta = 0.05. Dashed: the excess risk that 95 % of the samples stay below.",
@@ -57,12 +57,12 @@ def draw_estimates(table: pd.DataFrame) -> Any:
     alt = import_altair()
     panels: list[Any] = []
     for portfolio, title in _PORTFOLIOS.items():
-        part = table[(table["portfolio"] == portfolio) & (table["sample"] == "full")]
-        part = part.assign(low=part["estimate"] - part["sd"], high=part["estimate"] + part["sd"])
-        panels.append(_estimate_panel(alt, part, title, first=not panels))
+        shown = table[(table["portfolio"] == portfolio) & (table["sample"] == "full")]
+        shown = shown.assign(low=shown["estimate"] - shown["sd"], high=shown["estimate"] + shown["sd"])
+        panels.append(_estimate_panel(alt, shown, title, first=not panels))
     subtitle = [
         "Anchor method (Procedure 4.5, average of keep). On the grey line the estimate would be right.",
-        f"Points: mean of {table['seeds'].max()} runs; bars: one standard deviation. n1: number of parts.",
+        f"Points: mean of {table['seeds'].max()} runs; bars: one standard deviation. n1: number of splits.",
     ]
     return finish(alt.hconcat(*panels, spacing=20), "What the anchor method says about keep", subtitle)
 
@@ -74,8 +74,8 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
     x = axis("X", "at", (0.65, 0.95), title="true keep", values=[0.7, 0.8, 0.9])
     title_y = "estimated keep" if first else None
     y = axis("Y", "estimate", domain, title=title_y, tickCount=5, minExtent=44, format=".1f")
-    colours = alt.Scale(domain=list(_PARTS), range=[c for c, _ in _PARTS.values()])
-    shapes = alt.Scale(domain=list(_PARTS), range=[s for _, s in _PARTS.values()])
+    colours = alt.Scale(domain=list(_SPLITS), range=[c for c, _ in _SPLITS.values()])
+    shapes = alt.Scale(domain=list(_SPLITS), range=[s for _, s in _SPLITS.values()])
     base = alt.Chart(data).encode(x=x, color=alt.Color("parts:N", scale=colours, legend=None))
     diagonal = pd.DataFrame({"at": [0.65, 0.95], "estimate": [0.65, 0.95]})
     layers = [
@@ -89,8 +89,8 @@ def _estimate_panel(alt: Any, data: pd.DataFrame, title: str, *, first: bool) ->
     ]
     ends = data[data["keep"] == data["keep"].max()]
     labels = [
-        (f"{parts}: {estimate:.2f}", estimate, _PARTS[parts][0])
-        for parts, estimate in zip(ends["parts"], ends["estimate"], strict=True)
+        (f"{splits}: {estimate:.2f}", estimate, _SPLITS[splits][0])
+        for splits, estimate in zip(ends["parts"], ends["estimate"], strict=True)
     ]
     layers += end_labels(alt, labels, domain, _WIDTH, _HEIGHT)
     return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(title))

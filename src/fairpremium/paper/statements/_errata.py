@@ -79,7 +79,7 @@ def _linear_in_groups() -> Measured:
 def _pole() -> Measured:
     good, bad = inverse_constants(3, 0.9)[0], (0.3 + 1) / (3 * 0.3 - 1)
     mean = (3 * good + bad) / 4
-    return f"the fourth part has C1 = {bad:.1f}, the average is {mean:.2f}", mean >= 1
+    return f"the fourth split has C1 = {bad:.1f}, the average is {mean:.2f}", mean >= 1
 
 
 def _averages() -> Measured:
@@ -92,7 +92,7 @@ def _averages() -> Measured:
 def _splits() -> Measured:
     C1, _ = inverse_constants(2, 0.8)
     asked = required_splits(0.1, groups=2, keep=0.8, bias=0.0, norm_bound=C1 / math.log(2), delta=0.05, constant=1.0)
-    return f"{asked:,} parts are asked for", asked <= 4
+    return f"{asked:,} splits are asked for", asked <= 4
 
 
 def _no_anchor() -> Measured:

@@ -28,7 +28,10 @@ class Synthetic:
     def class_errors(self, method: str) -> dict[str, Array]:
         """Return the root mean square error by risk class and seed, with the true attribute."""
         rows = self._rows(method, 0.0, 0.0)
-        return {str(name): np.sqrt(part["error"].to_numpy()) for name, part in rows.groupby("risk_class", sort=False)}
+        return {
+            str(name): np.sqrt(of_class["error"].to_numpy())
+            for name, of_class in rows.groupby("risk_class", sort=False)
+        }
 
     def class_means(self) -> dict[str, float]:
         """Return the true mean cost of each risk class."""
@@ -109,7 +112,7 @@ class Real:
         return np.asarray(np.where(there.any(axis=1), first, self.last), dtype=float)
 
     def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE, quantity: str = "keep") -> Array:
-        """Return the anchor estimates from four parts by seed, or whether they are "identified" (0 or 1)."""
+        """Return the anchor estimates from four splits by seed, or whether they are "identified" (0 or 1)."""
         r = self.runs
         wanted = (
             (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
