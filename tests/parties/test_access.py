@@ -337,6 +337,33 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
             assert restarted.send(one).code == "stale"
 
 
+@pytest.mark.parametrize(
+    "command", ["put_study", "open_study", "close_study", "put_portfolio", "put_fit", "cancel_fit", "get_bundle"]
+)
+def test_a_command_and_its_nonce_are_one_commit(world, command):
+    """A command that is refused has used up its nonce all the same, and changed nothing else."""
+    assert world.send(request(world, "list_studies", right_one(command))).status == 200
+    world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
+    commits = []
+    count = lambda connection: commits.append(connection.get_execution_options().get("reads_only"))  # noqa: E731
+    event.listen(world.context.store._engine, "commit", count)
+    try:
+        for things in (THINGS, NO_THINGS):
+            sent, before = request(world, command, right_one(command), things), world.dump()
+            commits.clear()
+            answer = world.send(sent)
+            assert commits == [None]
+            after = world.dump()
+            assert len(after["nonces"]) == len(before["nonces"]) + 1
+            if answer.status >= 400:
+                names = set(before) - {"nonces", "commits"}
+                assert {name: after[name] for name in names} == {name: before[name] for name in names}
+            assert world.send(sent).code == "replayed"
+    finally:
+        event.remove(world.context.store._engine, "commit", count)
+    assert answer.status == (200 if command.startswith("put_") else 404)  # a new name may be put
+
+
 def test_nonces_live_as_long_as_their_requests(world):
     """A request from the future lives longest; no moment comes at which it is neither replayed nor stale."""
     from fairpremium.parties.service._access import delete_old_nonces

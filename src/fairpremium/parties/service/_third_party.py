@@ -44,19 +44,21 @@ Command = Callable[Concatenate[Connection, ServiceContext, Party, P], T]
 Method = Callable[Concatenate["ThirdParty", Party, P], T]
 
 
-def _checked(method: Method[P, T]) -> Method[P, T]:
-    """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method."""
+def _checked(method: Method[P, T], *, uses_nonce: bool = False) -> Method[P, T]:
+    """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method.
+
+    - `uses_nonce`: The method itself uses up the nonce, in its own transaction.
+    """
 
     @wraps(method)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        signed = who.signed
-        if signed is None:  # the right to a signed request was checked before its body was read
+        if who.signed is None:  # the right to a signed request was checked before its body was read
             self.check_right(who, method.__name__)
         for value in (*args, *kwargs.values()):
             if isinstance(value, str):
                 check_name(value)
-        if signed is not None and self._write(lambda c: _access.use_nonces(c, self.context, [signed])) != [True]:
-            raise Problem("replayed")
+        if who.signed is not None and not uses_nonce:
+            self._write_signed(who, lambda _: None)
         return method(self, who, *args, **kwargs)
 
     return run
@@ -67,13 +69,13 @@ def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]
 
     @wraps(command)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        execute = self._read if reads else self._write
+        execute = self._read if reads else partial(self._write_signed, who)
         return execute(lambda c: command(c, self.context, who, *args, **kwargs))
 
     shown = signature(command)
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(shown.parameters.values())[2:]]
     run.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return _checked(run)
+    return _checked(run, uses_nonce=not reads)
 
 
 class ThirdParty:
@@ -126,6 +128,26 @@ class ThirdParty:
         """Finish what is queued, and close the database."""
         self.stop_writer()
         self.context.store.close()
+
+    def _write_signed(self, who: Party, command: Callable[[Connection], T]) -> T:
+        """Use up the nonce of a request and run a command, in one transaction; a refused command leaves it used."""
+        signed = who.signed
+        if signed is None:
+            return self._write(command)
+
+        def run(connection: Connection) -> T | Problem:
+            if _access.use_nonces(connection, self.context, [signed]) != [True]:
+                return Problem("replayed")
+            try:
+                with connection.begin_nested():
+                    return command(connection)
+            except Problem as problem:
+                return problem
+
+        result = self._write(run)
+        if isinstance(result, Problem):
+            raise result
+        return result
 
     # --- keys ---
 
