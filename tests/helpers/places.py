@@ -151,7 +151,7 @@ class Place:
         try:
             assert party.verify_log().intact
             seen = {}
-            with party.context.store.reading() as connection:
+            with party.context.database.reading() as connection:
                 for name, table in metadata.tables.items():
                     if name not in ("nonces", "commits", "log_head"):
                         columns = [column for column in table.columns if column.name not in VOLATILE]
@@ -159,8 +159,8 @@ class Place:
             # One report more or less in the log is no difference: an entry tells that reports came, new or not.
             seen["log"] = [entry for entry in seen["log"] if "'report.taken'" not in entry]
             clean(party.context, older_than=-1.0)  # what was left over may go: it must not be needed
-            seen["files"] = sorted(party.context.blobs)
-            rest = {path.name for path in party.context.blobs.folder.iterdir()} - set(seen["files"])
+            seen["files"] = sorted(party.context.files)
+            rest = {path.name for path in party.context.files.folder.iterdir()} - set(seen["files"])
             assert rest <= {".lock"}
             return seen
         finally:

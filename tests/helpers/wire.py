@@ -228,8 +228,8 @@ class World(httpx.BaseTransport):
             tables = [table for table in metadata.sorted_tables if table.name != "commits"]  # marks of transactions
             return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
-        files = sorted(str(p.relative_to(self.folder)) for p in self.context.blobs.folder.rglob("*"))
-        return {**self.context.store.read(rows), "files": files}
+        files = sorted(str(p.relative_to(self.folder)) for p in self.context.files.folder.rglob("*"))
+        return {**self.context.database.read(rows), "files": files}
 
     # --- things ---
 
@@ -253,9 +253,9 @@ class World(httpx.BaseTransport):
 
     def succeed(self, content: bytes = b"a bundle") -> None:
         """Let the oldest fit that waits succeed with some bytes, as a worker would."""
-        digest = self.context.blobs.put(content)
-        lease = self.context.store.write(lambda c: acquire_lease(c, self.context))
-        self.context.store.write(lambda c: finish_fit(c, self.context, lease, "succeeded", sha256=digest))
+        digest = self.context.files.put(content)
+        lease = self.context.database.write(lambda c: acquire_lease(c, self.context))
+        self.context.database.write(lambda c: finish_fit(c, self.context, lease, "succeeded", sha256=digest))
 
 
 class _TimedKey:

@@ -28,7 +28,7 @@ REPORTS = st.dictionaries(KEYS, CODES, max_size=60)
 
 @pytest.fixture
 def store(tmp_path):
-    return FileStore(tmp_path / "blobs")
+    return FileStore(tmp_path / "files")
 
 
 def run_of(reports: dict[bytes, int]) -> ReportBatch:
@@ -233,7 +233,7 @@ def test_runs_of_another_meaning_are_not_merged(store):
 
 
 def test_a_disk_that_is_full_while_merging(store, monkeypatch):
-    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "run.merging")
+    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "batch.merging")
     with pytest.raises(Problem) as caught:
         merge_batches(store, [run_of(many(100, 7))])
     assert caught.value.code == "storage-full"

@@ -50,17 +50,17 @@ def state(world) -> tuple[int, int, int]:
         files = connection.execute(select(func.count()).select_from(report_runs)).scalar_one()
         return singles, files, count_reports(connection, "motor", "app")
 
-    return world.context.store.read(look)
+    return world.context.database.read(look)
 
 
 def codes(world) -> list[int]:
     """What a fit would use."""
-    find = world.context.store.read(lambda c: reports_of(c, world.context, "motor", "app"))
+    find = world.context.database.read(lambda c: reports_of(c, world.context, "motor", "app"))
     return find(as_keys(KEYS)).tolist()
 
 
 def compact_now(world) -> None:
-    compact(world.context, "motor", "app", world.context.store.write)
+    compact(world.context, "motor", "app", world.context.database.write)
 
 
 def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatch):
@@ -114,11 +114,11 @@ def test_files_that_lie_over_each_other_become_one(world):
 
 def test_batches_without_news_leave_no_file(world):
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    files = set(world.context.blobs)
+    files = set(world.context.files)
     assert send_batch(world, 1, dict.fromkeys(range(5), "F")) == 200
     assert send_batch(world, 2, {0: "M", 50: "F"}) == 409
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    assert set(world.context.blobs) == files
+    assert set(world.context.files) == files
     assert state(world) == (0, 1, 10)
 
 
@@ -126,7 +126,7 @@ def test_a_full_disk_stops_the_compaction_and_nothing_else(world, monkeypatch):
     monkeypatch.setattr(_compaction, "SINGLES", 5)
     for i in range(6):
         assert send_one(world, i, "F") == 200
-    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "blob.created")
+    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "file.created")
     compact_now(world)
     assert state(world) == (6, 0, 6)
     monkeypatch.delenv("FAIRPREMIUM_FULL_AT")
@@ -177,7 +177,7 @@ def test_a_file_that_another_one_merged_already_stays_merged(world):
             APP, "motor", n, write_batch([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
         )
     before = state(world)
-    sizes = world.context.store.read(lambda c: _compaction._sizes(c, "motor", "app"))
+    sizes = world.context.database.read(lambda c: _compaction._sizes(c, "motor", "app"))
     gone = ("0" * 64, *sizes)
-    world.context.store.write(lambda c: _compaction._replace(c, "motor", "app", gone, "1" * 64))
+    world.context.database.write(lambda c: _compaction._replace(c, "motor", "app", gone, "1" * 64))
     assert state(world) == before

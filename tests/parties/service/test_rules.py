@@ -107,7 +107,7 @@ def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
     assert fit(world, "b")["state"] == "succeeded"
     assert premiums(world, "a") != premiums(world, "b")
     assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
-    paid = world.context.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
+    paid = world.context.database.read(lambda c: {r.identity for r in c.execute(select(releases))})
     assert len(paid) == 2
 
 
@@ -116,7 +116,7 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
     assert fit(world, "a")["state"] == "succeeded"
     for name, level in (("b", 0.9), ("c", 0.8)):
         world.fit("acme", name, "p1", release="gaussian", level=level)
-    leases = [world.context.store.write(lambda c: acquire_lease(c, world.context)) for _ in range(2)]
+    leases = [world.context.database.write(lambda c: acquire_lease(c, world.context)) for _ in range(2)]
     meet = threading.Barrier(2, timeout=120)
     errors = []
 
@@ -144,7 +144,7 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
 
     assert fit(world, "a")["state"] == "succeeded"
     world.fit("acme", "late", "p1", release="gaussian", level=0.7)
-    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
     real = _fitting.write_manifest
     done = []
 
@@ -166,7 +166,7 @@ def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_no
     from fairpremium.parties.service import _fitting
 
     def paid():
-        return {row.fit for row in world.context.store.read(lambda c: c.execute(select(releases)).all())}
+        return {row.fit for row in world.context.database.read(lambda c: c.execute(select(releases)).all())}
 
     def refuses(*args, **kwargs):
         raise RefusedError([RuleResult(1, False, "limit", "measured")])
@@ -177,17 +177,17 @@ def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_no
     assert paid() == {"a"}
 
     def cancels(*args, **kwargs):
-        world.context.store.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "b"))
+        world.context.database.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "b"))
         raise LeaseLost
 
     world.fit("acme", "b", "p1", release="gaussian", level=0.7)
-    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
     with monkeypatch.context() as patched:
         patched.setattr(_fitting, "fit_release", cancels)
         with pytest.raises(LeaseLost):
             run_fit(world.context, lease)
     assert paid() == {"a", "b"}
-    world.context.store.write(lambda c: release_lease(c, world.context, lease))
+    world.context.database.write(lambda c: release_lease(c, world.context, lease))
     assert see(world, "b")["state"] == "cancelled"
     assert paid() == {"a"}
 

@@ -19,14 +19,14 @@ import pytest
 from fairpremium.parties import Problem
 from fairpremium.parties.store._files import FileStore
 
-POINTS = ["blob.created", "blob.written", "blob.synced", "blob.renamed", "blob.folder_synced"]
+POINTS = ["file.created", "file.written", "file.synced", "file.renamed", "file.folder_synced"]
 CONTENT = bytes(range(256)) * 1000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
 def store(tmp_path):
-    return FileStore(tmp_path / "blobs")
+    return FileStore(tmp_path / "files")
 
 
 def rubbish(store: FileStore) -> list[str]:
@@ -124,7 +124,7 @@ def test_the_disk_is_full_while_the_file_is_checked(store, monkeypatch, verdict)
         if verdict:
             raise Problem(verdict)
 
-    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "blob.written")
+    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "file.written")
     incoming = store.receive()
     incoming.write(CONTENT)
     with pytest.raises(Problem) as caught, incoming, incoming.syncing():
@@ -215,7 +215,7 @@ for name in points:
 
 
 def test_a_kill_at_any_point_leaves_the_whole_file_or_none(tmp_path):
-    ends = [*POINTS, "blob.created:2", "elsewhere"]
+    ends = [*POINTS, "file.created:2", "elsewhere"]
     child = subprocess.run(
         [sys.executable, "-c", KILLS, str(tmp_path), " ".join(ends)], capture_output=True, text=True, check=True
     )
@@ -224,7 +224,7 @@ def test_a_kill_at_any_point_leaves_the_whole_file_or_none(tmp_path):
         expected = (signal.SIGKILL, False) if name in POINTS else (False, True)
         assert outcomes[name] == expected, name
         store = FileStore(tmp_path / name)
-        is_there = name in ("blob.renamed", "blob.folder_synced") or name not in POINTS
+        is_there = name in ("file.renamed", "file.folder_synced") or name not in POINTS
         assert list(store) == ([DIGEST] if is_there else []), name
         assert (len(rubbish(store)) == 0) is is_there, name
         if is_there:

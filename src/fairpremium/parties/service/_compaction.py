@@ -30,7 +30,7 @@ def compact(context: ServiceContext, study: str, collector: str, write: Write, *
     if not _busy.acquire(blocking=wait):
         return
     try:
-        with context.blobs.hold():
+        with context.files.hold():
             while _step(context, study, collector, write):
                 pass
     except Exception as error:  # all reports are where they were, and who sent some must hear that they were taken
@@ -44,14 +44,14 @@ def _step(context: ServiceContext, study: str, collector: str, write: Write) -> 
     """Compact once, and return whether there was something to compact."""
     mine = (reports.c.study == study, reports.c.collector == collector)
     count = select(func.count()).select_from(reports).where(*mine)
-    singles, sizes = context.store.read(lambda c: (c.execute(count).scalar_one(), _sizes(c, study, collector)))
+    singles, sizes = context.database.read(lambda c: (c.execute(count).scalar_one(), _sizes(c, study, collector)))
     runs = {sha256: context.run(sha256) for sha256 in sizes}
     extents = {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
     chosen = plan_merge(extents)
     if singles >= SINGLES:
         write(lambda c: _write_singles(c, context, study, collector))
     if chosen:
-        merged = merge_batches(context.blobs, [runs[sha256] for sha256 in chosen])
+        merged = merge_batches(context.files, [runs[sha256] for sha256 in chosen])
         write(lambda c: _replace(c, study, collector, chosen, merged))
     return bool(singles >= SINGLES or chosen)
 
@@ -61,7 +61,7 @@ def _write_singles(connection: Connection, context: ServiceContext, study: str, 
     lock_study(connection, study)
     run = singles_of(connection, study, collector)
     if len(run):
-        _add(connection, study, collector, store_batch(context.blobs, run), len(run))
+        _add(connection, study, collector, store_batch(context.files, run), len(run))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 

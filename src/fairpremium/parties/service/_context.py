@@ -20,7 +20,7 @@ from fairpremium.parties.protocol import (
     load_or_create_key,
     open_batch,
 )
-from fairpremium.parties.store import FileStore, Store, sqlite_url
+from fairpremium.parties.store import Database, FileStore, sqlite_url
 
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
@@ -53,18 +53,18 @@ class ServiceLimits:
 class ServiceContext:
     """The database, the files, the key and the limits of a third party."""
 
-    store: Store
-    blobs: FileStore
+    database: Database
+    files: FileStore
     key: SigningKey = field(repr=False)
     limits: ServiceLimits = ServiceLimits()
 
     def now(self) -> float:
         """Return the time in seconds."""
-        return self.store.clock()
+        return self.database.clock()
 
     def run(self, digest: str) -> ReportBatch:
         """Open a run of reports; the newest ones stay open."""
-        return _open_run(str(self.blobs.path(digest)))
+        return _open_run(str(self.files.path(digest)))
 
 
 @lru_cache(maxsize=256)
@@ -79,12 +79,12 @@ def open_context(
     clock: Callable[[], float] = time.time,
     limits: ServiceLimits | None = None,
 ) -> ServiceContext:
-    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and a file store."""
+    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and files."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = load_or_create_key(home / _KEY_FILE)
-    store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return ServiceContext(store, FileStore(home / _FILES), key, limits or ServiceLimits())
+    url = database_url(database) if database else sqlite_url(home / _DATABASE)
+    return ServiceContext(Database(url, clock), FileStore(home / _FILES), key, limits or ServiceLimits())
 
 
 def database_url(address: str) -> str:

@@ -88,7 +88,7 @@ def get_bundle(connection: Connection, context: ServiceContext, who: Party, fit:
     if row.state != "succeeded":
         raise Problem("not-finished")
     append(connection, context.now(), who.name, "bundle.fetched", fit=fit, sha256=row.sha256)
-    return context.blobs.path(row.sha256), row.sha256
+    return context.files.path(row.sha256), row.sha256
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------

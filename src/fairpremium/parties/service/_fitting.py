@@ -69,9 +69,9 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
 
     def tell(phase: str, progress: float) -> None:
         point(f"fit.{phase}")
-        context.store.write(lambda c: record_progress(c, lease, phase, progress))
+        context.database.write(lambda c: record_progress(c, lease, phase, progress))
 
-    job = context.store.read(lambda c: read_job(c, context, lease))
+    job = context.database.read(lambda c: read_job(c, context, lease))
     values: dict[str, Any]
     try:
         state, values = "succeeded", _work(context, job, tell)
@@ -87,7 +87,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         reason = _REASONS.get(type(error).__name__, "its numbers do not allow it")
         state, values = "failed", {"problem": json.dumps(Problem("cannot-fit", reason).to_dict())}
     point("fit.before_publish")
-    context.store.write(lambda c: finish_fit(c, context, lease, state, **values))
+    context.database.write(lambda c: finish_fit(c, context, lease, state, **values))
     point("fit.after_publish")
 
 
@@ -96,7 +96,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("joining", 0.0)
     joined = join_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_run = store_batch(context.blobs, sort_batch(joined.keys, joined.codes + 1))
+    keys_run = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
     identity = _identity(job, keys_run)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
@@ -116,8 +116,8 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
         connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
 
-    context.store.write(reserve)
-    steps = FileCheckpoint(context.blobs.folder / f".fit-{identity}.json")
+    context.database.write(reserve)
+    steps = FileCheckpoint(context.files.folder / f".fit-{identity}.json")
     with _workspace(context, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
@@ -129,7 +129,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         summary = summarize(job, release, joined)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
-        checkpoint = context.store.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
+        checkpoint = context.database.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,
@@ -140,7 +140,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
             ranges=feature_ranges(job.parts, job.features),
             level=job.spec.level,
         )
-        digest = context.blobs.put(bundle)
+        digest = context.files.put(bundle)
     steps.remove()
     shown = json.dumps(describe_for_console(job, release, summary))
     return {"sha256": digest, "matched": round_count(joined.matched, job.study.rules), "summary": shown}
@@ -149,9 +149,9 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
 def _workspace(context: ServiceContext, lease: Lease) -> tempfile.TemporaryDirectory[str]:
     """Make a folder for the rows of a fit, and remove those of its attempts that were killed."""
     prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
-    for left in context.blobs.folder.glob(f"{prefix}*"):
+    for left in context.files.folder.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=context.blobs.folder, prefix=prefix)
+    return tempfile.TemporaryDirectory(dir=context.files.folder, prefix=prefix)
 
 
 # --- the model -------------------------------------------------------------------------------------------------------

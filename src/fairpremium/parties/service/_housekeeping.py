@@ -18,10 +18,10 @@ _MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
 
 def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
     """Delete what is not needed any more, and return the number of files deleted."""
-    context.store.write(lambda c: delete_old_nonces(c, context))
-    context.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
-    removed = context.blobs.sweep(lambda: context.store.read(referenced), older_than)
-    for draft in context.blobs.folder.glob(".fit-*"):
+    context.database.write(lambda c: delete_old_nonces(c, context))
+    context.database.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
+    removed = context.files.sweep(lambda: context.database.read(referenced), older_than)
+    for draft in context.files.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
             if draft.stat().st_mtime <= time.time() - older_than:
                 shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()

@@ -107,14 +107,14 @@ class ThirdParty:
         limits: ServiceLimits | None = None,
     ):
         self.context = open_context(folder, database=database, clock=clock or time.time, limits=limits)
-        self._read = self.context.store.read
-        self._write: Write = self.context.store.write
+        self._read = self.context.database.read
+        self._write: Write = self.context.database.write
         self._writer: Writer | None = None
 
     def start_writer(self) -> None:
         """Commit the commands of many threads together from now on, and let reports be queued."""
         if self._writer is None:
-            self._writer = Writer(self.context.store)
+            self._writer = Writer(self.context.database)
             self._write = self._writer.write
             self._queue = ReportQueue(self.context, self._writer)
 
@@ -122,12 +122,12 @@ class ThirdParty:
         """Finish what is queued; each command is a commit of its own again."""
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._write = None, self.context.store.write
+        self._writer, self._write = None, self.context.database.write
 
     def close(self) -> None:
         """Finish what is queued, and close the database."""
         self.stop_writer()
-        self.context.store.close()
+        self.context.database.close()
 
     def _write_signed(self, who: Party, command: Callable[[Connection], T]) -> T:
         """Use up the nonce of a request and run a command, in one transaction; a refused command leaves it used."""
@@ -207,7 +207,7 @@ class ThirdParty:
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
                 run = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
-            with self.context.blobs.hold():
+            with self.context.files.hold():
                 taken = self._write(lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, run))
         compact(self.context, study, who.name, self._write)
         return taken
@@ -217,7 +217,7 @@ class ThirdParty:
         if isinstance(body, Incoming):
             yield body
             return
-        with self.context.blobs.receive(self.context.limits.part_bytes) as incoming:
+        with self.context.files.receive(self.context.limits.part_bytes) as incoming:
             incoming.write(body)
             yield incoming
 
@@ -237,7 +237,7 @@ class ThirdParty:
                 rows = check_portfolio_part(incoming.path, known.spec)
             part = PartTaken(n=n, rows=rows, sha256=incoming.sha256)
             try:
-                with self.context.blobs.hold():
+                with self.context.files.hold():
                     incoming.commit()
                     put = partial(_portfolios.put_part, part=part, size=incoming.size)
                     return self._write(lambda c: put(c, self.context, who, portfolio))
@@ -261,7 +261,7 @@ class ThirdParty:
 
     def _delete_unneeded(self, digest: str) -> None:
         """Delete rows that no portfolio has, or has any more."""
-        self.context.blobs.delete(digest, lambda: self._read(lambda c: _portfolios.is_needed(c, digest)))
+        self.context.files.delete(digest, lambda: self._read(lambda c: _portfolios.is_needed(c, digest)))
 
     # --- fits ---
 

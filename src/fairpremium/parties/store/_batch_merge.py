@@ -97,7 +97,7 @@ def merge_batches(store: FileStore, runs: Sequence[ReportBatch]) -> str:
             for column, values in zip(columns, (piece.high, piece.low, piece.codes.astype(f"<u{width}")), strict=True):
                 column.write(plain_bytes(values))
             rows += len(piece)
-            point("run.merging")
+            point("batch.merging")
         incoming.write(batch_header(width, rows, *meanings))
         for column in columns:
             column.seek(0)

@@ -170,7 +170,7 @@ class Incoming:
         self._file = -1
         with self._no_rubbish():
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            point("blob.created")
+            point("file.created")
 
     @property
     def sha256(self) -> str:
@@ -214,9 +214,9 @@ class Incoming:
     def sync(self) -> None:
         """Bring the content to the disk; `commit` does so too."""
         with self._no_rubbish():
-            point("blob.written")
+            point("file.written")
             os.fsync(self._file)
-            point("blob.synced")
+            point("file.synced")
         self._synced = True
 
     @contextmanager
@@ -240,9 +240,9 @@ class Incoming:
             os.utime(self._file)  # an upload may have taken longer than orphans live
             os.replace(self.path, self._store.path(digest))  # noqa: PTH105
             self._close()
-            point("blob.renamed")
+            point("file.renamed")
             sync_folder(self._store.folder)
-            point("blob.folder_synced")
+            point("file.folder_synced")
         self._is_committed = True
         return digest
 

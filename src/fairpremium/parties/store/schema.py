@@ -162,7 +162,7 @@ checkpoints = _table(
     _column("signature", Text),
 )
 
-commits = _table(  # marks of transactions, for an hour; see Store
+commits = _table(  # marks of transactions, for an hour; see `Database`
     "commits",
     _key("mark", String(32)),
     _column("at", Float, index=True),
