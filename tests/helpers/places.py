@@ -18,7 +18,7 @@ from fairpremium.parties.protocol._linkage import make_keys, new_secret
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._policy_keys import KEY
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._settings import ServiceSettings
@@ -26,6 +26,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
+from helpers.batches import write_batch
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 ROWS = 600

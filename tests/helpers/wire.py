@@ -24,15 +24,16 @@ from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._fits import acquire_lease, finish_fit
+from fairpremium.parties.service._leases import acquire_lease, finish_fit
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.privacy import RandomizedResponse
+from helpers.batches import write_batch
 
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
 BATCH = BATCH_TYPE  # of reports

@@ -27,7 +27,7 @@ from fairpremium.parties.protocol._keys import read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.store.schema import fits, log, report_parts, reports
+from fairpremium.parties.store.schema import fits, log, reports, sent_batches
 from helpers.places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
 from helpers.processes import PATIENCE, descendants, state_of, wait_until
 
@@ -343,7 +343,7 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
             for row in connection.execute(select(reports).where(reports.c.study == "other"))
         }
         entries = connection.execute(select(func.count()).select_from(log).where(log.c.event == "reports.taken"))
-        parts = connection.execute(select(func.count()).select_from(report_parts)).scalar()
+        parts = connection.execute(select(func.count()).select_from(sent_batches)).scalar()
         assert entries.scalar() == parts  # each batch is in the log once
     party.close()
     assert set(clients.told) <= stored

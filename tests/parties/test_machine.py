@@ -24,11 +24,10 @@ from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._messages import Refusal
-from fairpremium.parties.protocol._report_batch import write_batch
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service import _compaction
 from fairpremium.parties.service._context import ServiceLimits
-from fairpremium.parties.service._fits import (
+from fairpremium.parties.service._leases import (
     LeaseLost,
     acquire_lease,
     finish_fit,
@@ -36,10 +35,11 @@ from fairpremium.parties.service._fits import (
     release_lease,
     renew_lease,
 )
-from fairpremium.parties.service._reports import runs_of, singles_of
+from fairpremium.parties.service._reports import batches_of, singles_of
 from fairpremium.parties.store import _batch_merge
 from fairpremium.parties.store.schema import fits, log, portfolio_parts, portfolios, studies
 from helpers import wire
+from helpers.batches import write_batch
 
 LIMITS = ServiceLimits(attempts=3, requests_per_second=1e9)
 LEASE = LIMITS.lease_seconds
@@ -501,10 +501,10 @@ class Service(RuleBasedStateMachine):
         assert not erased & there
 
     def stored(self, connection, study):
-        runs, singles = runs_of(connection, self.world.context, study, "app"), singles_of(connection, study, "app")
-        found = [
-            (bytes(key), "FM"[code]) for run in [*runs, singles] for key, code in zip(run.keys, run.codes, strict=True)
-        ]
+        batches = batches_of(connection, self.world.context, study, "app")
+        found = []
+        for batch in (*batches, singles_of(connection, study, "app")):
+            found += [(bytes(key), "FM"[code]) for key, code in zip(batch.keys, batch.codes, strict=True)]
         assert len(set(found)) == len(dict(found))  # files may repeat a report, never with another value
         return dict(found)
 

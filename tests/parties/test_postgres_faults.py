@@ -20,7 +20,7 @@ from fairpremium.parties.protocol._keys import new_key, read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.service._fits import acquire_lease
+from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store._database import Database, Writer
 from fairpremium.parties.store.log import append, verify_log

@@ -237,9 +237,9 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
     assert work_once(parties.context)
     assert parties.insurer.watch("f1").state == "succeeded"
     released = parties.context.database.read(lambda c: c.execute(select(releases)).one())
-    run = parties.context.run(released.keys_sha256)
+    batch = parties.context.open_batch(released.keys_sha256)
     keys = np.frombuffer(make_keys(parties.secret, table["policy"]).buffers()[1], dtype="V16")
-    used = np.array([None, "F", "M"])[match(keys, [run])]
+    used = np.array([None, "F", "M"])[match(keys, [batch])]
     expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
     np.testing.assert_array_equal(used, expected)  # the collector that is listed first counts
 

@@ -21,7 +21,7 @@ from fairpremium.parties.console._templates import show_comparison
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
-from fairpremium.parties.service._fits import acquire_lease, record_progress
+from fairpremium.parties.service._leases import acquire_lease, record_progress
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once

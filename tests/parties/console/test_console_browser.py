@@ -20,8 +20,8 @@ from fairpremium import RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.http._app import create_app
-from fairpremium.parties.service._fits import acquire_lease, record_progress
-from fairpremium.parties.service._fitting import run_fit
+from fairpremium.parties.service._leases import acquire_lease, record_progress
+from fairpremium.parties.service._run_fit import run_fit
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once

@@ -7,13 +7,11 @@ from sqlalchemy import insert, select
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.service._context import Party, open_context
-from fairpremium.parties.service._fits import (
+from fairpremium.parties.service._fits import cancel_fit, get_fit, put_fit
+from fairpremium.parties.service._leases import (
     LeaseLost,
     acquire_lease,
-    cancel_fit,
     finish_fit,
-    get_fit,
-    put_fit,
     record_progress,
     release_lease,
     renew_lease,

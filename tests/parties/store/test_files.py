@@ -118,11 +118,11 @@ def test_the_disk_can_be_written_while_the_file_is_checked(store, monkeypatch):
     assert store.path(DIGEST).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("verdict", [None, "bad-keys"])
-def test_the_disk_is_full_while_the_file_is_checked(store, monkeypatch, verdict):
+@pytest.mark.parametrize("problem", [None, "bad-keys"])
+def test_the_disk_is_full_while_the_file_is_checked(store, monkeypatch, problem):
     def check() -> None:
-        if verdict:
-            raise Problem(verdict)
+        if problem:
+            raise Problem(problem)
 
     monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "file.written")
     incoming = store.receive()

@@ -1,8 +1,8 @@
-"""Reports at rest: sorted, immutable runs of (key, code) that are searched on disk and merged in the background.
+"""Reports at rest: sorted, immutable batches of (key, code) that are searched on disk and merged in the background.
 
-A run is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
-codes, each a plain array. The database lists the runs of a study that are alive; new reports come as a new run, and now
-and then some runs of about the same size become one.
+A batch is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
+codes, each a plain array. The database lists the current batches of a study. New reports come as a new batch, and now
+and then some batches of about the same size become one.
 
 The file, all numbers little-endian:
 
@@ -46,7 +46,7 @@ class ReportBatch:
     """Reports in the order of their keys.
 
     - `high`, `low`: The first and the last eight bytes of the keys, as numbers that sort as the bytes do.
-    - `meaning`: Runs with the same meaning can be merged.
+    - `meaning`: Batches with the same meaning can be merged.
     """
 
     high: Words
@@ -90,15 +90,15 @@ def sort_batch(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) ->
     return ReportBatch(high, low, numbers, meaning)
 
 
-def batch_pieces(run: ReportBatch) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a run's file, piece by piece."""
-    yield batch_header(run.codes.dtype.itemsize, len(run), run.meaning)
-    for column in (run.high, run.low, run.codes):
+def batch_pieces(batch: ReportBatch) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a batch's file, piece by piece."""
+    yield batch_header(batch.codes.dtype.itemsize, len(batch), batch.meaning)
+    for column in (batch.high, batch.low, batch.codes):
         yield plain_bytes(column)
 
 
 def batch_header(width: int, rows: int, meaning: bytes) -> bytes:
-    """Return the first bytes of a run's file."""
+    """Return the first bytes of a batch's file."""
     return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
 
 
@@ -123,12 +123,12 @@ def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
 
 
 def match(
-    keys: Keys, runs: Iterable[ReportBatch], singles: ReportBatch | None = None, *, missing: int = -1
+    keys: Keys, batches: Iterable[ReportBatch], singles: ReportBatch | None = None, *, missing: int = -1
 ) -> npt.NDArray[np.int32]:
     """Return the reports of keys: the join of a portfolio with a study.
 
     - `keys`: In any order, repeated or not.
-    - `runs`: Where several have a key, they have the same code.
+    - `batches`: Where several have a key, they have the same code.
     - `singles`: Reports that came one by one; see `sort_batch`.
     - `missing`: What stands for keys without a report.
     """
@@ -137,7 +137,7 @@ def match(
     if not is_sorted(high, low):
         order = sort_words(high, low)
         high, low = high[order], low[order]
-    codes = find_codes(high, low, [*runs, *([] if singles is None else [singles])], missing=missing)
+    codes = find_codes(high, low, [*batches, *([] if singles is None else [singles])], missing=missing)
     if order is None:
         return codes
     result = np.empty_like(codes)
@@ -145,15 +145,15 @@ def match(
     return result
 
 
-def find_codes(high: Words, low: Words, runs: Iterable[ReportBatch], *, missing: int = -1) -> npt.NDArray[np.int32]:
+def find_codes(high: Words, low: Words, batches: Iterable[ReportBatch], *, missing: int = -1) -> npt.NDArray[np.int32]:
     """Return the reports of keys that are sorted and given as words; see `match`."""
     codes = np.full(len(high), missing, dtype=np.int32)
-    for run in runs:
-        if len(run) and len(codes):  # only keys between the first and the last one of the run can be there
-            start, stop = np.searchsorted(high, run.high[0]), np.searchsorted(high, run.high[-1], side="right")
-            place = find_words(run.high, run.low, high[start:stop], low[start:stop])
+    for batch in batches:
+        if len(batch) and len(codes):  # only keys between the first and the last one of the batch can be there
+            start, stop = np.searchsorted(high, batch.high[0]), np.searchsorted(high, batch.high[-1], side="right")
+            place = find_words(batch.high, batch.low, high[start:stop], low[start:stop])
             is_here = place >= 0
-            codes[start:stop][is_here] = run.codes[place[is_here]]
+            codes[start:stop][is_here] = batch.codes[place[is_here]]
     return codes
 
 

@@ -62,13 +62,13 @@ class ServiceContext:
         """Return the time in seconds."""
         return self.database.clock()
 
-    def run(self, digest: str) -> ReportBatch:
-        """Open a run of reports; the newest ones stay open."""
-        return _open_run(str(self.files.path(digest)))
+    def open_batch(self, digest: str) -> ReportBatch:
+        """Open a batch of reports; the newest ones stay open."""
+        return _open_path(str(self.files.path(digest)))
 
 
 @lru_cache(maxsize=256)
-def _open_run(path: str) -> ReportBatch:
+def _open_path(path: str) -> ReportBatch:
     return open_batch(Path(path))
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, delete, select
 
-from fairpremium.parties.store.schema import commits, fits, releases, report_runs
+from fairpremium.parties.store.schema import batch_files, commits, fits, releases
 
 from ._access import delete_old_nonces
 from ._context import ServiceContext
@@ -33,7 +33,7 @@ def referenced(connection: Connection) -> set[str]:
     """Return the digests of all files that something refers to."""
     queries = [
         files_in_use(),
-        select(report_runs.c.sha256),
+        select(batch_files.c.sha256),
         select(releases.c.keys_sha256),
         select(fits.c.sha256).where(fits.c.sha256.is_not(None)),
     ]

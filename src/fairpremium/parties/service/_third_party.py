@@ -206,9 +206,11 @@ class ThirdParty:
         attribute = _studies.spec_of(row).attribute
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
-                run = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
+                batch = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
             with self.context.files.hold():
-                taken = self._write(lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, run))
+                taken = self._write(
+                    lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, batch)
+                )
         compact(self.context, study, who.name, self._write)
         return taken
 

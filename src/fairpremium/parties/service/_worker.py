@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from fairpremium.parties.protocol import Problem
 
 from ._context import ServiceContext, ServiceLimits, open_context
-from ._fits import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._housekeeping import clean
+from ._leases import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._settings import log_failure
 
 _CLEAN_EVERY = 3600.0
@@ -27,7 +27,7 @@ _FULL = 28  # how a child says that the disk is full
 
 
 def _run(context: ServiceContext, lease: Lease) -> None:
-    from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
+    from ._run_fit import run_fit  # with all that fits need, which a worker that waits does not
 
     run_fit(context, lease)
 

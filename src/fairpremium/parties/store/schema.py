@@ -59,7 +59,7 @@ reports = _table(  # sent one by one, and not in a file yet
     _column("code", Integer),
 )
 
-report_parts = _table(  # sent in batches
+sent_batches = _table(  # as collectors sent them, named as in 0.1.0
     "report_parts",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
@@ -68,7 +68,7 @@ report_parts = _table(  # sent in batches
     _column("rows", Integer),
 )
 
-report_runs = _table(  # files of reports; rows that were in none before
+batch_files = _table(  # files of reports, named as in 0.1.0; rows that were in none before
     "report_runs",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
@@ -129,7 +129,7 @@ releases = _table(  # what was released about the reports of a study
     _key("study", _name),
     _key("party", _name),
     _key("fit", _name),
-    _column("keys_sha256", _digest),  # a run with the keys that took part, and their reports
+    _column("keys_sha256", _digest),  # a batch with the keys that took part, and their reports
     _column("mechanism", String(16)),
     Column("epsilon", Float),
     Column("delta", Float),

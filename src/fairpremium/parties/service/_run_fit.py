@@ -45,10 +45,10 @@ from fairpremium.parties.store.schema import releases
 from fairpremium.privacy import Channel
 
 from ._budget import plan_of, releases_to
+from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
-from ._fit_job import FitJob, JoinedReports, frame, join_reports, read_job
-from ._fit_results import describe_for_console, price_rows, summarize, write_manifest
-from ._fits import Lease, finish_fit, record_progress, refund
+from ._fit_inputs import FitJob, JoinedReports, frame, join_reports, read_job
+from ._leases import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
 
 # Reasons of our own: the text of an error may quote data.
@@ -96,8 +96,8 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("joining", 0.0)
     joined = join_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_run = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
-    identity = _identity(job, keys_run)
+    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
+    identity = _identity(job, keys_sha256)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     if privacy.mechanism == "gaussian" and job.rows <= context.limits.memory_rows:
@@ -114,7 +114,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
         refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
-        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
+        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_sha256, identity=identity))
 
     context.database.write(reserve)
     steps = FileCheckpoint(context.files.folder / f".fit-{identity}.json")
@@ -244,10 +244,10 @@ def _privacy(job: FitJob, identity: str) -> ReleaseSettings:
     return ReleaseSettings("gaussian", rule.fit_epsilon, rule.delta, noise_key)
 
 
-def _identity(job: FitJob, keys_run: str) -> str:
+def _identity(job: FitJob, keys_sha256: str) -> str:
     """Return what tells two fits apart: settings, rows and reports. The same fit again has the same noise, for free."""
     settings = job.spec.model_dump(mode="json", exclude={"portfolio"})
-    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_run}
+    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_sha256}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
@@ -264,7 +264,7 @@ def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, 
         return
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
-    sets = [context.run(digest).keys for digest in digests] + [joined.keys]
+    sets = [context.open_batch(digest).keys for digest in digests] + [joined.keys]
     result = check_overlap(sets, job.study.rules, rarest=rarest)
     if not result.passed:
         raise RefusedError([result])

@@ -19,7 +19,7 @@ from fairpremium.parties.release import randomize_reports
 from fairpremium.parties.store.schema import fits, portfolios
 
 from ._context import ServiceContext
-from ._fits import Lease
+from ._leases import Lease
 from ._portfolios import parts_of
 from ._reports import reports_of
 from ._studies import spec_of, study_row
