@@ -157,6 +157,6 @@ def test_the_join_is_that_of_dicts(reports, singles, others, rng):
     known = {**reports, **singles}
     portfolio = [*others, *known]
     rng.shuffle(portfolio)
-    codes = match(as_keys(portfolio), batches, batch_of(singles))
+    codes = match(as_keys(portfolio), [*batches, batch_of(singles)])
     assert codes.tolist() == [known.get(key, -1) for key in portfolio]
     assert match(as_keys(portfolio), []).tolist() == [-1] * len(portfolio)

@@ -122,22 +122,18 @@ def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
     return ReportBatch(np.asarray(words[0]), np.asarray(words[1]), np.asarray(codes), meaning)
 
 
-def match(
-    keys: Keys, batches: Iterable[ReportBatch], singles: ReportBatch | None = None, *, missing: int = -1
-) -> npt.NDArray[np.int32]:
-    """Return the reports of keys: the join of a portfolio with a study.
+def match(keys: Keys, batches: Iterable[ReportBatch]) -> npt.NDArray[np.int32]:
+    """Return the reports of keys, -1 for keys without one: the join of a portfolio with a study.
 
     - `keys`: In any order, repeated or not.
     - `batches`: Where several have a key, they have the same code.
-    - `singles`: Reports that came one by one; see `sort_batch`.
-    - `missing`: What stands for keys without a report.
     """
     high, low = to_words(keys)
     order = None
     if not is_sorted(high, low):
         order = sort_words(high, low)
         high, low = high[order], low[order]
-    codes = find_codes(high, low, [*batches, *([] if singles is None else [singles])], missing=missing)
+    codes = find_codes(high, low, batches)
     if order is None:
         return codes
     result = np.empty_like(codes)
@@ -145,9 +141,9 @@ def match(
     return result
 
 
-def find_codes(high: Words, low: Words, batches: Iterable[ReportBatch], *, missing: int = -1) -> npt.NDArray[np.int32]:
+def find_codes(high: Words, low: Words, batches: Iterable[ReportBatch]) -> npt.NDArray[np.int32]:
     """Return the reports of keys that are sorted and given as words; see `match`."""
-    codes = np.full(len(high), missing, dtype=np.int32)
+    codes = np.full(len(high), -1, dtype=np.int32)
     for batch in batches:
         if len(batch) and len(codes):  # only keys between the first and the last one of the batch can be there
             start, stop = np.searchsorted(high, batch.high[0]), np.searchsorted(high, batch.high[-1], side="right")

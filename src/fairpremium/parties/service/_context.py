@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
     Problem,
     ReportBatch,
@@ -64,12 +65,10 @@ class ServiceContext:
 
     def open_batch(self, digest: str) -> ReportBatch:
         """Open a batch of reports; the newest ones stay open."""
-        return _open_path(str(self.files.path(digest)))
+        return _open_batch(self.files.path(digest))
 
 
-@lru_cache(maxsize=256)
-def _open_path(path: str) -> ReportBatch:
-    return open_batch(Path(path))
+_open_batch = lru_cache(maxsize=256)(open_batch)
 
 
 def open_context(
@@ -115,6 +114,4 @@ def find_row(connection: Connection, query: Select[Any], *, lock: bool = False) 
 
 def as_json(value: Any) -> str:
     """Return the one JSON text of a message."""
-    from fairpremium.documents import canonical_json
-
     return canonical_json(value.model_dump(mode="json")).decode()

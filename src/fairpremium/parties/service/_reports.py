@@ -185,8 +185,8 @@ def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
 
 def reports_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
-    batches, singles = batches_of(connection, context, study, collector), singles_of(connection, study, collector)
-    return lambda keys: match(keys, batches, singles)
+    batches = [*batches_of(connection, context, study, collector), singles_of(connection, study, collector)]
+    return lambda keys: match(keys, batches)
 
 
 def batches_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[ReportBatch]:

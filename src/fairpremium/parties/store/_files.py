@@ -12,13 +12,11 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, sync_folder
@@ -83,21 +81,16 @@ class FileStore:
         """
         return Incoming(self, limit)
 
-    def put(self, content: bytes | bytearray | memoryview | BinaryIO | Path, limit: int | None = None) -> str:
+    def put(self, content: bytes | bytearray | memoryview | Path) -> str:
         """Store a file and return its digest; the same content again changes nothing.
 
-        - `content`: A stream is read to its end. A path is a temporary file, which moves into the store or, from
-          another file system, is copied and removed.
-        - `limit`: The most bytes it may have.
+        - `content`: A path is a temporary file on the same file system, which moves into the store.
         """
-        with self.receive(limit) as incoming:
+        with self.receive() as incoming:
             if isinstance(content, Path):
                 incoming.take(content)
-            elif isinstance(content, (bytes, bytearray, memoryview)):
-                incoming.write(content)
             else:
-                while chunk := content.read(_CHUNK):
-                    incoming.write(chunk)
+                incoming.write(content)
             return incoming.commit()
 
     @contextmanager
@@ -192,17 +185,8 @@ class Incoming:
 
     def take(self, path: Path) -> None:
         """Become the given file, which moves here."""
-        if self._limit is not None and path.stat().st_size > self._limit:
-            self.discard()
-            raise Problem("too-large")
         with self._no_rubbish():
-            try:
-                os.replace(path, self.path)  # noqa: PTH105
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                shutil.copyfile(path, self.path)
-                path.unlink()
+            os.replace(path, self.path)  # noqa: PTH105
             os.close(self._file)
             self._file = os.open(self.path, os.O_RDWR)
             os.fchmod(self._file, 0o600)
