@@ -20,23 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ._messages import PortfolioSpec
-from ._parquet_check import (
-    ParquetLimits,
-    check_categories,
-    check_category_type,
-    check_number_type,
-    check_numbers,
-)
+from ._parquet_check import ParquetLimits, check_categories, check_category_type, check_number_column, check_number_type
 from ._policy_keys import WIDTH, as_keys
 from ._problems import Problem
-
-__all__ = [
-    "PORTFOLIO_TYPE",
-    "Checker",
-    "ParquetLimits",
-    "check_portfolio_part",
-    "write_portfolio_part",
-]
 
 PORTFOLIO_TYPE = "application/vnd.apache.parquet"
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -260,7 +246,7 @@ def _numbers(column: pa.Array) -> pa.Array:
     elif pa.types.is_float16(column.type):
         column = column.cast(pa.float32())
     check_number_type(column.type)
-    check_numbers(column)
+    check_number_column(column)
     return column
 
 

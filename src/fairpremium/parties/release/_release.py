@@ -30,7 +30,7 @@ from fairpremium.pricing import DiscriminationFreePricer, count_labels, is_sourc
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
-from ._disclosure import RuleResult, check_counts, measure, refuse, round_missing
+from ._disclosure import RuleResult, check_count_rules, measure, refuse, round_missing
 from ._public_data import FitData, public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
 
@@ -254,7 +254,9 @@ def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, 
     return tuple(labels)
 
 
-def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules) -> None:
+def check_fit_rows(
+    settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules
+) -> None:
     """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
 
     - `settings`, `X`, `y`, `sample_weight`: As for `fit_release`.
@@ -283,7 +285,7 @@ def check_reports(
     model = settings.model if isinstance(settings.model, LinearModel) else None
     with data.rows(labels, family) as (rows, design):
         counts = rows.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
-        return check_counts(measure(public_problem(rows, design, family, model)), counts, rules)
+        return check_count_rules(measure(public_problem(rows, design, family, model)), counts, rules)
 
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:

@@ -145,7 +145,7 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
     )
 
 
-def join_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
+def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
     """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
 
     def look(connection: Connection) -> list[Callable[[Keys], Codes]]:

@@ -85,7 +85,9 @@ def check_before_sealing(connection: Connection, context: ServiceContext, who: P
     return _digest(row, parts)
 
 
-def seal(connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str) -> Portfolio:
+def seal_portfolio(
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str
+) -> Portfolio:
     """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":

@@ -33,8 +33,8 @@ from fairpremium.parties.release import (
     Release,
     ReleaseSettings,
     RuleResult,
+    check_fit_rows,
     check_overlap,
-    check_rows,
     default_release,
     fit_release,
     rarest_report,
@@ -47,7 +47,7 @@ from fairpremium.privacy import Channel
 from ._budget import plan_of, releases_to
 from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
-from ._fit_inputs import FitJob, JoinedReports, frame, join_reports, read_job
+from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, read_job
 from ._leases import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
 
@@ -94,7 +94,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     """Do the work of a fit, and return the columns of its result."""
     tell("joining", 0.0)
-    joined = join_reports(context, job)
+    joined = find_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
     keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
     identity = _identity(job, keys_sha256)
@@ -254,7 +254,7 @@ def _identity(job: FitJob, keys_sha256: str) -> str:
 def _check_rows(job: FitJob) -> None:
     """Refuse rows that no reports could make fit, before anything is paid: the reports play no part in it."""
     X, y, weight = job.split(pa.concat_tables(job.tables()))
-    check_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
+    check_fit_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
 
 
 def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, earlier: list[Any]) -> None:

@@ -251,7 +251,7 @@ class ThirdParty:
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
         digest = self._read(lambda c: _portfolios.check_before_sealing(c, self.context, who, portfolio))
-        return self._write(lambda c: _portfolios.seal(c, self.context, who, portfolio, digest))
+        return self._write(lambda c: _portfolios.seal_portfolio(c, self.context, who, portfolio, digest))
 
     @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:

@@ -18,7 +18,7 @@ from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem
 
 from ._files import full_disk_as_problem
-from .schema import commits, log_head, prepare
+from .schema import commits, log_head, prepare_tables
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Database:
         self.clock = clock
         self._engine = _connect(url)
         try:
-            self._run(prepare, "")  # makes the place for marks, too
+            self._run(prepare_tables, "")  # makes the place for marks, too
         except BaseException:
             self.close()
             raise

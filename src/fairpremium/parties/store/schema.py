@@ -188,7 +188,7 @@ class UnknownSchemaError(FairPremiumError):
     """A database was written by another version of fairpremium."""
 
 
-def prepare(connection: sa.Connection) -> None:
+def prepare_tables(connection: sa.Connection) -> None:
     """Create the tables in an empty database; refuse one of an unknown version."""
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
