@@ -98,7 +98,7 @@ def test_batches_take_distinct_keys_with_small_codes():
     with pytest.raises(ValueError, match="one code per key"):
         sort_batch(keys, [0])
     for codes in ([0, -1], [0, 2**16]):
-        with pytest.raises(ValueError, match="between 0 and 65535"):
+        with pytest.raises(ValueError, match="expected 0 to 65535"):
             sort_batch(keys, codes)
     assert sort_batch(keys, [0, 255]).codes.dtype == np.uint8
     assert sort_batch(keys, [0, 256]).codes.dtype == np.uint16

@@ -76,17 +76,17 @@ def sort_batch(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) ->
     """
     numbers = np.asarray(codes)
     if numbers.shape != keys.shape:
-        raise ValueError(f"codes must have one code per key. Got shapes {numbers.shape} and {keys.shape}.")
+        raise ValueError(f"Got codes of shape {numbers.shape}, but expected one code per key: {keys.shape}.")
     if numbers.dtype not in (np.uint8, np.uint16):
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < 2**16:
-            raise ValueError("codes must lie between 0 and 65535.")
+            raise ValueError(f"Got codes from {numbers.min()} to {numbers.max()}, but expected 0 to 65535.")
         numbers = numbers.astype(f"u{code_width(int(numbers.max()) + 1 if len(numbers) else 0)}")
     high, low = to_words(keys)
     if not is_sorted(high, low, distinct=True):
         order = sort_words(high, low)
         high, low, numbers = high[order], low[order], numbers[order]
         if not is_sorted(high, low, distinct=True):
-            raise ValueError("keys must be distinct.")
+            raise ValueError("Got keys that are repeated, but expected distinct ones.")
     return ReportBatch(high, low, numbers, meaning)
 
 
@@ -109,12 +109,12 @@ def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
-        raise ValueError("A batch is damaged: it has no header.")
+        raise ValueError("Got a batch without a header, but expected a whole file. Send it again.")
     magic, version, width, rows, meaning, rest = _HEADER.unpack(header)
     if magic != _MAGIC or version != _VERSION or width not in (1, 2) or rest != 0:
-        raise ValueError(f"Expected a batch of version {_VERSION}. Install a version that reads it.")
+        raise ValueError(f"Got another file, but expected a batch of version {_VERSION}. Install what reads it.")
     if size != _HEADER.size + rows * (16 + width):
-        raise ValueError("A batch is damaged: its size is not the one of its rows.")
+        raise ValueError("Got a batch of another size than its rows have, but expected a whole file. Send it again.")
     if rows == 0:
         return ReportBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
     words = np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(2, rows))

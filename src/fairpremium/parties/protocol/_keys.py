@@ -186,7 +186,7 @@ def read_key(path: Path_) -> SigningKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
-            f"{path} is not a key of a party: expected an unencrypted Ed25519 key in PEM (PKCS 8); "
+            f"Got {path}, but expected a key of a party: an unencrypted Ed25519 key in PEM (PKCS 8). "
             "`write_key` writes such a file."
         )
     return SigningKey(key)

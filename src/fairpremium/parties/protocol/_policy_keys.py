@@ -33,7 +33,7 @@ def as_keys(values: Any) -> Keys:
         return values
     keys = list(values)
     if not all(isinstance(key, bytes) and len(key) == WIDTH for key in keys):
-        raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
+        raise ValueError(f"Got other keys, but expected bytes of length {WIDTH}. Make them with the study's secret.")
     return np.frombuffer(b"".join(keys), dtype=KEY)
 
 

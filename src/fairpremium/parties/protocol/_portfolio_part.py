@@ -204,7 +204,7 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     kinds = {column.name: column.kind for column in spec.columns}
     missing = [name for name in (spec.key, *kinds) if name not in table.columns]
     if missing:
-        raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")
+        raise ValueError(f"Got a table with columns {table.columns}, but expected {missing}, too.")
     columns = {spec.key: _keys_of(_arrow(table, spec.key))}
     for name, kind in kinds.items():
         try:
@@ -233,7 +233,7 @@ def _keys_of(array: pa.Array) -> pa.Array:
     if array.null_count or not (
         array.type == pa.binary(WIDTH) or pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     ):
-        raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
+        raise ValueError(f"Got other keys, but expected bytes of length {WIDTH}. Make them with the study's secret.")
     if array.type == pa.binary(WIDTH):
         return array
     keys = as_keys(array.to_pylist())

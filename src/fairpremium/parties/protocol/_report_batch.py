@@ -50,11 +50,11 @@ def write_batches(
     - `batches`: How many batches.
     """
     if any(isinstance(label, tuple) for label in labels):
-        raise ValueError("reports must be single values. Reports of several attributes cannot be sent in a batch.")
+        raise ValueError("Got reports of several attributes, but expected single values. Use one study for each.")
     codes = encode_labels(reports, tuple(labels), name="reports")
     rows = as_keys(keys)
     if len(rows) != len(codes):
-        raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
+        raise ValueError(f"Got {len(rows)} keys for {len(codes)} reports, but expected one key per report.")
     descriptor = None if channel is None else channel.descriptor()
     whole = sort_batch(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
     for i in range(batches):

@@ -73,7 +73,7 @@ class ReleaseSettings:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.secret, bytes) or len(self.secret) < 16:
-            raise ValueError("secret must be at least 16 bytes, for instance secrets.token_bytes(32).")
+            raise ValueError("Got a short secret, but expected at least 16 bytes. secrets.token_bytes(32) makes one.")
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _randomize(
     if second is not None:
         drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
         if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
-            raise ValueError("Got second=... that is not a randomization of these reports with at most this epsilon.")
+            raise ValueError("Got another second=..., but expected these reports randomized with at most this epsilon.")
     elif keys is None or is_source(data.X):
         raise ValueError(
             "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "

@@ -90,7 +90,7 @@ def database_url(address: str) -> str:
     """Return an address as SQLAlchemy wants it; ``postgresql://`` gets its driver."""
     head, sep, rest = address.partition("://")
     if not sep or head.partition("+")[0] not in ("postgresql", "postgres", "sqlite"):
-        raise ValueError("database must be an address like postgresql://user@host/name. Got another kind of address.")
+        raise ValueError("Got another kind of address, but expected a database like postgresql://user@host/name.")
     if head in ("postgresql", "postgres"):
         return f"postgresql+psycopg://{rest}"
     return address

@@ -86,7 +86,7 @@ def merge_batches(store: FileStore, batches: Sequence[ReportBatch]) -> str:
     """
     meanings = {batch.meaning for batch in batches} or {NO_MEANING}
     if len(meanings) > 1:
-        raise ValueError("batches must have the same meaning.")
+        raise ValueError("Got batches of several meanings, but expected one meaning.")
     width = max((batch.codes.dtype.itemsize for batch in batches), default=1)
     rows = 0
     with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ def _merged(batches: Sequence[ReportBatch]) -> Iterator[ReportBatch]:
         is_new = np.ones(len(high), dtype=bool)
         is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         if np.any(codes[1:][~is_new[1:]] != codes[:-1][~is_new[1:]]):
-            raise ValueError("Two batches have a key with different codes.")
+            raise ValueError("Got a key with different codes in two batches, but expected one code per key.")
         yield ReportBatch(high[is_new], low[is_new], codes[is_new])
         starts = stops
 

@@ -65,7 +65,7 @@ class FileStore:
     def path(self, digest: str) -> Path:
         """Return where the file of a digest is, or would be."""
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise ValueError("digest must be 64 hexadecimal digits in lower case.")
+            raise ValueError("Got another name, but expected a digest: 64 hexadecimal digits in lower case.")
         return self.folder / digest
 
     def __contains__(self, digest: str) -> bool:

@@ -202,6 +202,6 @@ def prepare_tables(connection: sa.Connection) -> None:
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
     if found != str(SCHEMA_VERSION):
         raise UnknownSchemaError(
-            f"The database has schema version {found}, but this fairpremium knows version {SCHEMA_VERSION}. "
+            f"Got a database with schema version {found}, but expected version {SCHEMA_VERSION}. "
             "Run the version that wrote it, or start with an empty folder."
         )
