@@ -204,8 +204,8 @@ def count(home: Path, args: argparse.Namespace, result: dict[str, Any]) -> bool:
     from fairpremium.parties.service._studies import count_reports
 
     party = ThirdParty(home / "third-party")
-    bulk_rows = party.context.store.read(lambda c: [count_reports(c, f"bulk-{i}") for i in range(args.rounds)])
-    single = party.context.store.read(lambda c: count_reports(c, "single"))
+    bulk_rows = party.context.database.read(lambda c: [count_reports(c, f"bulk-{i}") for i in range(args.rounds)])
+    single = party.context.database.read(lambda c: count_reports(c, "single"))
     intact = party.verify_log().intact
     party.close()
     return intact and bulk_rows == [args.rows] * args.rounds and single == sum(row["taken"] for row in result["load"])

@@ -18,7 +18,7 @@ from fairpremium.parties.protocol._linkage import make_keys, new_secret
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._policy_keys import KEY
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._settings import ServiceSettings
@@ -26,6 +26,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
+from helpers.batches import write_batch
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 ROWS = 600
@@ -151,7 +152,7 @@ class Place:
         try:
             assert party.verify_log().intact
             seen = {}
-            with party.context.store.reading() as connection:
+            with party.context.database.reading() as connection:
                 for name, table in metadata.tables.items():
                     if name not in ("nonces", "commits", "log_head"):
                         columns = [column for column in table.columns if column.name not in VOLATILE]
@@ -159,8 +160,8 @@ class Place:
             # One report more or less in the log is no difference: an entry tells that reports came, new or not.
             seen["log"] = [entry for entry in seen["log"] if "'report.taken'" not in entry]
             clean(party.context, older_than=-1.0)  # what was left over may go: it must not be needed
-            seen["files"] = sorted(party.context.blobs)
-            rest = {path.name for path in party.context.blobs.folder.iterdir()} - set(seen["files"])
+            seen["files"] = sorted(party.context.files)
+            rest = {path.name for path in party.context.files.folder.iterdir()} - set(seen["files"])
             assert rest <= {".lock"}
             return seen
         finally:

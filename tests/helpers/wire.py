@@ -24,15 +24,16 @@ from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.protocol._messages import Report
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
-from fairpremium.parties.protocol._report_batch import BATCH_TYPE, write_batch
+from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._fits import acquire_lease, finish_fit
+from fairpremium.parties.service._leases import acquire_lease, finish_fit
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.privacy import RandomizedResponse
+from helpers.batches import write_batch
 
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
 BATCH = BATCH_TYPE  # of reports
@@ -228,8 +229,8 @@ class World(httpx.BaseTransport):
             tables = [table for table in metadata.sorted_tables if table.name != "commits"]  # marks of transactions
             return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
-        files = sorted(str(p.relative_to(self.folder)) for p in self.context.blobs.folder.rglob("*"))
-        return {**self.context.store.read(rows), "files": files}
+        files = sorted(str(p.relative_to(self.folder)) for p in self.context.files.folder.rglob("*"))
+        return {**self.context.database.read(rows), "files": files}
 
     # --- things ---
 
@@ -253,9 +254,9 @@ class World(httpx.BaseTransport):
 
     def succeed(self, content: bytes = b"a bundle") -> None:
         """Let the oldest fit that waits succeed with some bytes, as a worker would."""
-        digest = self.context.blobs.put(content)
-        lease = self.context.store.write(lambda c: acquire_lease(c, self.context))
-        self.context.store.write(lambda c: finish_fit(c, self.context, lease, "succeeded", sha256=digest))
+        digest = self.context.files.put(content)
+        lease = self.context.database.write(lambda c: acquire_lease(c, self.context))
+        self.context.database.write(lambda c: finish_fit(c, self.context, lease, "succeeded", sha256=digest))
 
 
 class _TimedKey:

@@ -12,7 +12,7 @@ from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import new_secret
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
-from fairpremium.parties.store._database import Store, sqlite_url
+from fairpremium.parties.store._database import Database, sqlite_url
 from helpers import places, processes
 from helpers import postgres as database_server
 
@@ -61,10 +61,10 @@ def database_url(request, tmp_path):
 
 
 @pytest.fixture
-def store(database_url):
-    store = Store(database_url)
-    yield store
-    store.close()
+def database(database_url):
+    database = Database(database_url)
+    yield database
+    database.close()
 
 
 class Parties:

@@ -70,7 +70,7 @@ def spellings(value):
 
 def secrets_of(world):
     """All that nobody outside may see, by name."""
-    stored = world.context.store.read(lambda c: [bytes(row.secret) for row in c.execute(select(studies))])
+    stored = world.context.database.read(lambda c: [bytes(row.secret) for row in c.execute(select(studies))])
     keys = [make_key(world.secret, policy) for policy in (world.policies[0], world.policies[500], world.policies[-1])]
     return {
         "policy number": [b"policycanary"],
@@ -130,7 +130,7 @@ def test_secrets_are_in_no_table_but_their_own(story):
     allowed = {"reports": "key of a policy", "studies": "secret of a study"}
     secrets = secrets_of(story)
     for table in metadata.sorted_tables:
-        rows = story.context.store.read(lambda c, t=table: [repr(tuple(r)) for r in c.execute(select(t))])
+        rows = story.context.database.read(lambda c, t=table: [repr(tuple(r)) for r in c.execute(select(t))])
         content = "\n".join(rows).encode()
         for what, values in secrets.items():
             if allowed.get(table.name) != what:
@@ -227,11 +227,11 @@ def test_processes_print_no_value(tmp_path, caplog, capfd, damage):
         world.declare()
         world.portfolio("acme", "p1", rows=40)
         world.fit("acme", "f1", "p1")
-        path = world.context.blobs.path(min(world.context.blobs))
+        path = world.context.files.path(min(world.context.files))
         frame = pq.read_table(path).to_pandas().assign(**damage)  # a file that was damaged at rest
         frame.to_parquet(path)
         work(world.folder, once=True, stop=_Enough(world))
-        world.app.state.requests.party.context.store.close()
+        world.app.state.requests.party.context.database.close()
     out = "".join(capfd.readouterr()) + caplog.text
     assert "valuecanary" not in out
     assert "Traceback" not in out
@@ -245,7 +245,7 @@ class _Enough:
 
     def __call__(self):
         rows = self._world.third_party.list_fits(Party("acme", "insurer"))
-        log = self._world.context.store.read(
+        log = self._world.context.database.read(
             lambda c: c.execute(select(metadata.tables["log"].c.event)).scalars().all()
         )
         return rows[0].state not in ("queued", "running") or log.count("fit.started") > 1
@@ -307,7 +307,7 @@ def test_hostile_files_are_a_problem_and_the_service_lives(tmp_path, caplog, cap
         tried = refused = 0
         for name, body in hostile():
             for who, target in (("acme", "/v1/portfolios/p/parts/0"), ("app", "/v1/studies/motor/report-parts/0")):
-                before = set(world.context.blobs)
+                before = set(world.context.files)
                 answer = world.ask(who, "PUT", target, body, wire.PARQUET if who == "acme" else wire.BATCH)
                 tried += 1
                 if answer.status == 200 and name.startswith("damage") and who == "acme":
@@ -316,10 +316,10 @@ def test_hostile_files_are_a_problem_and_the_service_lives(tmp_path, caplog, cap
                 codes = ("bad-parquet", "bad-columns", "bad-values", "bad-keys") if who == "acme" else ("bad-batch",)
                 assert answer.code in (*codes, "too-large"), name
                 assert b"valuecanary" not in answer.body
-                assert set(world.context.blobs) == before, name
+                assert set(world.context.files) == before, name
                 refused += 1
         assert refused > tried - 24
-        files = [p.name for p in world.context.blobs.folder.iterdir() if p.name.startswith(".incoming")]
+        files = [p.name for p in world.context.files.folder.iterdir() if p.name.startswith(".incoming")]
         assert not files
         good = wire.portfolio_part(spec)
         world.ask("acme", "PUT", "/v1/portfolios/q", spec.model_dump_json().encode())
@@ -396,4 +396,4 @@ def test_a_body_that_takes_too_long_is_given_up(tmp_path):
             answer = world.send(world.sign(who, "PUT", target, body, kind), stop_after=len(body) // 2)
             assert (answer.status, answer.code) == (503, "unavailable")
             assert world.ask(who, "PUT", target, body, kind).status == 200
-        assert not list(world.context.blobs.folder.glob(".incoming*"))
+        assert not list(world.context.files.folder.glob(".incoming*"))

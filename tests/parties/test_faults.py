@@ -90,9 +90,9 @@ def test_a_full_disk_is_said_and_nothing_is_kept(base, ask, tmp_path, name):
 def test_a_database_without_room_is_a_problem_and_recovers(tmp_path):
     """SQLite itself runs out of pages."""
     party = ThirdParty(tmp_path / "third-party")
-    store, pages = party.context.store, [0]
+    database, pages = party.context.database, [0]
 
-    @event.listens_for(store._engine, "checkout")
+    @event.listens_for(database._engine, "checkout")
     def limit(connection, *_):
         connection.execute(f"PRAGMA max_page_count={pages[0] or 2**30}")
 
@@ -100,12 +100,12 @@ def test_a_database_without_room_is_a_problem_and_recovers(tmp_path):
         rows = [{"name": f"{i}", "value": "x" * 1000} for i in range(200)]
         connection.execute(insert(meta), rows)
 
-    pages[0] = store.read(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar()) + 2
+    pages[0] = database.read(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar()) + 2
     with pytest.raises(Problem) as caught:
-        store.write(fill)
+        database.write(fill)
     assert caught.value.code == "storage-full"
     pages[0] = 0
-    store.write(fill)
+    database.write(fill)
     party.close()
 
 
@@ -115,12 +115,12 @@ def test_a_database_without_room_is_a_problem_and_recovers(tmp_path):
 def outcome(place, fit="waits"):
     """How a fit ended: state, bytes of the bundle, releases, and its events."""
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == fit)).one()
         made = connection.execute(select(func.count()).select_from(releases).where(releases.c.fit == fit)).scalar()
         entries = connection.execute(select(log.c.event, log.c.body)).all()
     events = Counter(entry.event for entry in entries if json.loads(entry.body).get("fit") == fit)
-    content = party.context.blobs.path(row.sha256).read_bytes() if row.sha256 else None
+    content = party.context.files.path(row.sha256).read_bytes() if row.sha256 else None
     assert party.verify_log().intact
     party.close()
     return row.state, content, made, events
@@ -228,7 +228,7 @@ def test_eight_processes_write_at_once(base, zygote, tmp_path):
         assert len(taken) == 1
         assert refused == {0, 1} - taken
     party = place.open()
-    count = party.context.store.read(lambda c: c.execute(select(func.count()).select_from(reports)).scalar())
+    count = party.context.database.read(lambda c: c.execute(select(func.count()).select_from(reports)).scalar())
     assert count == 1 + 8 * 30 + 30
     assert party.verify_log().intact
     party.close()
@@ -281,13 +281,13 @@ def test_lost_requests_and_lost_answers_change_nothing(parties, tmp_path):
     parties.insurer.fit("f2", fit_spec(level=0.9))
     assert parties.insurer.cancel("f2").state == "cancelled"
     parties.insurer.erase("sealed")
-    with parties.context.store.reading() as connection:
+    with parties.context.database.reading() as connection:
         events = Counter(connection.execute(select(log.c.event)).scalars())
     once = {"study.declared": 1, "study.open": 1, "reports.taken": 6, "portfolio.declared": 1}
     once |= {"portfolio.part": 3, "portfolio.sealed": 1, "fit.requested": 2, "fit.succeeded": 1, "fit.cancelled": 1}
     assert {name: events[name] for name in once} == once
     assert events["portfolio.erased"] == 1
-    assert parties.context.store.read(lambda c: count_reports(c, "motor")) == len(table)
+    assert parties.context.database.read(lambda c: count_reports(c, "motor")) == len(table)
     assert events["bundle.fetched"] == 2  # it was sent twice
     assert parties.third_party.verify_log().intact
     assert sum(cut.seen.values()) > 50

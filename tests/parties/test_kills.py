@@ -27,7 +27,7 @@ from fairpremium.parties.protocol._keys import read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.store.schema import fits, log, report_parts, reports
+from fairpremium.parties.store.schema import fits, log, reports, sent_batches
 from helpers.places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
 from helpers.processes import PATIENCE, descendants, state_of, wait_until
 
@@ -37,7 +37,7 @@ LEASE = 3.0
 def row_of(place, fit="waits"):
     """The row of a fit."""
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == fit)).one()
     party.close()
     return row
@@ -46,7 +46,7 @@ def row_of(place, fit="waits"):
 def events_of(place, fit="waits"):
     """How often what happened to a fit."""
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         entries = connection.execute(select(log.c.event, log.c.body)).all()
     assert party.verify_log().intact
     party.close()
@@ -56,7 +56,7 @@ def events_of(place, fit="waits"):
 def content_of(place, fit="waits"):
     """The bytes of a fit's bundle."""
     party = place.open()
-    content = party.context.blobs.path(row_of(place, fit).sha256).read_bytes()
+    content = party.context.files.path(row_of(place, fit).sha256).read_bytes()
     party.close()
     return content
 
@@ -337,13 +337,13 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
         assert events_of(place, name)["fit.succeeded"] == 1
         assert content_of(place, name) == reference[name]
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         stored = {
             (bytes(row.key), CHANNEL.reports[row.code])
             for row in connection.execute(select(reports).where(reports.c.study == "other"))
         }
         entries = connection.execute(select(func.count()).select_from(log).where(log.c.event == "reports.taken"))
-        parts = connection.execute(select(func.count()).select_from(report_parts)).scalar()
+        parts = connection.execute(select(func.count()).select_from(sent_batches)).scalar()
         assert entries.scalar() == parts  # each batch is in the log once
     party.close()
     assert set(clients.told) <= stored
@@ -355,7 +355,7 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
 def left(place, names):
     """How many fits have not ended."""
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         ended = connection.execute(select(func.count()).select_from(fits).where(fits.c.state == "succeeded")).scalar()
     party.close()
     return len(names) - ended
@@ -367,7 +367,7 @@ def undisturbed(place, zygote, tmp_path):
     code, count = zygote.run("fit", tmp_path / "answer", arm={}, most=10**6, **twin.options)
     assert code == 0
     party = twin.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         rows = connection.execute(select(fits).where(fits.c.state == "succeeded")).all()
     party.close()
     assert len(rows) == count

@@ -24,11 +24,10 @@ from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._messages import Refusal
-from fairpremium.parties.protocol._report_batch import write_batch
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service import _compaction
 from fairpremium.parties.service._context import ServiceLimits
-from fairpremium.parties.service._fits import (
+from fairpremium.parties.service._leases import (
     LeaseLost,
     acquire_lease,
     finish_fit,
@@ -36,10 +35,11 @@ from fairpremium.parties.service._fits import (
     release_lease,
     renew_lease,
 )
-from fairpremium.parties.service._reports import runs_of, singles_of
+from fairpremium.parties.service._reports import batches_of, singles_of
 from fairpremium.parties.store import _batch_merge
 from fairpremium.parties.store.schema import fits, log, portfolio_parts, portfolios, studies
 from helpers import wire
+from helpers.batches import write_batch
 
 LIMITS = ServiceLimits(attempts=3, requests_per_second=1e9)
 LEASE = LIMITS.lease_seconds
@@ -56,7 +56,14 @@ NEXT = {  # what may follow what
         "succeeded": set(), "refused": set(), "failed": set(), "cancelled": set(),
     },
 }  # fmt: skip
-FAILURES = ("store.before_commit", "blob.created", "blob.written", "blob.synced", "blob.renamed", "blob.folder_synced")
+FAILURES = (
+    "database.before_commit",
+    "file.created",
+    "file.written",
+    "file.synced",
+    "file.renamed",
+    "file.folder_synced",
+)
 
 
 def batch(seed):
@@ -223,7 +230,7 @@ class Service(RuleBasedStateMachine):
             self.reports.setdefault(study, {}).update(new)
             self.tell("reports.taken", "app")
 
-    @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, "blob.created", "run.merging"]))
+    @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, "file.created", "batch.merging"]))
     def compact(self, study, full):
         """Single reports become a file and two files one; nobody can tell."""
         with pytest.MonkeyPatch.context() as patch:
@@ -231,7 +238,7 @@ class Service(RuleBasedStateMachine):
             patch.setattr(_batch_merge, "_TIER", 2)
             if full is not None:
                 patch.setenv("FAIRPREMIUM_FULL_AT", full)
-            _compaction.compact(self.world.context, study, "app", self.world.context.store.write)
+            _compaction.compact(self.world.context, study, "app", self.world.context.database.write)
 
     # --- portfolios ---
 
@@ -364,7 +371,7 @@ class Service(RuleBasedStateMachine):
     # --- workers ---
 
     def run(self, command):
-        return self.world.context.store.write(command)
+        return self.world.context.database.write(command)
 
     @rule()
     def acquire_lease(self):
@@ -411,7 +418,7 @@ class Service(RuleBasedStateMachine):
             "succeed": lambda c: finish_fit(c, context, lease, "succeeded", sha256=digest),
             "refuse": lambda c: finish_fit(c, context, lease, "refused", refusal=refusal),
         }
-        digest = context.blobs.put(content) if what == "succeed" else None
+        digest = context.files.put(content) if what == "succeed" else None
         try:
             self.run(commands[what])
             lost = False
@@ -459,7 +466,7 @@ class Service(RuleBasedStateMachine):
     # --- what always holds ---
 
     def read_events(self):
-        rows = self.world.context.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())
+        rows = self.world.context.database.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())
         return [(row.event, row.party) for row in rows]
 
     @invariant()
@@ -472,7 +479,7 @@ class Service(RuleBasedStateMachine):
         def states(connection, table):
             return {row.id: row.state for row in connection.execute(select(table))}
 
-        with self.world.context.store.reading() as c:
+        with self.world.context.database.reading() as c:
             found = {kind: states(c, t) for kind, t in (("study", studies), ("portfolio", portfolios), ("fit", fits))}
             leases = {r.id: (r.lease_token, r.lease_until, r.attempt) for r in c.execute(select(fits))}
             parts = {(r.portfolio, r.n): r.sha256 for r in c.execute(select(portfolio_parts))}
@@ -489,15 +496,15 @@ class Service(RuleBasedStateMachine):
         assert reports == {study: self.reports.get(study, {}) for study in self.studies}
         alive = {digest for (name, _), digest in parts.items() if self.portfolios[name]["state"] != "deleted"}
         erased = set(parts.values()) - alive
-        there = set(self.world.context.blobs)
+        there = set(self.world.context.files)
         assert alive <= there
         assert not erased & there
 
     def stored(self, connection, study):
-        runs, singles = runs_of(connection, self.world.context, study, "app"), singles_of(connection, study, "app")
-        found = [
-            (bytes(key), "FM"[code]) for run in [*runs, singles] for key, code in zip(run.keys, run.codes, strict=True)
-        ]
+        batches = batches_of(connection, self.world.context, study, "app")
+        found = []
+        for batch in (*batches, singles_of(connection, study, "app")):
+            found += [(bytes(key), "FM"[code]) for key, code in zip(batch.keys, batch.codes, strict=True)]
         assert len(set(found)) == len(dict(found))  # files may repeat a report, never with another value
         return dict(found)
 

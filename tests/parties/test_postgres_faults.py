@@ -20,9 +20,9 @@ from fairpremium.parties.protocol._keys import new_key, read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.service._fits import acquire_lease
+from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store._database import Store, Writer
+from fairpremium.parties.store._database import Database, Writer
 from fairpremium.parties.store.log import append, verify_log
 from fairpremium.parties.store.schema import fits, log, meta, reports
 from helpers.places import ACME, CHANNEL, REQUESTS, Place, batch, fit_spec, name_keys, plain, send
@@ -113,22 +113,22 @@ def count_up(connection):
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_transaction_is_done_once_whatever_is_lost(postgres, postgres_url, wire, mode):
-    store = Store(wire.url(postgres_url, postgres))
-    store.write(lambda c: c.execute(insert(meta).values(name="count", value="")))
+    database = Database(wire.url(postgres_url, postgres))
+    database.write(lambda c: c.execute(insert(meta).values(name="count", value="")))
     wire.mode = mode
     for _ in range(20):
-        store.write(count_up)
-    results = store.write_all([count_up] * 5)
+        database.write(count_up)
+    results = database.write_all([count_up] * 5)
     assert results == [None] * 5
-    writer = Writer(store)
+    writer = Writer(database)
     for future in [writer.submit(count_up) for _ in range(20)]:
         assert future.result(timeout=60) is None
     writer.close()
     wire.mode = None
-    assert store.read(lambda c: c.execute(select(meta.c.value).where(meta.c.name == "count")).scalar()) == "x" * 45
-    assert store.read(lambda c: c.execute(select(func.count()).select_from(log)).scalar()) == 45
+    assert database.read(lambda c: c.execute(select(meta.c.value).where(meta.c.name == "count")).scalar()) == "x" * 45
+    assert database.read(lambda c: c.execute(select(func.count()).select_from(log)).scalar()) == 45
     assert wire.cuts >= 20
-    store.close()
+    database.close()
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
@@ -155,7 +155,7 @@ def test_a_fit_whose_commits_are_lost_ends_once(base, wire, tmp_path, mode):
     wire.mode = mode
     assert work_once(party.context)
     wire.mode = None
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         row = connection.execute(select(fits).where(fits.c.id == "waits")).one()
         events = list(connection.execute(select(log.c.event).where(log.c.event.like("fit.%"))).scalars())
     party.close()
@@ -201,7 +201,7 @@ def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote
     assert web.wait() == 0
     assert sum(kills) >= 5
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1 + 5 * 60
         events = list(connection.execute(select(log.c.event)).scalars())
         assert events.count("reports.taken") == 7 + 10
@@ -210,15 +210,15 @@ def test_backends_that_are_killed_lose_and_double_nothing(base, tmp_path, zygote
 
 
 def test_a_server_that_restarts_is_waited_for(postgres, postgres_url):
-    store = Store(postgres_url)
-    store.write(lambda c: c.execute(insert(meta).values(name="count", value="")))
+    database = Database(postgres_url)
+    database.write(lambda c: c.execute(insert(meta).values(name="count", value="")))
     postgres.stop(signal.SIGQUIT)
     late = threading.Timer(1.0, postgres.start)
     late.start()
-    store.write(count_up)
+    database.write(count_up)
     late.join()
-    assert store.read(lambda c: c.execute(select(meta.c.value).where(meta.c.name == "count")).scalar()) == "x"
-    store.close()
+    assert database.read(lambda c: c.execute(select(meta.c.value).where(meta.c.name == "count")).scalar()) == "x"
+    database.close()
 
 
 def test_each_fit_is_leased_once(base, tmp_path):
@@ -232,14 +232,14 @@ def test_each_fit_is_leased_once(base, tmp_path):
     def take(other):
         begin.wait()
         found = []
-        while (lease := other.context.store.write(lambda c: acquire_lease(c, other.context))) is not None:
+        while (lease := other.context.database.write(lambda c: acquire_lease(c, other.context))) is not None:
             found.append(lease.fit)
         return found
 
     with ThreadPoolExecutor(6) as pool:
         taken = [name for found in pool.map(take, others) for name in found]
     # A fit that another one is just taking is skipped, and whoever skipped it last may have left: look again.
-    while (lease := party.context.store.write(lambda c: acquire_lease(c, party.context))) is not None:
+    while (lease := party.context.database.write(lambda c: acquire_lease(c, party.context))) is not None:
         taken.append(lease.fit)
     assert sorted(taken) == sorted(["waits", *(f"f{i}" for i in range(15))])
     for other in (party, *others):
@@ -272,7 +272,7 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
         first, second = pool.map(send_all, range(2))
     assert {frozenset(pair) for pair in zip(first, second, strict=True)} == {frozenset({"taken", "report-conflict"})}
     party = place.open()
-    with party.context.store.reading() as connection:
+    with party.context.database.reading() as connection:
         rows = {bytes(row.key): row.code for row in connection.execute(select(reports))}
     for j in range(60):
         assert rows[bytes(name_keys(50_000 + j, 50_001 + j)[0])] == (0 if first[j] == "taken" else 1)
@@ -310,11 +310,11 @@ def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zy
 
 
 def test_a_log_that_grows_is_not_taken_for_a_broken_one(postgres_url):
-    store, stop = Store(postgres_url), threading.Event()
+    database, stop = Database(postgres_url), threading.Event()
 
     def grow():
         while not stop.is_set():
-            store.write(lambda c: append(c, 0.0, "somebody", "something"))
+            database.write(lambda c: append(c, 0.0, "somebody", "something"))
 
     key = new_key()
     threads = [threading.Thread(target=grow) for _ in range(2)]
@@ -322,9 +322,9 @@ def test_a_log_that_grows_is_not_taken_for_a_broken_one(postgres_url):
         thread.start()
     try:
         for _ in range(60):
-            assert store.read(lambda c: verify_log(c, key.verify_key)).intact
+            assert database.read(lambda c: verify_log(c, key.verify_key)).intact
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    store.close()
+    database.close()

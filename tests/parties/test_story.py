@@ -173,9 +173,9 @@ def test_an_erased_portfolio_is_gone(parties, table, tmp_path):
     declare(parties)
     collect(parties, table, tmp_path / "reports.parquet")
     upload(parties, table)
-    before = set(parties.context.blobs)
+    before = set(parties.context.files)
     parties.insurer.erase("p1")
-    assert len(set(parties.context.blobs)) < len(before)
+    assert len(set(parties.context.files)) < len(before)
     with pytest.raises(Problem, match="erased"):
         parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
 
@@ -236,10 +236,10 @@ def test_what_one_collector_sends_tells_it_nothing_about_another(parties, table,
     parties.insurer.fit("f1", FitSpec(study="motor", portfolio="p1"))
     assert work_once(parties.context)
     assert parties.insurer.watch("f1").state == "succeeded"
-    released = parties.context.store.read(lambda c: c.execute(select(releases)).one())
-    run = parties.context.run(released.keys_sha256)
+    released = parties.context.database.read(lambda c: c.execute(select(releases)).one())
+    batch = parties.context.open_batch(released.keys_sha256)
     keys = np.frombuffer(make_keys(parties.secret, table["policy"]).buffers()[1], dtype="V16")
-    used = np.array([None, "F", "M"])[match(keys, [run])]
+    used = np.array([None, "F", "M"])[match(keys, [batch])]
     expected = np.where(np.arange(len(table)) < 30, flipped["report"], reports["report"])
     np.testing.assert_array_equal(used, expected)  # the collector that is listed first counts
 
@@ -258,5 +258,5 @@ def test_a_part_is_found_from_another_working_directory(tmp_path, monkeypatch):
 def test_a_folder_does_not_move_with_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     third_party = ThirdParty("third-party")
-    assert third_party.context.blobs.folder.is_absolute()
+    assert third_party.context.files.folder.is_absolute()
     third_party.close()

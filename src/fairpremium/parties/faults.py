@@ -1,6 +1,6 @@
 """Named points at which tests let a process die or a disk run full; without their variables they do nothing.
 
-``FAIRPREMIUM_KILL_AT="blob.synced"`` kills the process at its first passage of that point, ``"blob.synced:3"`` at its
+``FAIRPREMIUM_KILL_AT="file.synced"`` kills the process at its first passage of that point, ``"file.synced:3"`` at its
 third, ``"*:3"`` at the third point of any name. ``FAIRPREMIUM_STOP_AT`` stops it (SIGSTOP) at exactly that passage, and
 ``FAIRPREMIUM_FULL_AT`` says from which passage on there is no space left.
 """

@@ -98,7 +98,7 @@ def write_bundle(
         contents = {"manifest.json": text, "manifest.sig": sign.sign(_DOMAIN + text), **contents}
         for name, size in {"manifest.json": len(text), **{n: m["size"] for n, m in own["members"].items()}}.items():
             if size > _largest(name):
-                raise ValueError(f"{name} of the bundle has {size} bytes, but at most {_largest(name)} are read.")
+                raise ValueError(f"Got {name} of {size} bytes for the bundle, but expected at most {_largest(name)}.")
         whole = Path(folder) / "bundle"
         with whole.open("wb") as file:
             write_archive(file, {name: contents[name] for name in MEMBERS if name in contents})
@@ -132,7 +132,7 @@ def _parquet(table: pa.Table) -> bytes:
 def _manifest_bytes(given: Mapping[str, Any], own: dict[str, Any]) -> bytes:
     clash = sorted(name for name in own if name in given and given[name] != own[name])
     if clash:
-        raise ValueError(f"Got a manifest with {clash}, which `write_bundle` finds itself; leave them out.")
+        raise ValueError(f"Got a manifest with {clash}, but expected one without: `write_bundle` finds them.")
     text = canonical_json({**given, **own})
     if canonical_json(json.loads(text)) != text:
         raise ValueError("Got a manifest with keys that are not text, but expected plain data.")

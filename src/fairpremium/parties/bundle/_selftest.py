@@ -117,7 +117,7 @@ def _coarse(low: float, high: float) -> tuple[float, float]:
     """Round a range outwards to one digit of its length."""
     low, high = float(low), float(high)
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise ValueError("Got a range that is not two finite numbers, the smaller first.")
+        raise ValueError("Got a range of another form, but expected two finite numbers, the smaller first.")
     width = high - low
     if not 1e-300 < width < 1e300:
         return low, high

@@ -137,10 +137,10 @@ def draw_reports(
     """
     for name in (policy, column):
         if name not in people.columns:
-            raise ValueError(f"The table of people has no column {name!r}; its columns are {list(people.columns)}.")
+            raise ValueError(f"Got people with columns {list(people.columns)}, but expected a column {name!r}.")
     numbers = people[policy].astype(str)
     if people[policy].isna().any() or numbers.duplicated().any():
-        raise ValueError(f"Column {policy!r} must name every person once; it has missing or repeated values.")
+        raise ValueError(f"Got missing or repeated values in column {policy!r}, but expected every person once.")
     target = Path(path)
     nobody = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
     known = read_drawn(target, channel) if target.exists() else nobody

@@ -87,7 +87,7 @@ class Insurer(Client):
         names = [c for c in frame.columns if c not in roles] if features is None else list(features)
         missing = [name for name in [*roles, *names] if name not in frame.columns]
         if missing:
-            raise ValueError(f"The portfolio has no column {missing}; its columns are {list(frame.columns)}.")
+            raise ValueError(f"Got a portfolio with columns {list(frame.columns)}, but expected {missing}, too.")
         spec = PortfolioSpec(
             study=study,
             features=tuple(_feature(frame, name) for name in names),

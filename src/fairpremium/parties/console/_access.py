@@ -103,14 +103,14 @@ class Access:
         if session is None:
             return False
         query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == session[1])
-        return self._context.store.read(lambda c: c.execute(query).first()) is None
+        return self._context.database.read(lambda c: c.execute(query).first()) is None
 
     def end_session(self, value: str) -> None:
         """End a session before its time, for every web process."""
         session = self._read(value)
         if session is not None:
             values = {"key_id": _ENDED, "nonce": session[1], "expires": session[0]}
-            self._context.store.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
+            self._context.database.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
 
     def _read(self, value: str) -> tuple[float, str] | None:
         content, _, signature = value.rpartition(".")

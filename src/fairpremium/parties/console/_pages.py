@@ -62,7 +62,7 @@ class Pages:
         self._cache = TimedCache()
 
     def _read(self, command: Callable[[Connection], T]) -> T:
-        return self._context.store.read(command)
+        return self._context.database.read(command)
 
     def studies(self, request: Request) -> Page:
         """Show all studies, or what to do when there is none."""
@@ -77,7 +77,7 @@ class Pages:
             "queue": queue,
             "is_stuck": since is not None and not queue.running and context.now() - since > _IDLE_WORKERS,
             "is_live": queue.running + queue.waiting > 0,
-            "free": shutil.disk_usage(context.blobs.folder).free,
+            "free": shutil.disk_usage(context.files.folder).free,
             "parties": self._read(read_parties),
             "folder": folder,
             "service": service,

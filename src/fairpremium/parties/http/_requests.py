@@ -100,7 +100,7 @@ class Requests:
         _check_length(request, self.limits.part_bytes)
         if request.headers.get("content-type", "").partition(";")[0] != kind:
             raise Problem("unsupported-media")
-        with self.party.context.blobs.receive(self.limits.part_bytes) as incoming:
+        with self.party.context.files.receive(self.limits.part_bytes) as incoming:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for pieces in _gathered(request.stream()):  # hashed and written while others are served
                     await run_sync(incoming.write, *pieces)

@@ -1,8 +1,8 @@
-"""Reports at rest: sorted, immutable runs of (key, code) that are searched on disk and merged in the background.
+"""Reports at rest: sorted, immutable batches of (key, code) that are searched on disk and merged in the background.
 
-A run is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
-codes, each a plain array. The database lists the runs of a study that are alive; new reports come as a new run, and now
-and then some runs of about the same size become one.
+A batch is a file named by its SHA-256: a header, then the first eight bytes of all keys, the last eight bytes, and the
+codes, each a plain array. The database lists the current batches of a study. New reports come as a new batch, and now
+and then some batches of about the same size become one.
 
 The file, all numbers little-endian:
 
@@ -46,7 +46,7 @@ class ReportBatch:
     """Reports in the order of their keys.
 
     - `high`, `low`: The first and the last eight bytes of the keys, as numbers that sort as the bytes do.
-    - `meaning`: Runs with the same meaning can be merged.
+    - `meaning`: Batches with the same meaning can be merged.
     """
 
     high: Words
@@ -76,29 +76,29 @@ def sort_batch(keys: Keys, codes: npt.ArrayLike, meaning: bytes = NO_MEANING) ->
     """
     numbers = np.asarray(codes)
     if numbers.shape != keys.shape:
-        raise ValueError(f"codes must have one code per key. Got shapes {numbers.shape} and {keys.shape}.")
+        raise ValueError(f"Got codes of shape {numbers.shape}, but expected one code per key: {keys.shape}.")
     if numbers.dtype not in (np.uint8, np.uint16):
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < 2**16:
-            raise ValueError("codes must lie between 0 and 65535.")
+            raise ValueError(f"Got codes from {numbers.min()} to {numbers.max()}, but expected 0 to 65535.")
         numbers = numbers.astype(f"u{code_width(int(numbers.max()) + 1 if len(numbers) else 0)}")
     high, low = to_words(keys)
     if not is_sorted(high, low, distinct=True):
         order = sort_words(high, low)
         high, low, numbers = high[order], low[order], numbers[order]
         if not is_sorted(high, low, distinct=True):
-            raise ValueError("keys must be distinct.")
+            raise ValueError("Got keys that are repeated, but expected distinct ones.")
     return ReportBatch(high, low, numbers, meaning)
 
 
-def batch_pieces(run: ReportBatch) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a run's file, piece by piece."""
-    yield batch_header(run.codes.dtype.itemsize, len(run), run.meaning)
-    for column in (run.high, run.low, run.codes):
+def batch_pieces(batch: ReportBatch) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a batch's file, piece by piece."""
+    yield batch_header(batch.codes.dtype.itemsize, len(batch), batch.meaning)
+    for column in (batch.high, batch.low, batch.codes):
         yield plain_bytes(column)
 
 
 def batch_header(width: int, rows: int, meaning: bytes) -> bytes:
-    """Return the first bytes of a run's file."""
+    """Return the first bytes of a batch's file."""
     return _HEADER.pack(_MAGIC, _VERSION, width, rows, meaning, 0)
 
 
@@ -109,12 +109,12 @@ def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
-        raise ValueError("A batch is damaged: it has no header.")
+        raise ValueError("Got a batch without a header, but expected a whole file. Send it again.")
     magic, version, width, rows, meaning, rest = _HEADER.unpack(header)
     if magic != _MAGIC or version != _VERSION or width not in (1, 2) or rest != 0:
-        raise ValueError(f"Expected a batch of version {_VERSION}. Install a version that reads it.")
+        raise ValueError(f"Got another file, but expected a batch of version {_VERSION}. Install what reads it.")
     if size != _HEADER.size + rows * (16 + width):
-        raise ValueError("A batch is damaged: its size is not the one of its rows.")
+        raise ValueError("Got a batch of another size than its rows have, but expected a whole file. Send it again.")
     if rows == 0:
         return ReportBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, f"<u{width}"), meaning)
     words = np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(2, rows))
@@ -122,22 +122,18 @@ def open_batch(path: str | os.PathLike[str]) -> ReportBatch:
     return ReportBatch(np.asarray(words[0]), np.asarray(words[1]), np.asarray(codes), meaning)
 
 
-def match(
-    keys: Keys, runs: Iterable[ReportBatch], singles: ReportBatch | None = None, *, missing: int = -1
-) -> npt.NDArray[np.int32]:
-    """Return the reports of keys: the join of a portfolio with a study.
+def match(keys: Keys, batches: Iterable[ReportBatch]) -> npt.NDArray[np.int32]:
+    """Return the reports of keys, -1 for keys without one: the join of a portfolio with a study.
 
     - `keys`: In any order, repeated or not.
-    - `runs`: Where several have a key, they have the same code.
-    - `singles`: Reports that came one by one; see `sort_batch`.
-    - `missing`: What stands for keys without a report.
+    - `batches`: Where several have a key, they have the same code.
     """
     high, low = to_words(keys)
     order = None
     if not is_sorted(high, low):
         order = sort_words(high, low)
         high, low = high[order], low[order]
-    codes = find_codes(high, low, [*runs, *([] if singles is None else [singles])], missing=missing)
+    codes = find_codes(high, low, batches)
     if order is None:
         return codes
     result = np.empty_like(codes)
@@ -145,15 +141,15 @@ def match(
     return result
 
 
-def find_codes(high: Words, low: Words, runs: Iterable[ReportBatch], *, missing: int = -1) -> npt.NDArray[np.int32]:
+def find_codes(high: Words, low: Words, batches: Iterable[ReportBatch]) -> npt.NDArray[np.int32]:
     """Return the reports of keys that are sorted and given as words; see `match`."""
-    codes = np.full(len(high), missing, dtype=np.int32)
-    for run in runs:
-        if len(run) and len(codes):  # only keys between the first and the last one of the run can be there
-            start, stop = np.searchsorted(high, run.high[0]), np.searchsorted(high, run.high[-1], side="right")
-            place = find_words(run.high, run.low, high[start:stop], low[start:stop])
+    codes = np.full(len(high), -1, dtype=np.int32)
+    for batch in batches:
+        if len(batch) and len(codes):  # only keys between the first and the last one of the batch can be there
+            start, stop = np.searchsorted(high, batch.high[0]), np.searchsorted(high, batch.high[-1], side="right")
+            place = find_words(batch.high, batch.low, high[start:stop], low[start:stop])
             is_here = place >= 0
-            codes[start:stop][is_here] = run.codes[place[is_here]]
+            codes[start:stop][is_here] = batch.codes[place[is_here]]
     return codes
 
 

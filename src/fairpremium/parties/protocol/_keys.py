@@ -12,12 +12,7 @@ from typing import Any, NoReturn
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
 
@@ -191,7 +186,7 @@ def read_key(path: Path_) -> SigningKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
-            f"{path} is not a key of a party: expected an unencrypted Ed25519 key in PEM (PKCS 8); "
+            f"Got {path}, but expected a key of a party: an unencrypted Ed25519 key in PEM (PKCS 8). "
             "`write_key` writes such a file."
         )
     return SigningKey(key)

@@ -35,7 +35,7 @@ class LinkageSecret(Secret):
 
     def __init__(self, value: bytes) -> None:
         if not isinstance(value, bytes) or len(value) != _SECRET_BYTES:
-            raise ValueError(f"Got a secret that is not {_SECRET_BYTES} bytes; `new_secret` makes one.")
+            raise ValueError(f"Got another secret, but expected {_SECRET_BYTES} bytes. `new_secret` makes one.")
         self.__value = value
 
     @property
@@ -84,7 +84,7 @@ def read_secret(path: Path_) -> LinkageSecret:
     """Read a secret; the file must be readable by its owner alone."""
     found = _LINE.fullmatch(read_private(path))
     if found is None:
-        raise ValueError(f"{path} is not the secret of a study: expected one line that `write_secret` wrote.")
+        raise ValueError(f"Got {path}, but expected the secret of a study: one line that `write_secret` wrote.")
     return LinkageSecret(bytes.fromhex(found[1].decode()))
 
 
@@ -129,7 +129,7 @@ def make_keys(secret: LinkageSecret, policies: Any) -> pa.FixedSizeBinaryArray:
     try:
         joined = b"".join([key_of(text.encode()) for text in texts])
     except UnicodeEncodeError:
-        raise ValueError("Got policy numbers with characters that are not text (lone surrogates).") from None
+        raise ValueError("Got policy numbers with lone surrogates, but expected text.") from None
     n = len(joined) // KEY_BYTES
     _refuse_repeats(joined, n)
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(KEY_BYTES), n, [None, pa.py_buffer(joined)])

@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,7 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> 
         if batch.column(roles["key"]).null_count:
             raise Problem("bad-keys")
         for name in numbers:
-            values = check_numbers(batch.column(name))
+            values = check_number_column(batch.column(name))
             if name == weight:
                 if values.min() < 0:
                     raise Problem("bad-values", "a weight is negative")
@@ -108,7 +108,7 @@ def is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def check_numbers(column: pa.Array) -> npt.NDArray[Any]:
+def check_number_column(column: pa.Array) -> npt.NDArray[Any]:
     """Return the numbers of a column, if all of them are there and can be computed with."""
     values: npt.NDArray[Any] = _without_nulls(column).to_numpy(zero_copy_only=True)
     low, high = values.min(), values.max()  # either is NaN if a value is
@@ -215,8 +215,9 @@ def _without_nulls(column: pa.Array) -> pa.Array:
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer questions until there are no more."""
+def main() -> None:
+    """Answer the questions of the process that started this one, until there are no more."""
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     answers.write(b"ready\n")
@@ -240,8 +241,3 @@ def _limit_process(limits: ParquetLimits) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + 1 + limits.seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-
-
-def main() -> None:
-    """Serve the process that started this one."""
-    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 def as_keys(values: Any) -> Keys:
     """Return keys as an array of dtype ``V16``.
 
-    - `values` (sequence of bytes, or array of dtype V16 or of shape (n, 16) and dtype uint8)
+    - `values` (sequence of bytes, or array of dtype V16)
 
     Examples
     --------
@@ -31,12 +31,10 @@ def as_keys(values: Any) -> Keys:
     """
     if isinstance(values, np.ndarray) and values.dtype == KEY and values.ndim == 1:
         return values
-    if isinstance(values, np.ndarray) and values.dtype == np.uint8 and values.shape[1:] == (WIDTH,):
-        return np.ascontiguousarray(values).view(KEY).reshape(len(values))
-    parts = list(values)
-    if not all(isinstance(part, bytes) and len(part) == WIDTH for part in parts):
-        raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
-    return np.frombuffer(b"".join(parts), dtype=KEY)
+    keys = list(values)
+    if not all(isinstance(key, bytes) and len(key) == WIDTH for key in keys):
+        raise ValueError(f"Got other keys, but expected bytes of length {WIDTH}. Make them with the study's secret.")
+    return np.frombuffer(b"".join(keys), dtype=KEY)
 
 
 def to_words(keys: Keys) -> tuple[Words, Words]:

@@ -20,23 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ._messages import PortfolioSpec
-from ._parquet_check import (
-    ParquetLimits,
-    check_categories,
-    check_category_type,
-    check_number_type,
-    check_numbers,
-)
+from ._parquet_check import ParquetLimits, check_categories, check_category_type, check_number_column, check_number_type
 from ._policy_keys import WIDTH, as_keys
 from ._problems import Problem
-
-__all__ = [
-    "PORTFOLIO_TYPE",
-    "Checker",
-    "ParquetLimits",
-    "check_portfolio_part",
-    "write_portfolio_part",
-]
 
 PORTFOLIO_TYPE = "application/vnd.apache.parquet"
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -218,7 +204,7 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
     kinds = {column.name: column.kind for column in spec.columns}
     missing = [name for name in (spec.key, *kinds) if name not in table.columns]
     if missing:
-        raise ValueError(f"The table has no column {missing}. Its columns are {table.columns}.")
+        raise ValueError(f"Got a table with columns {table.columns}, but expected {missing}, too.")
     columns = {spec.key: _keys_of(_arrow(table, spec.key))}
     for name, kind in kinds.items():
         try:
@@ -247,7 +233,7 @@ def _keys_of(array: pa.Array) -> pa.Array:
     if array.null_count or not (
         array.type == pa.binary(WIDTH) or pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     ):
-        raise ValueError(f"keys must be bytes of length {WIDTH}. Make them with the secret of the study.")
+        raise ValueError(f"Got other keys, but expected bytes of length {WIDTH}. Make them with the study's secret.")
     if array.type == pa.binary(WIDTH):
         return array
     keys = as_keys(array.to_pylist())
@@ -260,7 +246,7 @@ def _numbers(column: pa.Array) -> pa.Array:
     elif pa.types.is_float16(column.type):
         column = column.cast(pa.float32())
     check_number_type(column.type)
-    check_numbers(column)
+    check_number_column(column)
     return column
 
 

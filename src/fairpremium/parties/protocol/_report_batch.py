@@ -35,11 +35,6 @@ def meaning(labels: Sequence[Any], descriptor: Mapping[str, Any] | None) -> byte
     return hashlib.sha256(canonical_json({"channel": descriptor, "labels": list(labels)})).digest()
 
 
-def write_batch(keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None) -> bytes:
-    """Write one batch of reports; see `write_batches`."""
-    return next(write_batches(keys, reports, labels, channel, batches=1))
-
-
 def write_batches(
     keys: Any, reports: Any, labels: Sequence[Any], channel: Channel | None = None, *, batches: int
 ) -> Iterator[bytes]:
@@ -55,16 +50,16 @@ def write_batches(
     - `batches`: How many batches.
     """
     if any(isinstance(label, tuple) for label in labels):
-        raise ValueError("reports must be single values. Reports of several attributes cannot be sent as a part.")
+        raise ValueError("Got reports of several attributes, but expected single values. Use one study for each.")
     codes = encode_labels(reports, tuple(labels), name="reports")
     rows = as_keys(keys)
     if len(rows) != len(codes):
-        raise ValueError(f"keys must have one key per report. Got {len(rows)} keys and {len(codes)} reports.")
+        raise ValueError(f"Got {len(rows)} keys for {len(codes)} reports, but expected one key per report.")
     descriptor = None if channel is None else channel.descriptor()
-    run = sort_batch(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
+    whole = sort_batch(rows, codes.astype(f"u{code_width(len(labels))}"), meaning(labels, descriptor))
     for i in range(batches):
-        some = slice(len(run) * i // batches, len(run) * (i + 1) // batches)
-        yield b"".join(batch_pieces(ReportBatch(run.high[some], run.low[some], run.codes[some], run.meaning)))
+        some = slice(len(whole) * i // batches, len(whole) * (i + 1) // batches)
+        yield b"".join(batch_pieces(ReportBatch(whole.high[some], whole.low[some], whole.codes[some], whole.meaning)))
 
 
 def check_batch(
@@ -76,15 +71,15 @@ def check_batch(
     - `labels`, `descriptor`: Of the study; see `meaning`.
     """
     try:
-        run = open_batch(path)
+        batch = open_batch(path)
     except ValueError:
         raise Problem("bad-batch", "its header or its length") from None
-    if not len(run) or run.codes.dtype.itemsize != code_width(len(labels)):
+    if not len(batch) or batch.codes.dtype.itemsize != code_width(len(labels)):
         raise Problem("bad-batch", "no rows, or codes of another width")
-    if run.meaning != meaning(labels, descriptor):
+    if batch.meaning != meaning(labels, descriptor):
         raise Problem("wrong-channel")
-    if not is_sorted(run.high, run.low, distinct=True):
+    if not is_sorted(batch.high, batch.low, distinct=True):
         raise Problem("bad-batch", "keys out of order or repeated")
-    if int(np.max(run.codes)) >= len(labels):
+    if int(np.max(batch.codes)) >= len(labels):
         raise Problem("bad-batch", "a report that the study does not know")
-    return run
+    return batch

@@ -73,7 +73,7 @@ def read_private(path: Path_) -> bytes:
     with open(path, "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{os.fspath(path)} is not a file.")
+            raise ValueError(f"Got {os.fspath(path)}, but expected a file.")
         if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(
                 f"{os.fspath(path)} can be read or changed by others than its owner, but holds a secret; "
@@ -81,5 +81,5 @@ def read_private(path: Path_) -> bytes:
             )
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
-        raise ValueError(f"{os.fspath(path)} is too large to be a key.")
+        raise ValueError(f"Got {os.fspath(path)} of more than {LARGEST_FILE} bytes, but expected a key.")
     return content

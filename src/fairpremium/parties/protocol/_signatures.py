@@ -99,7 +99,7 @@ def sign_request(
     created = int(time.time() if created is None else created)
     nonce = secrets.token_urlsafe(24) if nonce is None else nonce
     if not re.fullmatch(_NONCE, nonce):
-        raise ValueError("Got a nonce that is not 16 to 64 url-safe characters.")
+        raise ValueError("Got a nonce of another form, but expected 16 to 64 url-safe characters.")
     digest = _digest_to_sign(headers, body_sha256)
     parameters = f'{_COVERED};created={created};nonce="{nonce}";keyid="{key.key_id}";alg="ed25519"'
     signature = key.sign(_base(method, target, digest, parameters))
@@ -177,7 +177,7 @@ def request_url(scope: Mapping[str, Any], *, behind_proxy: bool = False) -> str:
 def content_digest(sha256: bytes) -> str:
     """Return the value of Content-Digest (RFC 9530) for a body with this SHA-256."""
     if not isinstance(sha256, bytes) or len(sha256) != 32:
-        raise ValueError("Got a SHA-256 that is not 32 bytes.")
+        raise ValueError("Got a SHA-256 of another form, but expected 32 bytes.")
     return f"sha-256=:{base64.b64encode(sha256).decode()}:"
 
 
@@ -242,7 +242,7 @@ def _digest_to_sign(headers: Headers, body_sha256: bytes | None) -> str:
     if given is None:
         return content_digest(EMPTY_SHA256 if body_sha256 is None else body_sha256)
     if not _DIGEST.fullmatch(given):
-        raise ValueError("Got a Content-Digest that is not sha-256 alone; leave it to `sign_request`.")
+        raise ValueError("Got another Content-Digest, but expected sha-256 alone. Leave it to `sign_request`.")
     if body_sha256 is not None and given != content_digest(body_sha256):
-        raise ValueError("Got a Content-Digest that is not that of the body; leave it to `sign_request`.")
+        raise ValueError("Got another Content-Digest, but expected that of the body. Leave it to `sign_request`.")
     return given

@@ -21,6 +21,6 @@ __all__, __getattr__ = lazy_exports(
         "_checkpoint": "FileCheckpoint",
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_randomized": "randomize_reports seen_channel",
-        "_release": "FitSettings Release ReleaseSettings check_rows default_release fit_release",
+        "_release": "FitSettings Release ReleaseSettings check_fit_rows default_release fit_release",
     },
 )

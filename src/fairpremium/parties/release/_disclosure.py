@@ -90,7 +90,7 @@ def measure(problem: LinearProblem) -> Exposure:
     return Exposure(len(problem.rows), effective_rows, moments.q, leverage, score_share)
 
 
-def check_counts(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[RuleResult]:
+def check_count_rules(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -> list[RuleResult]:
     """Apply rules 1 to 4.
 
     - `counts`, shape (reports,): Rows of each report: of reports that may be shown, or noised. This is all that the

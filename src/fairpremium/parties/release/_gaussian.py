@@ -29,7 +29,7 @@ from fairpremium.pricing import DiscriminationFreePricer, LinearPrices, Referenc
 from fairpremium.privacy import Channel
 
 from ._accounting import mu_of
-from ._disclosure import check_counts, measure, refuse
+from ._disclosure import check_count_rules, measure, refuse
 from ._expected_reports import ExpectedReports, floored, release_expected_reports
 from ._noised_newton import Solver
 from ._public_data import FitData, public_problem, weight_of
@@ -77,7 +77,7 @@ def release_gaussian(
         expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_MU_SHARES[0]))
         rule_results = []
         if rules is not None:
-            rule_results = check_counts(measure(problem), len(rows) * expected.code_shares[:-1], rules)
+            rule_results = check_count_rules(measure(problem), len(rows) * expected.code_shares[:-1], rules)
             refuse(rule_results)
         solver = Solver(rows, problem, expected, pooling, releaser)
         B, strength = problem.start(len(groups)), 0.0

@@ -31,7 +31,7 @@ class KeyedStream:
 
     def __init__(self, secret: bytes, *fields: bytes):
         if len(secret) < 16:
-            raise ValueError("secret must have at least 16 bytes.")
+            raise ValueError("Got a short secret, but expected at least 16 bytes.")
         message = b"".join(len(part).to_bytes(8, "big") + part for part in (b"fairpremium noise 1", *fields))
         self._key = hmac.digest(secret, message, "sha512")
         self._counter = 0

@@ -66,7 +66,7 @@ def compose(second: Channel, first: Channel) -> Channel:
     [[0.625, 0.375], [0.375, 0.625]]
     """
     if second.groups != first.reports:
-        raise ValueError("The second channel must start from the reports of the first.")
+        raise ValueError("Got other groups of the second channel, but expected the reports of the first.")
     T2 = [[Fraction(int(w), second.total) for w in row] for row in second.weights]
     T1 = [[Fraction(int(w), first.total) for w in row] for row in first.weights]
     product = [[sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*T1, strict=True)] for row in T2]

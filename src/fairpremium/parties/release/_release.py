@@ -30,7 +30,7 @@ from fairpremium.pricing import DiscriminationFreePricer, count_labels, is_sourc
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
-from ._disclosure import RuleResult, check_counts, measure, refuse, round_missing
+from ._disclosure import RuleResult, check_count_rules, measure, refuse, round_missing
 from ._public_data import FitData, public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
 
@@ -73,7 +73,7 @@ class ReleaseSettings:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.secret, bytes) or len(self.secret) < 16:
-            raise ValueError("secret must be at least 16 bytes, for instance secrets.token_bytes(32).")
+            raise ValueError("Got a short secret, but expected at least 16 bytes. secrets.token_bytes(32) makes one.")
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _randomize(
     if second is not None:
         drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
         if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
-            raise ValueError("Got second=... that is not a randomization of these reports with at most this epsilon.")
+            raise ValueError("Got another second=..., but expected these reports randomized with at most this epsilon.")
     elif keys is None or is_source(data.X):
         raise ValueError(
             "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
@@ -254,7 +254,9 @@ def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, 
     return tuple(labels)
 
 
-def check_rows(settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules) -> None:
+def check_fit_rows(
+    settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules
+) -> None:
     """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
 
     - `settings`, `X`, `y`, `sample_weight`: As for `fit_release`.
@@ -283,7 +285,7 @@ def check_reports(
     model = settings.model if isinstance(settings.model, LinearModel) else None
     with data.rows(labels, family) as (rows, design):
         counts = rows.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
-        return check_counts(measure(public_problem(rows, design, family, model)), counts, rules)
+        return check_count_rules(measure(public_problem(rows, design, family, model)), counts, rules)
 
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:

@@ -35,11 +35,11 @@ def add_key(connection: Connection, context: ServiceContext, key: VerifyKey, par
     check_id(party)
     other = connection.execute(select(keys.c.role).where(keys.c.party == party, keys.c.role != role).limit(1)).scalar()
     if other is not None:
-        raise ValueError(f"{party} is registered as {other}; a party has one role. Choose another name.")
+        raise ValueError(f"Got role {role} for {party}, but expected its one role, {other}. Choose another name.")
     known = connection.execute(select(keys).where(keys.c.key_id == key.key_id)).one_or_none()
     if known is not None:
         if (known.party, known.role, known.revoked) != (party, role, None):
-            raise ValueError("This key is registered for another party or was revoked. Make a new one: keys new.")
+            raise ValueError("Got a revoked key or that of another party, but expected a new one. Make one: keys new.")
         return
     values = {"key_id": key.key_id, "public_key": key.public_key, "party": party, "role": role}
     connection.execute(insert(keys).values(**values, added=context.now()))
@@ -50,7 +50,7 @@ def revoke_key(connection: Connection, context: ServiceContext, key_id: str) -> 
     """Refuse a key from now on."""
     row = connection.execute(select(keys).where(keys.c.key_id == key_id)).one_or_none()
     if row is None:
-        raise ValueError("No key with this id is registered.")
+        raise ValueError("Got an unknown id, but expected that of a registered key. They are listed by: keys show.")
     if row.revoked is None:
         connection.execute(update(keys).where(keys.c.key_id == key_id).values(revoked=context.now()))
         append(connection, context.now(), row.party, "key.revoked", key_id=key_id)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Extent, Write, merge_batches, plan_merge, store_batch
-from fairpremium.parties.store.schema import report_runs, reports
+from fairpremium.parties.store.schema import batch_files, reports
 
 from ._context import ServiceContext
 from ._reports import singles_of
@@ -30,7 +30,7 @@ def compact(context: ServiceContext, study: str, collector: str, write: Write, *
     if not _busy.acquire(blocking=wait):
         return
     try:
-        with context.blobs.hold():
+        with context.files.hold():
             while _step(context, study, collector, write):
                 pass
     except Exception as error:  # all reports are where they were, and who sent some must hear that they were taken
@@ -44,14 +44,14 @@ def _step(context: ServiceContext, study: str, collector: str, write: Write) -> 
     """Compact once, and return whether there was something to compact."""
     mine = (reports.c.study == study, reports.c.collector == collector)
     count = select(func.count()).select_from(reports).where(*mine)
-    singles, sizes = context.store.read(lambda c: (c.execute(count).scalar_one(), _sizes(c, study, collector)))
-    runs = {sha256: context.run(sha256) for sha256 in sizes}
-    extents = {sha256: Extent(len(run), int(run.high[0]), int(run.high[-1])) for sha256, run in runs.items()}
+    singles, sizes = context.database.read(lambda c: (c.execute(count).scalar_one(), _sizes(c, study, collector)))
+    batches = {sha256: context.open_batch(sha256) for sha256 in sizes}
+    extents = {sha256: Extent(len(batch), int(batch.high[0]), int(batch.high[-1])) for sha256, batch in batches.items()}
     chosen = plan_merge(extents)
     if singles >= SINGLES:
         write(lambda c: _write_singles(c, context, study, collector))
     if chosen:
-        merged = merge_batches(context.blobs, [runs[sha256] for sha256 in chosen])
+        merged = merge_batches(context.files, [batches[sha256] for sha256 in chosen])
         write(lambda c: _replace(c, study, collector, chosen, merged))
     return bool(singles >= SINGLES or chosen)
 
@@ -59,16 +59,16 @@ def _step(context: ServiceContext, study: str, collector: str, write: Write) -> 
 def _write_singles(connection: Connection, context: ServiceContext, study: str, collector: str) -> None:
     """Make a file of the single reports; meanwhile none comes."""
     lock_study(connection, study)
-    run = singles_of(connection, study, collector)
-    if len(run):
-        _add(connection, study, collector, store_batch(context.blobs, run), len(run))
+    batch = singles_of(connection, study, collector)
+    if len(batch):
+        _add(connection, study, collector, store_batch(context.files, batch), len(batch))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 
 def _sizes(connection: Connection, study: str, collector: str) -> dict[str, int]:
     """Read the number of reports in each file."""
-    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
-    return {row.sha256: row.rows for row in connection.execute(select(report_runs).where(*mine))}
+    mine = (batch_files.c.study == study, batch_files.c.collector == collector)
+    return {row.sha256: row.rows for row in connection.execute(select(batch_files).where(*mine))}
 
 
 def _replace(connection: Connection, study: str, collector: str, old: tuple[str, ...], new: str) -> None:
@@ -76,11 +76,11 @@ def _replace(connection: Connection, study: str, collector: str, old: tuple[str,
     lock_study(connection, study)
     sizes = _sizes(connection, study, collector)
     if sizes.keys() >= set(old):
-        mine = (report_runs.c.study == study, report_runs.c.collector == collector)
-        connection.execute(delete(report_runs).where(*mine, report_runs.c.sha256.in_(old)))
+        mine = (batch_files.c.study == study, batch_files.c.collector == collector)
+        connection.execute(delete(batch_files).where(*mine, batch_files.c.sha256.in_(old)))
         _add(connection, study, collector, new, sum(sizes[sha256] for sha256 in old))
 
 
 def _add(connection: Connection, study: str, collector: str, sha256: str, rows: int) -> None:
     values = {"study": study, "collector": collector, "sha256": sha256, "rows": rows}
-    connection.execute(insert(report_runs).values(**values))
+    connection.execute(insert(batch_files).values(**values))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
     Problem,
     ReportBatch,
@@ -20,7 +21,7 @@ from fairpremium.parties.protocol import (
     load_or_create_key,
     open_batch,
 )
-from fairpremium.parties.store import FileStore, Store, sqlite_url
+from fairpremium.parties.store import Database, FileStore, sqlite_url
 
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
@@ -53,23 +54,21 @@ class ServiceLimits:
 class ServiceContext:
     """The database, the files, the key and the limits of a third party."""
 
-    store: Store
-    blobs: FileStore
+    database: Database
+    files: FileStore
     key: SigningKey = field(repr=False)
     limits: ServiceLimits = ServiceLimits()
 
     def now(self) -> float:
         """Return the time in seconds."""
-        return self.store.clock()
+        return self.database.clock()
 
-    def run(self, digest: str) -> ReportBatch:
-        """Open a run of reports; the newest ones stay open."""
-        return _open_run(str(self.blobs.path(digest)))
+    def open_batch(self, digest: str) -> ReportBatch:
+        """Open a batch of reports; the newest ones stay open."""
+        return _open_batch(self.files.path(digest))
 
 
-@lru_cache(maxsize=256)
-def _open_run(path: str) -> ReportBatch:
-    return open_batch(Path(path))
+_open_batch = lru_cache(maxsize=256)(open_batch)
 
 
 def open_context(
@@ -79,19 +78,19 @@ def open_context(
     clock: Callable[[], float] = time.time,
     limits: ServiceLimits | None = None,
 ) -> ServiceContext:
-    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and a file store."""
+    """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and files."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = load_or_create_key(home / _KEY_FILE)
-    store = Store(database_url(database) if database else sqlite_url(home / _DATABASE), clock)
-    return ServiceContext(store, FileStore(home / _FILES), key, limits or ServiceLimits())
+    url = database_url(database) if database else sqlite_url(home / _DATABASE)
+    return ServiceContext(Database(url, clock), FileStore(home / _FILES), key, limits or ServiceLimits())
 
 
 def database_url(address: str) -> str:
     """Return an address as SQLAlchemy wants it; ``postgresql://`` gets its driver."""
     head, sep, rest = address.partition("://")
     if not sep or head.partition("+")[0] not in ("postgresql", "postgres", "sqlite"):
-        raise ValueError("database must be an address like postgresql://user@host/name. Got another kind of address.")
+        raise ValueError("Got another kind of address, but expected a database like postgresql://user@host/name.")
     if head in ("postgresql", "postgres"):
         return f"postgresql+psycopg://{rest}"
     return address
@@ -115,6 +114,4 @@ def find_row(connection: Connection, query: Select[Any], *, lock: bool = False) 
 
 def as_json(value: Any) -> str:
     """Return the one JSON text of a message."""
-    from fairpremium.documents import canonical_json
-
     return canonical_json(value.model_dump(mode="json")).decode()

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, delete, select
 
-from fairpremium.parties.store.schema import commits, fits, releases, report_runs
+from fairpremium.parties.store.schema import batch_files, commits, fits, releases
 
 from ._access import delete_old_nonces
 from ._context import ServiceContext
@@ -18,10 +18,10 @@ _MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
 
 def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
     """Delete what is not needed any more, and return the number of files deleted."""
-    context.store.write(lambda c: delete_old_nonces(c, context))
-    context.store.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
-    removed = context.blobs.sweep(lambda: context.store.read(referenced), older_than)
-    for draft in context.blobs.folder.glob(".fit-*"):
+    context.database.write(lambda c: delete_old_nonces(c, context))
+    context.database.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
+    removed = context.files.sweep(lambda: context.database.read(referenced), older_than)
+    for draft in context.files.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
             if draft.stat().st_mtime <= time.time() - older_than:
                 shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
@@ -33,7 +33,7 @@ def referenced(connection: Connection) -> set[str]:
     """Return the digests of all files that something refers to."""
     queries = [
         files_in_use(),
-        select(report_runs.c.sha256),
+        select(batch_files.c.sha256),
         select(releases.c.keys_sha256),
         select(fits.c.sha256).where(fits.c.sha256.is_not(None)),
     ]

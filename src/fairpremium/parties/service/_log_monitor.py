@@ -50,7 +50,7 @@ class LogMonitor:
         state = self.state
         if state.is_running:
             return
-        entries = self._context.store.read(count_entries)
+        entries = self._context.database.read(count_entries)
         is_whole = state.found is not None and state.found.entries >= entries
         age = float("inf") if state.at is None else self._context.now() - state.at
         if entries <= _SMALL and age >= (_FRESH if is_whole or state.is_broken else _RECENT):
@@ -64,7 +64,7 @@ class LogMonitor:
     def _check(self) -> None:
         now = self._context.now()
         try:
-            found = self._context.store.read(lambda c: verify_log(c, self._context.key.verify_key))
+            found = self._context.database.read(lambda c: verify_log(c, self._context.key.verify_key))
         except Exception:
             log_failure("the check of the log")
             self.state = replace(self.state, is_running=False, has_failed=True)

@@ -79,13 +79,15 @@ def check_before_sealing(connection: Connection, context: ServiceContext, who: P
         if not sum(part.rows for part in parts):
             raise Problem("portfolio-empty")
         key = PortfolioSpec.model_validate_json(row.spec).key
-        keys = np.concatenate([read_keys(context.blobs.path(part.sha256), key) for part in parts])
+        keys = np.concatenate([read_keys(context.files.path(part.sha256), key) for part in parts])
         if has_repeats(keys):
             raise Problem("bad-keys")
     return _digest(row, parts)
 
 
-def seal(connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str) -> Portfolio:
+def seal_portfolio(
+    connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str
+) -> Portfolio:
     """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":

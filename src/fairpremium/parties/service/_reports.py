@@ -33,7 +33,7 @@ from fairpremium.parties.protocol import (
 )
 from fairpremium.parties.store import Incoming
 from fairpremium.parties.store.log import append, upsert
-from fairpremium.parties.store.schema import report_parts, report_runs, reports, studies
+from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies
 
 from ._context import Party, ServiceContext
 from ._studies import find_study, spec_of, study_row
@@ -132,9 +132,9 @@ def _codes_of(
     mine = (reports.c.study == study, reports.c.collector == who.name)
     single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
-    runs = runs_of(connection, context, study, who.name)
-    if runs:
-        codes = match(as_keys(keys), runs)
+    batches = batches_of(connection, context, study, who.name)
+    if batches:
+        codes = match(as_keys(keys), batches)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
     return found
 
@@ -146,53 +146,54 @@ def put_report_batch(
     study: str,
     n: int,
     incoming: Incoming,
-    run: ReportBatch,
+    batch: ReportBatch,
 ) -> ReportsTaken:
     """Take a batch of reports that was checked, all of them or none; its file is stored if it has a new report."""
     _open_study(connection, context, who, study, lock=True)
     sha256 = incoming.sha256
-    place = (report_parts.c.study == study, report_parts.c.collector == who.name, report_parts.c.n == n)
-    before = connection.execute(select(report_parts).where(*place)).one_or_none()
+    place = (sent_batches.c.study == study, sent_batches.c.collector == who.name, sent_batches.c.n == n)
+    before = connection.execute(select(sent_batches).where(*place)).one_or_none()
     if before is not None:
         if before.sha256 != sha256:
             raise Problem("conflict")
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= context.limits.parts:
-        raise Problem("quota", "parts of a study")
-    files = runs_of(connection, context, study, who.name)
-    new = len(run) - _count_known(run, [*files, singles_of(connection, study, who.name)])
+        raise Problem("quota", "batches of a study")
+    files = batches_of(connection, context, study, who.name)
+    new = len(batch) - _count_known(batch, [*files, singles_of(connection, study, who.name)])
     values = {"study": study, "collector": who.name, "sha256": sha256}
     if new:
         incoming.commit()
-        connection.execute(insert(report_runs).values(**values, rows=new))
-    connection.execute(insert(report_parts).values(**values, n=n, rows=len(run)))
+        connection.execute(insert(batch_files).values(**values, rows=new))
+    connection.execute(insert(sent_batches).values(**values, n=n, rows=len(batch)))
     append(connection, context.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
-    return ReportsTaken(rows=len(run), sha256=sha256)
+    return ReportsTaken(rows=len(batch), sha256=sha256)
 
 
-def _count_known(run: ReportBatch, others: list[ReportBatch]) -> int:
+def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
     """Count the reports of a batch that are there already; one with another value is a problem."""
-    near = [other for other in others if len(other) and other.high[0] <= run.high[-1] and run.high[0] <= other.high[-1]]
+    first, last = batch.high[0], batch.high[-1]
+    near = [other for other in others if len(other) and other.high[0] <= last and first <= other.high[-1]]
     if not near:
         return 0
-    known = find_codes(run.high, run.low, near)
+    known = find_codes(batch.high, batch.low, near)
     is_known = known >= 0
-    if np.any(known[is_known] != run.codes[is_known]):
+    if np.any(known[is_known] != batch.codes[is_known]):
         raise Problem("report-conflict")
     return int(np.count_nonzero(is_known))
 
 
 def reports_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
-    runs, singles = runs_of(connection, context, study, collector), singles_of(connection, study, collector)
-    return lambda keys: match(keys, runs, singles)
+    batches = [*batches_of(connection, context, study, collector), singles_of(connection, study, collector)]
+    return lambda keys: match(keys, batches)
 
 
-def runs_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[ReportBatch]:
+def batches_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[ReportBatch]:
     """Return the files of reports to a collector."""
-    mine = (report_runs.c.study == study, report_runs.c.collector == collector)
-    rows = connection.execute(select(report_runs.c.sha256).where(*mine).order_by(report_runs.c.sha256))
-    return [context.run(row.sha256) for row in rows]
+    mine = (batch_files.c.study == study, batch_files.c.collector == collector)
+    rows = connection.execute(select(batch_files.c.sha256).where(*mine).order_by(batch_files.c.sha256))
+    return [context.open_batch(row.sha256) for row in rows]
 
 
 def singles_of(connection: Connection, study: str, collector: str) -> ReportBatch:

@@ -59,14 +59,14 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         if self.console_password is not None and len(self.console_password) < _SHORTEST:
-            raise ValueError(f"Got a password for the console that is too short; expected {_SHORTEST} letters or more.")
+            raise ValueError(f"Got a short password for the console, but expected {_SHORTEST} letters or more.")
 
     def check(self) -> None:
         """Refuse to listen to the world without encryption."""
         if not (self.is_loopback or self.certificate or self.behind_proxy):
             raise ValueError(
-                f"Got host={self.host!r} without encryption. Give a certificate (--certificate, --certificate-key), "
-                "say that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
+                f"Got host={self.host!r} without encryption, but expected TLS. Give a certificate (--certificate, "
+                "--certificate-key), say that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
             )
         if bool(self.certificate) != bool(self.certificate_key):
             raise ValueError("Got one of certificate and certificate-key, but expected both or none.")

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, Problem, StudySpec, round_count
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import fits, participants, report_runs, reports, studies
+from fairpremium.parties.store.schema import batch_files, fits, participants, reports, studies
 
 from ._context import Party, ServiceContext, as_json, find_row
 
@@ -104,10 +104,10 @@ def _read_spec(text: str) -> StudySpec:
 def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:
     """Count the reports of a study, of all collectors or of one."""
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
-    in_files = select(func.coalesce(func.sum(report_runs.c.rows), 0)).where(report_runs.c.study == study)
+    in_files = select(func.coalesce(func.sum(batch_files.c.rows), 0)).where(batch_files.c.study == study)
     if collector is not None:
         single = single.where(reports.c.collector == collector)
-        in_files = in_files.where(report_runs.c.collector == collector)
+        in_files = in_files.where(batch_files.c.collector == collector)
     return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
 
 

@@ -44,19 +44,21 @@ Command = Callable[Concatenate[Connection, ServiceContext, Party, P], T]
 Method = Callable[Concatenate["ThirdParty", Party, P], T]
 
 
-def _checked(method: Method[P, T]) -> Method[P, T]:
-    """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method."""
+def _checked(method: Method[P, T], *, uses_nonce: bool = False) -> Method[P, T]:
+    """Check the right of the caller and the form of ids, and use up the nonce of its request; then run a method.
+
+    - `uses_nonce`: The method itself uses up the nonce, in its own transaction.
+    """
 
     @wraps(method)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        signed = who.signed
-        if signed is None:  # the right to a signed request was checked before its body was read
+        if who.signed is None:  # the right to a signed request was checked before its body was read
             self.check_right(who, method.__name__)
         for value in (*args, *kwargs.values()):
             if isinstance(value, str):
                 check_name(value)
-        if signed is not None and self._write(lambda c: _access.use_nonces(c, self.context, [signed])) != [True]:
-            raise Problem("replayed")
+        if who.signed is not None and not uses_nonce:
+            self._write_signed(who, lambda _: None)
         return method(self, who, *args, **kwargs)
 
     return run
@@ -67,13 +69,13 @@ def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]
 
     @wraps(command)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        execute = self._read if reads else self._write
+        execute = self._read if reads else partial(self._write_signed, who)
         return execute(lambda c: command(c, self.context, who, *args, **kwargs))
 
     shown = signature(command)
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(shown.parameters.values())[2:]]
     run.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return _checked(run)
+    return _checked(run, uses_nonce=not reads)
 
 
 class ThirdParty:
@@ -105,14 +107,14 @@ class ThirdParty:
         limits: ServiceLimits | None = None,
     ):
         self.context = open_context(folder, database=database, clock=clock or time.time, limits=limits)
-        self._read = self.context.store.read
-        self._write: Write = self.context.store.write
+        self._read = self.context.database.read
+        self._write: Write = self.context.database.write
         self._writer: Writer | None = None
 
     def start_writer(self) -> None:
         """Commit the commands of many threads together from now on, and let reports be queued."""
         if self._writer is None:
-            self._writer = Writer(self.context.store)
+            self._writer = Writer(self.context.database)
             self._write = self._writer.write
             self._queue = ReportQueue(self.context, self._writer)
 
@@ -120,12 +122,32 @@ class ThirdParty:
         """Finish what is queued; each command is a commit of its own again."""
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._write = None, self.context.store.write
+        self._writer, self._write = None, self.context.database.write
 
     def close(self) -> None:
         """Finish what is queued, and close the database."""
         self.stop_writer()
-        self.context.store.close()
+        self.context.database.close()
+
+    def _write_signed(self, who: Party, command: Callable[[Connection], T]) -> T:
+        """Use up the nonce of a request and run a command, in one transaction; a refused command leaves it used."""
+        signed = who.signed
+        if signed is None:
+            return self._write(command)
+
+        def run(connection: Connection) -> T | Problem:
+            if _access.use_nonces(connection, self.context, [signed]) != [True]:
+                return Problem("replayed")
+            try:
+                with connection.begin_nested():
+                    return command(connection)
+            except Problem as problem:
+                return problem
+
+        result = self._write(run)
+        if isinstance(result, Problem):
+            raise result
+        return result
 
     # --- keys ---
 
@@ -184,9 +206,11 @@ class ThirdParty:
         attribute = _studies.spec_of(row).attribute
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
-                run = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
-            with self.context.blobs.hold():
-                taken = self._write(lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, run))
+                batch = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
+            with self.context.files.hold():
+                taken = self._write(
+                    lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, batch)
+                )
         compact(self.context, study, who.name, self._write)
         return taken
 
@@ -195,7 +219,7 @@ class ThirdParty:
         if isinstance(body, Incoming):
             yield body
             return
-        with self.context.blobs.receive(self.context.limits.part_bytes) as incoming:
+        with self.context.files.receive(self.context.limits.part_bytes) as incoming:
             incoming.write(body)
             yield incoming
 
@@ -215,7 +239,7 @@ class ThirdParty:
                 rows = check_portfolio_part(incoming.path, known.spec)
             part = PartTaken(n=n, rows=rows, sha256=incoming.sha256)
             try:
-                with self.context.blobs.hold():
+                with self.context.files.hold():
                     incoming.commit()
                     put = partial(_portfolios.put_part, part=part, size=incoming.size)
                     return self._write(lambda c: put(c, self.context, who, portfolio))
@@ -227,7 +251,7 @@ class ThirdParty:
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
         digest = self._read(lambda c: _portfolios.check_before_sealing(c, self.context, who, portfolio))
-        return self._write(lambda c: _portfolios.seal(c, self.context, who, portfolio, digest))
+        return self._write(lambda c: _portfolios.seal_portfolio(c, self.context, who, portfolio, digest))
 
     @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
@@ -239,7 +263,7 @@ class ThirdParty:
 
     def _delete_unneeded(self, digest: str) -> None:
         """Delete rows that no portfolio has, or has any more."""
-        self.context.blobs.delete(digest, lambda: self._read(lambda c: _portfolios.is_needed(c, digest)))
+        self.context.files.delete(digest, lambda: self._read(lambda c: _portfolios.is_needed(c, digest)))
 
     # --- fits ---
 

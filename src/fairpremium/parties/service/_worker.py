@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from fairpremium.parties.protocol import Problem
 
 from ._context import ServiceContext, ServiceLimits, open_context
-from ._fits import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._housekeeping import clean
+from ._leases import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._settings import log_failure
 
 _CLEAN_EVERY = 3600.0
@@ -27,7 +27,7 @@ _FULL = 28  # how a child says that the disk is full
 
 
 def _run(context: ServiceContext, lease: Lease) -> None:
-    from ._fitting import run_fit  # with all that fits need, which a worker that waits does not
+    from ._run_fit import run_fit  # with all that fits need, which a worker that waits does not
 
     run_fit(context, lease)
 
@@ -45,7 +45,7 @@ def stop_with_parent() -> None:
 
 def work_once(context: ServiceContext) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
-    lease = context.store.write(lambda c: acquire_lease(c, context))
+    lease = context.database.write(lambda c: acquire_lease(c, context))
     if lease is None:
         return False
     stop = threading.Event()
@@ -54,7 +54,7 @@ def work_once(context: ServiceContext) -> bool:
     try:
         _run(context, lease)
     except LeaseLost:
-        context.store.write(lambda c: release_lease(c, context, lease))
+        context.database.write(lambda c: release_lease(c, context, lease))
     finally:
         stop.set()
         beat.join()
@@ -84,7 +84,7 @@ def work(
                 if time.monotonic() - cleaned > _CLEAN_EVERY:
                     clean(context)
                     cleaned = time.monotonic()
-                lease = context.store.write(lambda c: acquire_lease(c, context))
+                lease = context.database.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
                     _supervise(context, lease, reopen, stop)
                 elif once:
@@ -97,7 +97,7 @@ def work(
                 log_failure("a look for work")
                 _wait(stop, _TROUBLED)
     finally:
-        context.store.close()
+        context.database.close()
 
 
 def _supervise(
@@ -119,7 +119,7 @@ def _supervise(
                 break
             if time.monotonic() >= next_beat:
                 next_beat = time.monotonic() + every
-                context.store.write(lambda c: renew_lease(c, context, lease))
+                context.database.write(lambda c: renew_lease(c, context, lease))
     except LeaseLost:
         pass
     finally:
@@ -129,7 +129,7 @@ def _supervise(
         _wait(stop, _TROUBLED)
         return
     # A child that ended well has written the end itself; this frees what one left behind that did not.
-    context.store.write(lambda c: release_lease(c, context, lease, tried=not stopped))
+    context.database.write(lambda c: release_lease(c, context, lease, tried=not stopped))
 
 
 def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:
@@ -167,4 +167,4 @@ def _end_with_parent() -> None:
 def _beat(context: ServiceContext, lease: Lease, stop: threading.Event) -> None:
     with suppress(LeaseLost):
         while not stop.wait(context.limits.lease_seconds / 5):
-            context.store.write(lambda c: renew_lease(c, context, lease))
+            context.database.write(lambda c: renew_lease(c, context, lease))

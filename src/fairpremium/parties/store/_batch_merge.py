@@ -13,39 +13,39 @@ from fairpremium.parties.protocol import NO_MEANING, ReportBatch, batch_header, 
 
 from ._files import FileStore, full_disk_as_problem
 
-_MERGED_ROWS = 1 << 18  # rows of all runs together that are merged at a time
-_TIER = 8  # so many runs of a size over each other become one, which is then of the next size
+_MERGED_ROWS = 1 << 18  # rows of all batches together that are merged at a time
+_TIER = 8  # so many batches of a size over each other become one, which is then of the next size
 _MANY = 64  # and so many anyway
-_SMALL = 1 << 12  # rows below which all runs count as equally small
+_SMALL = 1 << 12  # rows below which all batches count as equally small
 
 
-def store_batch(store: FileStore, run: ReportBatch) -> str:
-    """Write a run into a store and return its digest."""
+def store_batch(store: FileStore, batch: ReportBatch) -> str:
+    """Write a batch into a store and return its digest."""
     with store.receive() as incoming:
-        for piece in batch_pieces(run):
+        for piece in batch_pieces(batch):
             incoming.write(piece)
         return incoming.commit()
 
 
 class Extent(NamedTuple):
-    """How many rows a run has, and from where to where: the first eight bytes of its first and last key."""
+    """How many rows a batch has, and from where to where: the first eight bytes of its first and last key."""
 
     rows: int
     first: int
     last: int
 
 
-def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
-    """Choose which runs to merge now; none when a key can be in few of them only.
+def plan_merge(batches: Mapping[str, Extent]) -> tuple[str, ...]:
+    """Choose which batches to merge now; none when a key can be in few of them only.
 
-    - `runs`: The runs of a study that are alive, by digest.
+    - `batches`: The current batches of a study, by digest.
 
-    Returns all runs of a size, within a factor of eight or below 4096 rows, of which eight or more overlap somewhere,
-    or that are more than sixty-four; the smallest such size. Or nothing.
+    Returns all batches of a size, within a factor of eight or below 4096 rows, of which eight or more overlap
+    somewhere, or that are more than sixty-four; the smallest such size. Or nothing.
 
     Notes
     -----
-    With N rows a key is looked for in at most 7 (1 + log8(N / 4096)) runs, and each row is written about
+    With N rows a key is looked for in at most 7 (1 + log8(N / 4096)) batches, and each row is written about
     1 + log8(N / 4096) times at the most.
 
     Examples
@@ -57,16 +57,16 @@ def plan_merge(runs: Mapping[str, Extent]) -> tuple[str, ...]:
     ()
     """
     tiers: dict[int, list[str]] = {}
-    for digest, extent in runs.items():
+    for digest, extent in batches.items():
         tiers.setdefault(_tier(extent.rows), []).append(digest)
     for _, digests in sorted(tiers.items()):
-        if len(digests) > _MANY or _depth([runs[digest] for digest in digests]) >= _TIER:
+        if len(digests) > _MANY or _depth([batches[digest] for digest in digests]) >= _TIER:
             return tuple(digests)
     return ()
 
 
 def _depth(extents: Sequence[Extent]) -> int:
-    """Return the largest number of runs that overlap in one place."""
+    """Return the largest number of batches that overlap in one place."""
     starts, ends = sorted(extent.first for extent in extents), sorted(extent.last for extent in extents)
     return max((i + 1 - bisect_left(ends, start) for i, start in enumerate(starts)), default=0)
 
@@ -79,25 +79,25 @@ def _tier(rows: int) -> int:
     return tier
 
 
-def merge_batches(store: FileStore, runs: Sequence[ReportBatch]) -> str:
-    """Write the union of runs as one run, piece by piece, and return its digest.
+def merge_batches(store: FileStore, batches: Sequence[ReportBatch]) -> str:
+    """Write the union of batches as one batch, piece by piece, and return its digest.
 
-    - `runs`: Where several have a key, they have the same code, which is stored once. All have the same meaning.
+    - `batches`: Where several have a key, they have the same code, which is stored once. All have the same meaning.
     """
-    meanings = {run.meaning for run in runs} or {NO_MEANING}
+    meanings = {batch.meaning for batch in batches} or {NO_MEANING}
     if len(meanings) > 1:
-        raise ValueError("runs must have the same meaning.")
-    width = max((run.codes.dtype.itemsize for run in runs), default=1)
+        raise ValueError("Got batches of several meanings, but expected one meaning.")
+    width = max((batch.codes.dtype.itemsize for batch in batches), default=1)
     rows = 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(full_disk_as_problem())
         columns = [stack.enter_context(tempfile.TemporaryFile(dir=store.folder)) for _ in range(3)]
         incoming = stack.enter_context(store.receive())
-        for piece in _merged(runs):
+        for piece in _merged(batches):
             for column, values in zip(columns, (piece.high, piece.low, piece.codes.astype(f"<u{width}")), strict=True):
                 column.write(plain_bytes(values))
             rows += len(piece)
-            point("run.merging")
+            point("batch.merging")
         incoming.write(batch_header(width, rows, *meanings))
         for column in columns:
             column.seek(0)
@@ -106,47 +106,47 @@ def merge_batches(store: FileStore, runs: Sequence[ReportBatch]) -> str:
         return incoming.commit()
 
 
-def _merged(runs: Sequence[ReportBatch]) -> Iterator[ReportBatch]:
-    """Yield the union of runs as runs whose keys follow each other."""
-    starts = [0] * len(runs)
-    while any(start < len(run) for start, run in zip(starts, runs, strict=True)):
-        stops = _next_stops(runs, starts)
-        parts = [
-            (run.high[start:stop], run.low[start:stop], run.codes[start:stop])
-            for run, start, stop in zip(runs, starts, stops, strict=True)
+def _merged(batches: Sequence[ReportBatch]) -> Iterator[ReportBatch]:
+    """Yield the union of batches as batches whose keys follow each other."""
+    starts = [0] * len(batches)
+    while any(start < len(batch) for start, batch in zip(starts, batches, strict=True)):
+        stops = _next_stops(batches, starts)
+        slices = [
+            (batch.high[start:stop], batch.low[start:stop], batch.codes[start:stop])
+            for batch, start, stop in zip(batches, starts, stops, strict=True)
         ]
-        high, low, codes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        high, low, codes = (np.concatenate(columns) for columns in zip(*slices, strict=True))
         order = sort_words(high, low)
         high, low, codes = high[order], low[order], codes[order]
         is_new = np.ones(len(high), dtype=bool)
         is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         if np.any(codes[1:][~is_new[1:]] != codes[:-1][~is_new[1:]]):
-            raise ValueError("Two runs have a key with different codes.")
+            raise ValueError("Got a key with different codes in two batches, but expected one code per key.")
         yield ReportBatch(high[is_new], low[is_new], codes[is_new])
         starts = stops
 
 
-def _next_stops(runs: Sequence[ReportBatch], starts: list[int]) -> list[int]:
-    """Return how far each run goes in the next piece: to a common key, and some rows of each at the most.
+def _next_stops(batches: Sequence[ReportBatch], starts: list[int]) -> list[int]:
+    """Return how far each batch goes in the next piece: to a common key, and some rows of each at the most.
 
-    The key is the least of those that end the next some rows of a run, so that no run passes its share.
+    The key is the least of those that end the next some rows of a batch, so that no batch passes its share.
     """
-    share = max(1, _MERGED_ROWS // len(runs))
+    share = max(1, _MERGED_ROWS // len(batches))
     last = min(
-        (int(run.high[min(start + share, len(run)) - 1]), int(run.low[min(start + share, len(run)) - 1]))
-        for run, start in zip(runs, starts, strict=True)
-        if start < len(run)
+        (int(batch.high[min(start + share, len(batch)) - 1]), int(batch.low[min(start + share, len(batch)) - 1]))
+        for batch, start in zip(batches, starts, strict=True)
+        if start < len(batch)
     )
     return [
-        start + _count_up_to(run, start, min(start + share, len(run)), last)
-        for run, start in zip(runs, starts, strict=True)
+        start + _count_up_to(batch, start, min(start + share, len(batch)), last)
+        for batch, start in zip(batches, starts, strict=True)
     ]
 
 
-def _count_up_to(run: ReportBatch, start: int, stop: int, last: tuple[int, int]) -> int:
-    """Count the keys of a run between two positions that are not after a key."""
+def _count_up_to(batch: ReportBatch, start: int, stop: int, last: tuple[int, int]) -> int:
+    """Count the keys of a batch between two positions that are not after a key."""
     high, low = (np.uint64(word) for word in last)
-    part = run.high[start:stop]
-    below = int(np.searchsorted(part, high))
-    upto = int(np.searchsorted(part, high, side="right"))
-    return below + int(np.searchsorted(run.low[start + below : start + upto], low, side="right"))
+    piece = batch.high[start:stop]
+    below = int(np.searchsorted(piece, high))
+    upto = int(np.searchsorted(piece, high, side="right"))
+    return below + int(np.searchsorted(batch.low[start + below : start + upto], low, side="right"))

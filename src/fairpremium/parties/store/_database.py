@@ -18,7 +18,7 @@ from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem
 
 from ._files import full_disk_as_problem
-from .schema import commits, log_head, prepare
+from .schema import commits, log_head, prepare_tables
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _BATCH = 200
 _IDLE = "idle_in_transaction_session_timeout=300s"  # a process that is frozen must not hold its locks for ever
 
 
-class Store:
+class Database:
     """A SQLite file or a PostgreSQL database with the tables of the third party.
 
     - `url`: ``sqlite:///path`` or ``postgresql+psycopg://...``.
@@ -49,7 +49,7 @@ class Store:
         self.clock = clock
         self._engine = _connect(url)
         try:
-            self._run(prepare, "")  # makes the place for marks, too
+            self._run(prepare_tables, "")  # makes the place for marks, too
         except BaseException:
             self.close()
             raise
@@ -89,8 +89,8 @@ class Store:
                 if mark and not self._leave_mark(connection, mark):
                     return results[-1]
                 results.append(command(connection))
-                point("store.before_commit")
-            point("store.after_commit", writes=False)
+                point("database.before_commit")
+            point("database.after_commit", writes=False)
             return results[-1]
 
         return _again(once)
@@ -135,8 +135,8 @@ class Write(Protocol):
 class Writer:
     """A thread that commits the commands of many requests together: one fsync for all that wait."""
 
-    def __init__(self, store: Store):
-        self._store = store
+    def __init__(self, database: Database):
+        self._database = database
         self._closing = threading.Lock()
         self._is_closed = False
         self._queue: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -180,7 +180,7 @@ class Writer:
 
     def _commit(self, work: list[tuple[Callable[[Connection], Any], Future[Any]]]) -> None:
         try:
-            results = self._store.write_all([command for command, _ in work])
+            results = self._database.write_all([command for command, _ in work])
         except Exception as error:
             results = [error] * len(work)
         for (_, future), result in zip(work, results, strict=True):

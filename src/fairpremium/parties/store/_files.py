@@ -12,13 +12,11 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, sync_folder
@@ -67,7 +65,7 @@ class FileStore:
     def path(self, digest: str) -> Path:
         """Return where the file of a digest is, or would be."""
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise ValueError("digest must be 64 hexadecimal digits in lower case.")
+            raise ValueError("Got another name, but expected a digest: 64 hexadecimal digits in lower case.")
         return self.folder / digest
 
     def __contains__(self, digest: str) -> bool:
@@ -83,21 +81,16 @@ class FileStore:
         """
         return Incoming(self, limit)
 
-    def put(self, content: bytes | bytearray | memoryview | BinaryIO | Path, limit: int | None = None) -> str:
+    def put(self, content: bytes | bytearray | memoryview | Path) -> str:
         """Store a file and return its digest; the same content again changes nothing.
 
-        - `content`: A stream is read to its end. A path is a temporary file, which moves into the store or, from
-          another file system, is copied and removed.
-        - `limit`: The most bytes it may have.
+        - `content`: A path is a temporary file on the same file system, which moves into the store.
         """
-        with self.receive(limit) as incoming:
+        with self.receive() as incoming:
             if isinstance(content, Path):
                 incoming.take(content)
-            elif isinstance(content, (bytes, bytearray, memoryview)):
-                incoming.write(content)
             else:
-                while chunk := content.read(_CHUNK):
-                    incoming.write(chunk)
+                incoming.write(content)
             return incoming.commit()
 
     @contextmanager
@@ -170,7 +163,7 @@ class Incoming:
         self._file = -1
         with self._no_rubbish():
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            point("blob.created")
+            point("file.created")
 
     @property
     def sha256(self) -> str:
@@ -192,17 +185,8 @@ class Incoming:
 
     def take(self, path: Path) -> None:
         """Become the given file, which moves here."""
-        if self._limit is not None and path.stat().st_size > self._limit:
-            self.discard()
-            raise Problem("too-large")
         with self._no_rubbish():
-            try:
-                os.replace(path, self.path)  # noqa: PTH105
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                shutil.copyfile(path, self.path)
-                path.unlink()
+            os.replace(path, self.path)  # noqa: PTH105
             os.close(self._file)
             self._file = os.open(self.path, os.O_RDWR)
             os.fchmod(self._file, 0o600)
@@ -214,9 +198,9 @@ class Incoming:
     def sync(self) -> None:
         """Bring the content to the disk; `commit` does so too."""
         with self._no_rubbish():
-            point("blob.written")
+            point("file.written")
             os.fsync(self._file)
-            point("blob.synced")
+            point("file.synced")
         self._synced = True
 
     @contextmanager
@@ -240,9 +224,9 @@ class Incoming:
             os.utime(self._file)  # an upload may have taken longer than orphans live
             os.replace(self.path, self._store.path(digest))  # noqa: PTH105
             self._close()
-            point("blob.renamed")
+            point("file.renamed")
             sync_folder(self._store.folder)
-            point("blob.folder_synced")
+            point("file.folder_synced")
         self._is_committed = True
         return digest
 

@@ -59,7 +59,7 @@ reports = _table(  # sent one by one, and not in a file yet
     _column("code", Integer),
 )
 
-report_parts = _table(  # sent in batches
+sent_batches = _table(  # as collectors sent them, named as in 0.1.0
     "report_parts",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
@@ -68,7 +68,7 @@ report_parts = _table(  # sent in batches
     _column("rows", Integer),
 )
 
-report_runs = _table(  # files of reports; rows that were in none before
+batch_files = _table(  # files of reports, named as in 0.1.0; rows that were in none before
     "report_runs",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
@@ -129,7 +129,7 @@ releases = _table(  # what was released about the reports of a study
     _key("study", _name),
     _key("party", _name),
     _key("fit", _name),
-    _column("keys_sha256", _digest),  # a run with the keys that took part, and their reports
+    _column("keys_sha256", _digest),  # a batch with the keys that took part, and their reports
     _column("mechanism", String(16)),
     Column("epsilon", Float),
     Column("delta", Float),
@@ -162,7 +162,7 @@ checkpoints = _table(
     _column("signature", Text),
 )
 
-commits = _table(  # marks of transactions, for an hour; see Store
+commits = _table(  # marks of transactions, for an hour; see `Database`
     "commits",
     _key("mark", String(32)),
     _column("at", Float, index=True),
@@ -188,7 +188,7 @@ class UnknownSchemaError(FairPremiumError):
     """A database was written by another version of fairpremium."""
 
 
-def prepare(connection: sa.Connection) -> None:
+def prepare_tables(connection: sa.Connection) -> None:
     """Create the tables in an empty database; refuse one of an unknown version."""
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
@@ -202,6 +202,6 @@ def prepare(connection: sa.Connection) -> None:
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
     if found != str(SCHEMA_VERSION):
         raise UnknownSchemaError(
-            f"The database has schema version {found}, but this fairpremium knows version {SCHEMA_VERSION}. "
+            f"Got a database with schema version {found}, but expected version {SCHEMA_VERSION}. "
             "Run the version that wrote it, or start with an empty folder."
         )

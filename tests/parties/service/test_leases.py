@@ -7,13 +7,11 @@ from sqlalchemy import insert, select
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.service._context import Party, open_context
-from fairpremium.parties.service._fits import (
+from fairpremium.parties.service._fits import cancel_fit, get_fit, put_fit
+from fairpremium.parties.service._leases import (
     LeaseLost,
     acquire_lease,
-    cancel_fit,
     finish_fit,
-    get_fit,
-    put_fit,
     record_progress,
     release_lease,
     renew_lease,
@@ -42,24 +40,24 @@ def context(tmp_path, database_url, clock):
     context = open_context(tmp_path / "third-party", database=database_url, clock=clock)
     channel = RandomizedResponse(["F", "M"], keep=0.8).descriptor()
     spec = StudySpec(title="t", attribute=KnownChannel(channel=channel), collectors=(), insurers=("acme",))
-    context.store.write(lambda c: put_study(c, context, OPERATOR, "s", spec))
+    context.database.write(lambda c: put_study(c, context, OPERATOR, "s", spec))
     row = {"party": "acme", "id": "p", "study": "s", "spec": "{}", "state": "sealed", "sha256": "0" * 64}
-    context.store.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
+    context.database.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
     yield context
-    context.store.close()
+    context.database.close()
 
 
 def ask(context, name, **changes):
     spec = FitSpec(study="s", portfolio="p", **changes)
-    return context.store.write(lambda c: put_fit(c, context, INSURER, name, spec))
+    return context.database.write(lambda c: put_fit(c, context, INSURER, name, spec))
 
 
 def take(context):
-    return context.store.write(lambda c: acquire_lease(c, context))
+    return context.database.write(lambda c: acquire_lease(c, context))
 
 
 def see(context, name):
-    return context.store.read(lambda c: get_fit(c, context, INSURER, name))
+    return context.database.read(lambda c: get_fit(c, context, INSURER, name))
 
 
 def test_the_oldest_waits_least_and_each_is_taken_once(context, clock):
@@ -74,7 +72,7 @@ def test_a_renewed_lease_stays_and_an_expired_one_is_free(context, clock):
     first = take(context)
     for _ in range(10):
         clock.now += context.limits.lease_seconds - 1
-        context.store.write(lambda c: renew_lease(c, context, first))
+        context.database.write(lambda c: renew_lease(c, context, first))
         assert take(context) is None
     clock.now += context.limits.lease_seconds + 1
     second = take(context)
@@ -85,13 +83,13 @@ def test_a_renewed_lease_stays_and_an_expired_one_is_free(context, clock):
         lambda c: finish_fit(c, context, first, "succeeded", sha256="1" * 64),
     ):
         with pytest.raises(LeaseLost):
-            context.store.write(late)
-    context.store.write(lambda c: release_lease(c, context, first))  # nothing to give back
+            context.database.write(late)
+    context.database.write(lambda c: release_lease(c, context, first))  # nothing to give back
     assert see(context, "a").state == "running"
-    context.store.write(lambda c: finish_fit(c, context, second, "succeeded", sha256="2" * 64))
+    context.database.write(lambda c: finish_fit(c, context, second, "succeeded", sha256="2" * 64))
     assert (see(context, "a").state, see(context, "a").sha256) == ("succeeded", "2" * 64)
     with pytest.raises(LeaseLost):
-        context.store.write(lambda c: finish_fit(c, context, second, "failed"))
+        context.database.write(lambda c: finish_fit(c, context, second, "failed"))
 
 
 def test_a_fit_is_tried_five_times(context, clock):
@@ -108,39 +106,39 @@ def test_a_fit_is_tried_five_times(context, clock):
 def test_a_fit_given_back_waits_again(context):
     ask(context, "a")
     lease = take(context)
-    context.store.write(lambda c: release_lease(c, context, lease))
+    context.database.write(lambda c: release_lease(c, context, lease))
     assert see(context, "a").state == "queued"
     assert take(context).attempt == 2
 
 
 def test_cancelling(context, clock):
     ask(context, "waits")
-    assert context.store.write(lambda c: cancel_fit(c, context, INSURER, "waits")).state == "cancelled"
+    assert context.database.write(lambda c: cancel_fit(c, context, INSURER, "waits")).state == "cancelled"
     ask(context, "runs", level=0.9)
     lease = take(context)
-    context.store.write(lambda c: cancel_fit(c, context, INSURER, "runs"))
+    context.database.write(lambda c: cancel_fit(c, context, INSURER, "runs"))
     with pytest.raises(LeaseLost):
-        context.store.write(lambda c: renew_lease(c, context, lease))
-    context.store.write(lambda c: release_lease(c, context, lease))
+        context.database.write(lambda c: renew_lease(c, context, lease))
+    context.database.write(lambda c: release_lease(c, context, lease))
     assert see(context, "runs").state == "cancelled"
     ask(context, "dies", level=0.8)
     take(context)
-    context.store.write(lambda c: cancel_fit(c, context, INSURER, "dies"))
+    context.database.write(lambda c: cancel_fit(c, context, INSURER, "dies"))
     clock.now += context.limits.lease_seconds + 1
     assert take(context) is None  # a worker that died cannot give back: the next look ends the fit
     assert see(context, "dies").state == "cancelled"
-    assert context.store.write(lambda c: cancel_fit(c, context, INSURER, "dies")).state == "cancelled"
+    assert context.database.write(lambda c: cancel_fit(c, context, INSURER, "dies")).state == "cancelled"
 
 
 def test_every_step_is_in_the_log(context):
     ask(context, "a")
     lease = take(context)
-    context.store.write(lambda c: finish_fit(c, context, lease, "succeeded", sha256="2" * 64))
+    context.database.write(lambda c: finish_fit(c, context, lease, "succeeded", sha256="2" * 64))
     from fairpremium.parties.store.schema import log
 
-    events = [row.event for row in context.store.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
+    events = [row.event for row in context.database.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
     assert events == ["study.declared", "fit.requested", "fit.started", "fit.succeeded"]
-    assert context.store.read(lambda c: c.execute(select(fits.c.lease_token)).scalar()) is None
+    assert context.database.read(lambda c: c.execute(select(fits.c.lease_token)).scalar()) is None
 
 
 def test_at_most_twenty_distinct_fits(context):

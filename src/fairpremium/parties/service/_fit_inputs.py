@@ -19,7 +19,7 @@ from fairpremium.parties.release import randomize_reports
 from fairpremium.parties.store.schema import fits, portfolios
 
 from ._context import ServiceContext
-from ._fits import Lease
+from ._leases import Lease
 from ._portfolios import parts_of
 from ._reports import reports_of
 from ._studies import spec_of, study_row
@@ -138,21 +138,21 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
         secret=bytes(study.secret),
         portfolio=PortfolioSpec.model_validate_json(portfolio.spec),
         portfolio_sha256=portfolio.sha256,
-        parts=tuple(context.blobs.path(part.sha256) for part in parts),
+        parts=tuple(context.files.path(part.sha256) for part in parts),
         rows=sum(part.rows for part in parts),
         log_seq=row.log_seq,
         asked_at=datetime.fromtimestamp(row.created, UTC),
     )
 
 
-def join_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
+def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
     """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
 
     def look(connection: Connection) -> list[Callable[[Keys], Codes]]:
         return [reports_of(connection, context, job.study_id, name) for name in job.study.collectors]
 
-    with context.blobs.hold():  # what is open stays, should it be swept away
-        look_ups = context.store.read(look)
+    with context.files.hold():  # what is open stays, should it be swept away
+        look_ups = context.database.read(look)
     keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
     codes = np.full(len(keys), -1, dtype=np.int32)
     for look_up in look_ups:

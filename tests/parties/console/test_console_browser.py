@@ -20,8 +20,8 @@ from fairpremium import RandomizedResponse
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.http._app import create_app
-from fairpremium.parties.service._fits import acquire_lease, record_progress
-from fairpremium.parties.service._fitting import run_fit
+from fairpremium.parties.service._leases import acquire_lease, record_progress
+from fairpremium.parties.service._run_fit import run_fit
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
@@ -119,7 +119,7 @@ def tamper(parties, seq):
         connection.execute(text(unlock))
         connection.execute(text("UPDATE log SET party = 'nobody' WHERE seq = :seq"), {"seq": seq})
 
-    parties.context.store.write(change)
+    parties.context.database.write(change)
 
 
 def test_the_whole_story(parties, browser, table, tmp_path):
@@ -147,10 +147,10 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
         desk.wait("waits for a worker")
         desk.page.evaluate("window.untouched = true")
-        lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
+        lease = parties.context.database.write(lambda c: acquire_lease(c, parties.context))
         seen = []
         for progress in (0.2, 0.35, 0.55):
-            parties.context.store.write(lambda c, p=progress: record_progress(c, lease, "fitting", p))
+            parties.context.database.write(lambda c, p=progress: record_progress(c, lease, "fitting", p))
             desk.wait(f"{100 * progress:.0f} %")
             seen.append(desk.page.locator("progress").first.evaluate("bar => bar.value"))
             if progress == 0.35:
@@ -300,8 +300,8 @@ def test_without_scripts_the_page_reloads_itself(parties, browser, table, tmp_pa
         window = Window(browser, address, java_script_enabled=False)
         window.page.goto(address + "/console/studies/motor")
         window.wait("waits for a worker")
-        lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
-        parties.context.store.write(lambda c: record_progress(c, lease, "checking", 0.1))
+        lease = parties.context.database.write(lambda c: acquire_lease(c, parties.context))
+        parties.context.database.write(lambda c: record_progress(c, lease, "checking", 0.1))
         window.page.locator("progress").wait_for(timeout=SOON)
         assert window.page.locator(".command button").count() == 0  # no button that does nothing
         window.context.close()

@@ -242,5 +242,5 @@ def test_keys_may_be_bytes():
     assert sorted(cell_sizes(sets)) == [1, 99]
 
 
-def test_a_verdict_of_a_rule_has_its_title():
+def test_a_result_of_a_rule_has_its_title():
     assert "leverage" in RuleResult(2, False, "leverage at most 1/10", "1").title

@@ -33,8 +33,8 @@ from fairpremium.parties.release import (
     Release,
     ReleaseSettings,
     RuleResult,
+    check_fit_rows,
     check_overlap,
-    check_rows,
     default_release,
     fit_release,
     rarest_report,
@@ -45,10 +45,10 @@ from fairpremium.parties.store.schema import releases
 from fairpremium.privacy import Channel
 
 from ._budget import plan_of, releases_to
+from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
-from ._fit_job import FitJob, JoinedReports, frame, join_reports, read_job
-from ._fit_results import describe_for_console, price_rows, summarize, write_manifest
-from ._fits import Lease, finish_fit, record_progress, refund
+from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, read_job
+from ._leases import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
 
 # Reasons of our own: the text of an error may quote data.
@@ -69,9 +69,9 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
 
     def tell(phase: str, progress: float) -> None:
         point(f"fit.{phase}")
-        context.store.write(lambda c: record_progress(c, lease, phase, progress))
+        context.database.write(lambda c: record_progress(c, lease, phase, progress))
 
-    job = context.store.read(lambda c: read_job(c, context, lease))
+    job = context.database.read(lambda c: read_job(c, context, lease))
     values: dict[str, Any]
     try:
         state, values = "succeeded", _work(context, job, tell)
@@ -87,17 +87,17 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         reason = _REASONS.get(type(error).__name__, "its numbers do not allow it")
         state, values = "failed", {"problem": json.dumps(Problem("cannot-fit", reason).to_dict())}
     point("fit.before_publish")
-    context.store.write(lambda c: finish_fit(c, context, lease, state, **values))
+    context.database.write(lambda c: finish_fit(c, context, lease, state, **values))
     point("fit.after_publish")
 
 
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     """Do the work of a fit, and return the columns of its result."""
     tell("joining", 0.0)
-    joined = join_reports(context, job)
+    joined = find_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_run = store_batch(context.blobs, sort_batch(joined.keys, joined.codes + 1))
-    identity = _identity(job, keys_run)
+    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
+    identity = _identity(job, keys_sha256)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     if privacy.mechanism == "gaussian" and job.rows <= context.limits.memory_rows:
@@ -114,10 +114,10 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
         refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
-        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_run, identity=identity))
+        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_sha256, identity=identity))
 
-    context.store.write(reserve)
-    steps = FileCheckpoint(context.blobs.folder / f".fit-{identity}.json")
+    context.database.write(reserve)
+    steps = FileCheckpoint(context.files.folder / f".fit-{identity}.json")
     with _workspace(context, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
@@ -129,7 +129,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         summary = summarize(job, release, joined)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
-        checkpoint = context.store.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
+        checkpoint = context.database.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,
@@ -140,7 +140,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
             ranges=feature_ranges(job.parts, job.features),
             level=job.spec.level,
         )
-        digest = context.blobs.put(bundle)
+        digest = context.files.put(bundle)
     steps.remove()
     shown = json.dumps(describe_for_console(job, release, summary))
     return {"sha256": digest, "matched": round_count(joined.matched, job.study.rules), "summary": shown}
@@ -149,9 +149,9 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
 def _workspace(context: ServiceContext, lease: Lease) -> tempfile.TemporaryDirectory[str]:
     """Make a folder for the rows of a fit, and remove those of its attempts that were killed."""
     prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
-    for left in context.blobs.folder.glob(f"{prefix}*"):
+    for left in context.files.folder.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=context.blobs.folder, prefix=prefix)
+    return tempfile.TemporaryDirectory(dir=context.files.folder, prefix=prefix)
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -244,17 +244,17 @@ def _privacy(job: FitJob, identity: str) -> ReleaseSettings:
     return ReleaseSettings("gaussian", rule.fit_epsilon, rule.delta, noise_key)
 
 
-def _identity(job: FitJob, keys_run: str) -> str:
+def _identity(job: FitJob, keys_sha256: str) -> str:
     """Return what tells two fits apart: settings, rows and reports. The same fit again has the same noise, for free."""
     settings = job.spec.model_dump(mode="json", exclude={"portfolio"})
-    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_run}
+    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_sha256}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
 def _check_rows(job: FitJob) -> None:
     """Refuse rows that no reports could make fit, before anything is paid: the reports play no part in it."""
     X, y, weight = job.split(pa.concat_tables(job.tables()))
-    check_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
+    check_fit_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
 
 
 def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, earlier: list[Any]) -> None:
@@ -264,7 +264,7 @@ def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, 
         return
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
-    sets = [context.run(digest).keys for digest in digests] + [joined.keys]
+    sets = [context.open_batch(digest).keys for digest in digests] + [joined.keys]
     result = check_overlap(sets, job.study.rules, rarest=rarest)
     if not result.passed:
         raise RefusedError([result])

@@ -21,7 +21,7 @@ from fairpremium.parties.console._templates import show_comparison
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
-from fairpremium.parties.service._fits import acquire_lease, record_progress
+from fairpremium.parties.service._leases import acquire_lease, record_progress
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
@@ -208,7 +208,7 @@ def test_sessions_hold_at_another_process_and_end_with_the_password(open_console
 
 def test_a_short_password_is_refused_and_none_is_printed():
     for password in ("", "seven 7"):
-        with pytest.raises(ValueError, match="too short"):
+        with pytest.raises(ValueError, match="short password"):
             ServiceSettings(folder="x", console_password=password)
     settings = ServiceSettings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
     assert PASSWORD not in repr(settings)
@@ -410,14 +410,14 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
     prepare(parties, tmp_path)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="gaussian"))
     assert "waits for a worker" in words(console.get("/console/studies/motor"))
-    lease = parties.context.store.write(lambda c: acquire_lease(c, parties.context))
-    parties.context.store.write(lambda c: record_progress(c, lease, "fitting", 0.437))
+    lease = parties.context.database.write(lambda c: acquire_lease(c, parties.context))
+    parties.context.database.write(lambda c: record_progress(c, lease, "fitting", 0.437))
     for path in PAGES[2:]:
         page = console.get(path)
         assert "43 %" in words(page)
         assert "fitting" in words(page)
         assert '<noscript><meta http-equiv="refresh"' in page.text
-    parties.context.store.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
+    parties.context.database.write(lambda c: c.execute(update(fits).values(lease_until=0.0)))
     assert "its worker went silent" in words(console.get("/console/studies/motor"))
     assert "1 fit has lost its worker" in words(console.get("/"))
     assert work_once(parties.context)
@@ -427,7 +427,9 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
     assert "at attempt 2" in words(study)
     assert "Policies with a report about 1,895" in words(fit)
     assert "1,893" not in study.text + fit.text
-    stored = parties.context.store.read(lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one()))
+    stored = parties.context.database.read(
+        lambda c: json.loads(c.execute(text("SELECT summary FROM fits")).scalar_one())
+    )
     means = next(s for s in stored["sections"] if s["id"] == "group_means")["records"]
     for page in (study, fit):
         assert page.text.count("<figure") == 2
@@ -435,7 +437,7 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
         for row in means:
             assert f"{row['premium']:,.0f} {row['premium_low']:,.0f} to {row['premium_high']:,.0f}" in words(page)
     # Rule 9: the second randomization once, and one Gaussian fit.
-    rule = parties.third_party.context.store.read(
+    rule = parties.third_party.context.database.read(
         lambda c: c.execute(text("SELECT epsilon, delta FROM releases")).one()
     )
     spent = 2.0 + epsilon_of(mu_of(rule.epsilon, rule.delta), rule.delta)
@@ -473,7 +475,7 @@ def test_a_fit_that_nobody_takes_is_noticed(parties, console, tmp_path):
     prepare(parties, tmp_path, reported=20, n=30)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     assert "no worker takes it" not in words(console.get("/"))
-    parties.context.store.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
+    parties.context.database.write(lambda c: c.execute(update(fits).values(created=fits.c.created - 60)))
     assert "A fit waits and no worker takes it" in words(console.get("/"))
 
 
@@ -548,7 +550,7 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
     def fail(*_):
         raise RuntimeError("CANARY of the database")
 
-    monkeypatch.setattr(parties.app.state.console.context.store, "read", fail)
+    monkeypatch.setattr(parties.app.state.console.context.database, "read", fail)
     for path in PAGES:
         answer = console.get(path)
         assert answer.status_code == 503
@@ -567,7 +569,7 @@ def test_a_page_with_broken_records_is_still_a_page(parties, console, tmp_path):
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     for content in ("{", "[]", "null", '{"sections": [1, {"id": "group_means"}]}', "{}"):
         change = update(fits).values(state="succeeded", summary=content, refusal=content, problem=content)
-        parties.context.store.write(lambda c, change=change: c.execute(change))
+        parties.context.database.write(lambda c, change=change: c.execute(change))
         for path in PAGES[2:]:
             assert console.get(path).status_code == 200, content
 
@@ -628,7 +630,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
                 connection.execute(text(f"DROP TRIGGER log_no_{verb}"))
         connection.execute(text(change))
 
-    parties.context.store.write(tamper)
+    parties.context.database.write(tamper)
     page = check(parties, console)
     assert f"Broken at entry {bad}: {reason}" in page
     assert f"The log is broken at entry {bad}" in words(console.get("/"))
@@ -636,7 +638,7 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
 
 def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
     declare(parties)
-    parties.context.store.write(
+    parties.context.database.write(
         lambda c: c.execute(text("INSERT INTO checkpoints VALUES (3, :hash, 'k', 'not base64 at all')"),
                             {"hash": "0" * 64})
     )  # fmt: skip

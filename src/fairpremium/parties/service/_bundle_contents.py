@@ -15,7 +15,7 @@ from fairpremium.parties.protocol import Checkpoint, channel_of, round_count
 from fairpremium.parties.release import Release, seen_channel
 from fairpremium.pricing import DiscriminationFreePricer
 
-from ._fit_job import FitJob, JoinedReports, frame
+from ._fit_inputs import FitJob, JoinedReports, frame
 
 _AUDIT_ROWS = 200_000  # rows that the audit looks at
 

@@ -123,11 +123,11 @@ def test_another_partys_thing_is_no_thing(world, command):
         world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
         seen, statements = [], []
         listen = lambda *args, s=statements: s.append(args[2])  # noqa: E731
-        event.listen(world.context.store._engine, "before_cursor_execute", listen)
+        event.listen(world.context.database._engine, "before_cursor_execute", listen)
         for names in (things, NO_THINGS):
             statements.clear()
             seen.append((world.send(request(world, command, stranger, names)), list(statements)))
-        event.remove(world.context.store._engine, "before_cursor_execute", listen)
+        event.remove(world.context.database._engine, "before_cursor_execute", listen)
         (theirs, work), (nobodys, no_work) = seen
         assert (theirs.status, theirs.body) == (404, NOTHING)
         assert theirs == nobodys
@@ -329,12 +329,39 @@ def test_nothing_is_accepted_twice_here_there_or_later(world, tmp_path):
         world.clock.now += 299  # at the end of the window, after the housekeeping
         from fairpremium.parties.service._access import delete_old_nonces
 
-        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
+        world.context.database.write(lambda c: delete_old_nonces(c, world.context))
         for command, one in sent.items():
             assert restarted.send(one).code == "replayed", command
         world.clock.now += 2
         for one in sent.values():
             assert restarted.send(one).code == "stale"
+
+
+@pytest.mark.parametrize(
+    "command", ["put_study", "open_study", "close_study", "put_portfolio", "put_fit", "cancel_fit", "get_bundle"]
+)
+def test_a_command_and_its_nonce_are_one_commit(world, command):
+    """A command that is refused has used up its nonce all the same, and changed nothing else."""
+    assert world.send(request(world, "list_studies", right_one(command))).status == 200
+    world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
+    commits = []
+    count = lambda connection: commits.append(connection.get_execution_options().get("reads_only"))  # noqa: E731
+    event.listen(world.context.database._engine, "commit", count)
+    try:
+        for things in (THINGS, NO_THINGS):
+            sent, before = request(world, command, right_one(command), things), world.dump()
+            commits.clear()
+            answer = world.send(sent)
+            assert commits == [None]
+            after = world.dump()
+            assert len(after["nonces"]) == len(before["nonces"]) + 1
+            if answer.status >= 400:
+                names = set(before) - {"nonces", "commits"}
+                assert {name: after[name] for name in names} == {name: before[name] for name in names}
+            assert world.send(sent).code == "replayed"
+    finally:
+        event.remove(world.context.database._engine, "commit", count)
+    assert answer.status == (200 if command.startswith("put_") else 404)  # a new name may be put
 
 
 def test_nonces_live_as_long_as_their_requests(world):
@@ -347,7 +374,7 @@ def test_nonces_live_as_long_as_their_requests(world):
     start = world.clock.now
     for later in (1, window, 2 * window - 1, 2 * window, 2 * window + 1, 3 * window):
         world.clock.now = start + later
-        world.context.store.write(lambda c: delete_old_nonces(c, world.context))
+        world.context.database.write(lambda c: delete_old_nonces(c, world.context))
         assert world.send(sent).code == ("replayed" if later <= 2 * window else "stale"), later
 
 
@@ -535,4 +562,4 @@ def test_no_error_repeats_what_was_sent(world):
 
 def test_a_cancelled_fit_of_another_insurer_stays(world):
     with pytest.raises(Problem, match="not yours"):
-        world.context.store.write(lambda c: cancel_fit(c, world.context, Party("third", "insurer"), "waiting"))
+        world.context.database.write(lambda c: cancel_fit(c, world.context, Party("third", "insurer"), "waiting"))

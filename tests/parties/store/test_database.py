@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select, text, update
 
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._problems import Problem
-from fairpremium.parties.store._database import Store, Writer
+from fairpremium.parties.store._database import Database, Writer
 from fairpremium.parties.store.log import append, read_page, sign_checkpoint, store_checkpoint, verify_log
 from fairpremium.parties.store.schema import UnknownSchemaError, log, log_head, meta, nonces
 
@@ -18,33 +18,33 @@ def add_nonce(name):
     return lambda c: c.execute(insert(nonces).values(key_id="k", nonce=name, expires=0.0))
 
 
-def count(store):
-    return store.read(lambda c: c.execute(select(func.count()).select_from(nonces)).scalar())
+def count(database):
+    return database.read(lambda c: c.execute(select(func.count()).select_from(nonces)).scalar())
 
 
-def test_a_transaction_that_fails_leaves_nothing(store):
+def test_a_transaction_that_fails_leaves_nothing(database):
     def fails(connection):
         add_nonce("a")(connection)
         raise Problem("conflict")
 
     with pytest.raises(Problem):
-        store.write(fails)
-    assert count(store) == 0
+        database.write(fails)
+    assert count(database) == 0
 
 
-def test_one_command_of_a_batch_may_fail_alone(store):
+def test_one_command_of_a_batch_may_fail_alone(database):
     def fails(connection):
         add_nonce("b")(connection)
         raise Problem("conflict")
 
-    results = store.write_all([add_nonce("a"), fails, add_nonce("a"), add_nonce("c")])
+    results = database.write_all([add_nonce("a"), fails, add_nonce("a"), add_nonce("c")])
     assert isinstance(results[1], Problem)
     assert isinstance(results[2], Exception)  # the nonce is there already
-    assert count(store) == 2
+    assert count(database) == 2
 
 
-def test_the_writer_commits_what_many_threads_ask_for(store):
-    writer = Writer(store)
+def test_the_writer_commits_what_many_threads_ask_for(database):
+    writer = Writer(database)
     futures = []
 
     def ask(i):
@@ -60,50 +60,50 @@ def test_the_writer_commits_what_many_threads_ask_for(store):
     with pytest.raises(Exception, match=r"UNIQUE|unique"):
         writer.submit(add_nonce("n1")).result(timeout=30)
     writer.close()
-    assert count(store) == 100
+    assert count(database) == 100
 
 
 def test_eight_writers_on_one_database_lose_nothing(database_url, tmp_path):
-    stores = [Store(database_url) for _ in range(8)]
+    databases = [Database(database_url) for _ in range(8)]
     failures = []
 
-    def work(store, w):
+    def work(database, w):
         try:
             for i in range(25):
-                store.write(add_nonce(f"{w}-{i}"))
-                store.write(lambda c: append(c, 0.0, "p", "event"))
+                database.write(add_nonce(f"{w}-{i}"))
+                database.write(lambda c: append(c, 0.0, "p", "event"))
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(store, w)) for w, store in enumerate(stores)]
+    threads = [threading.Thread(target=work, args=(database, w)) for w, database in enumerate(databases)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not failures
-    assert count(stores[0]) == 200
+    assert count(databases[0]) == 200
     key = new_key()
-    assert stores[0].read(lambda c: verify_log(c, key.verify_key)) == (200, True, None, "")
-    for store in stores:
-        store.close()
+    assert databases[0].read(lambda c: verify_log(c, key.verify_key)) == (200, True, None, "")
+    for database in databases:
+        database.close()
 
 
 def test_a_database_of_another_version_is_refused(database_url):
-    store = Store(database_url)
-    store.write(lambda c: c.execute(update(meta).values(value="99")))
-    store.close()
+    database = Database(database_url)
+    database.write(lambda c: c.execute(update(meta).values(value="99")))
+    database.close()
     with pytest.raises(UnknownSchemaError, match="99"):
-        Store(database_url)
+        Database(database_url)
 
 
 # --- the log ---
 
 
 @pytest.fixture
-def filled(store):
+def filled(database):
     for i in range(1, 8):
-        store.write(lambda c, i=i: append(c, float(i), "insurer" if i % 2 else "collector", "event", i=i))
-    return store
+        database.write(lambda c, i=i: append(c, float(i), "insurer" if i % 2 else "collector", "event", i=i))
+    return database
 
 
 def unlock(connection):

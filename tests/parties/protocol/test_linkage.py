@@ -167,7 +167,7 @@ def test_a_secret_survives_its_file(tmp_path):
         other = tmp_path / "other"
         other.write_bytes(content)
         other.chmod(0o600)
-        with pytest.raises(ValueError, match="not the secret of a study"):
+        with pytest.raises(ValueError, match="expected the secret of a study"):
             read_secret(other)
 
 

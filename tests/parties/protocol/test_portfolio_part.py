@@ -555,16 +555,16 @@ def test_other_columns_stay_at_home(check):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (portfolio().drop_columns(["age"]), r"no column \['age'\]"),
+        (portfolio().drop_columns(["age"]), r"expected \['age'\], too"),
         (put("age", None), "'age' cannot be sent: a value is missing"),
         (put("power", float("nan")), "'power' cannot be sent: a number is not finite"),
         (change("region", [1] * ROWS), "'region' cannot be sent: categories are strings"),
         (change("age", ["x"] * ROWS), "'age' cannot be sent: numbers are"),
         (change("age", [2**60] * ROWS), "'age' cannot be sent: an integer is beyond"),
         (put("region", "a\0"), "'region' cannot be sent: a category has a control"),
-        (change("key", ["0" * 16] * ROWS), "keys must be bytes of length 16"),
-        (change("key", [b"0"] * ROWS), "keys must be bytes of length 16"),
-        (put("key", None), "keys must be bytes of length 16"),
+        (change("key", ["0" * 16] * ROWS), "expected bytes of length 16"),
+        (change("key", [b"0"] * ROWS), "expected bytes of length 16"),
+        (put("key", None), "expected bytes of length 16"),
     ],
 )
 def test_clients_hear_what_is_wrong_before_they_send(table, message):

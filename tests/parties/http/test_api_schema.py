@@ -222,7 +222,7 @@ def set_limits(world, patch):
 
 def lose_database(world, patch):
     """The database cannot be opened any more."""
-    world.context.store.close()
+    world.context.database.close()
     path = world.folder / "fairpremium.sqlite"
     path.rename(path.with_name("away"))
     path.mkdir()
@@ -236,7 +236,7 @@ def lose_database(world, patch):
 
 
 def fill_disk(world, patch):
-    patch.setenv("FAIRPREMIUM_FULL_AT", "store.before_commit")
+    patch.setenv("FAIRPREMIUM_FULL_AT", "database.before_commit")
     return lambda: None
 
 

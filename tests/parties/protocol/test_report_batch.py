@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from fairpremium.parties import Problem
 from fairpremium.parties.clients._collector import plan_batches
-from fairpremium.parties.protocol._report_batch import check_batch, write_batch, write_batches
+from fairpremium.parties.protocol._report_batch import check_batch, write_batches
 from fairpremium.privacy import Channel, RandomizedResponse
+from helpers.batches import write_batch
 
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
 
@@ -53,8 +54,8 @@ def check(tmp_path):
     def check(content, labels=("F", "M"), descriptor=SEX.descriptor()):  # noqa: B008
         path = tmp_path / "reports"
         path.write_bytes(content)
-        run = check_batch(path, labels, descriptor)
-        return dict(zip(map(bytes, run.keys.tolist()), run.codes.tolist(), strict=True))
+        batch = check_batch(path, labels, descriptor)
+        return dict(zip(map(bytes, batch.keys.tolist()), batch.codes.tolist(), strict=True))
 
     return check
 
@@ -97,7 +98,7 @@ def test_a_batch_is_what_a_few_lines_write(check, labels, values, with_channel):
 
 
 @given(st.integers(1, 200), st.integers(1, 9))
-def test_parts_follow_each_other_and_are_all_reports(rows, parts):
+def test_batches_follow_each_other_and_are_all_reports(rows, parts):
     keys = keys_of(rows, seed=rows)
     codes = {key: i % 2 for i, key in enumerate(keys)}
     whole = write_batch(keys, ["FM"[codes[key]] for key in keys], ["F", "M"], SEX)
@@ -189,13 +190,13 @@ def test_whatever_comes_is_a_batch_or_a_problem(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("batch") / "reports"
     path.write_bytes(content[: data.draw(st.sampled_from([len(content)] * 8 + [1, 50, 64, 100]))])
     try:
-        run = check_batch(path, ("F", "M"), SEX.descriptor())
+        batch = check_batch(path, ("F", "M"), SEX.descriptor())
     except Problem as problem:
         assert problem.code in ("bad-batch", "wrong-channel")  # noqa: PT017
     else:
-        names = [bytes(key) for key in run.keys.tolist()]
+        names = [bytes(key) for key in batch.keys.tolist()]
         assert names == sorted(set(names))
-        assert set(run.codes.tolist()) <= {0, 1}
+        assert set(batch.codes.tolist()) <= {0, 1}
 
 
 def test_collectors_hear_what_is_wrong_before_they_send():
@@ -212,8 +213,8 @@ def test_collectors_hear_what_is_wrong_before_they_send():
         write_batch(keys, [("F", 1), ("M", 2)], [("F", 1), ("M", 2)])
 
 
-def test_a_table_that_grows_is_sent_in_parts_that_stay(tmp_path):
-    """What was planned stays as it is; new rows become parts of their own, per study."""
+def test_a_table_that_grows_is_sent_in_batches_that_stay(tmp_path):
+    """What was planned stays as it is; new rows become batches of their own, per study."""
     table = tmp_path / "reports.parquet"
     assert plan_batches(table, "motor", 0) == []
     assert plan_batches(table, "motor", 2_500_000) == [(2_500_000, 3)]

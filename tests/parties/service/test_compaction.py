@@ -1,4 +1,4 @@
-"""Tidying moves reports, and nobody can tell: not by an answer, not by a count, not by a fit."""
+"""Compaction moves reports, and nobody can tell: not by an answer, not by a count, not by a fit."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 from sqlalchemy import func, select
 
 from fairpremium.parties.protocol._policy_keys import as_keys
-from fairpremium.parties.protocol._report_batch import write_batch
-from fairpremium.parties.service import _compaction
-from fairpremium.parties.service import _report_queue as _batch
+from fairpremium.parties.service import _compaction, _report_queue
 from fairpremium.parties.service._compaction import compact
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._reports import reports_of
 from fairpremium.parties.service._studies import count_reports
-from fairpremium.parties.store.schema import report_runs, reports
+from fairpremium.parties.store.schema import batch_files, reports
 from helpers import wire
+from helpers.batches import write_batch
 
 APP = Party("app", "collector")
 KEYS = [wire.policy_key("compact", i) for i in range(60)]
@@ -47,20 +46,20 @@ def state(world) -> tuple[int, int, int]:
 
     def look(connection):
         singles = connection.execute(select(func.count()).select_from(reports)).scalar_one()
-        files = connection.execute(select(func.count()).select_from(report_runs)).scalar_one()
+        files = connection.execute(select(func.count()).select_from(batch_files)).scalar_one()
         return singles, files, count_reports(connection, "motor", "app")
 
-    return world.context.store.read(look)
+    return world.context.database.read(look)
 
 
 def codes(world) -> list[int]:
     """What a fit would use."""
-    find = world.context.store.read(lambda c: reports_of(c, world.context, "motor", "app"))
+    find = world.context.database.read(lambda c: reports_of(c, world.context, "motor", "app"))
     return find(as_keys(KEYS)).tolist()
 
 
 def compact_now(world) -> None:
-    compact(world.context, "motor", "app", world.context.store.write)
+    compact(world.context, "motor", "app", world.context.database.write)
 
 
 def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatch):
@@ -83,8 +82,8 @@ def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatc
     assert world.third_party.verify_log().intact
 
 
-def test_the_service_tidies_by_itself(world, monkeypatch):
-    for module in (_compaction, _batch):
+def test_the_service_compacts_by_itself(world, monkeypatch):
+    for module in (_compaction, _report_queue):
         monkeypatch.setattr(module, "SINGLES", 10)
     for i in range(35):
         assert send_one(world, i, "F") == 200
@@ -114,11 +113,11 @@ def test_files_that_lie_over_each_other_become_one(world):
 
 def test_batches_without_news_leave_no_file(world):
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    files = set(world.context.blobs)
+    files = set(world.context.files)
     assert send_batch(world, 1, dict.fromkeys(range(5), "F")) == 200
     assert send_batch(world, 2, {0: "M", 50: "F"}) == 409
     assert send_batch(world, 0, dict.fromkeys(range(10), "F")) == 200
-    assert set(world.context.blobs) == files
+    assert set(world.context.files) == files
     assert state(world) == (0, 1, 10)
 
 
@@ -126,7 +125,7 @@ def test_a_full_disk_stops_the_compaction_and_nothing_else(world, monkeypatch):
     monkeypatch.setattr(_compaction, "SINGLES", 5)
     for i in range(6):
         assert send_one(world, i, "F") == 200
-    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "blob.created")
+    monkeypatch.setenv("FAIRPREMIUM_FULL_AT", "file.created")
     compact_now(world)
     assert state(world) == (6, 0, 6)
     monkeypatch.delenv("FAIRPREMIUM_FULL_AT")
@@ -134,8 +133,8 @@ def test_a_full_disk_stops_the_compaction_and_nothing_else(world, monkeypatch):
     assert state(world) == (0, 1, 6)
 
 
-def test_reports_that_come_while_it_tidies(world, monkeypatch):
-    """Threads report the same keys with two values while another one tidies; each key keeps its first answer."""
+def test_reports_that_come_during_the_compaction(world, monkeypatch):
+    """Threads report the same keys with two values while another one compacts; each key keeps its first answer."""
     monkeypatch.setattr(_compaction, "SINGLES", 1)
     stop = threading.Event()
     taken: dict[int, set[str]] = {i: set() for i in range(60)}
@@ -177,7 +176,7 @@ def test_a_file_that_another_one_merged_already_stays_merged(world):
             APP, "motor", n, write_batch([KEYS[i] for i in values], ["F"] * len(values), ["F", "M"], wire.CHANNEL)
         )
     before = state(world)
-    sizes = world.context.store.read(lambda c: _compaction._sizes(c, "motor", "app"))
+    sizes = world.context.database.read(lambda c: _compaction._sizes(c, "motor", "app"))
     gone = ("0" * 64, *sizes)
-    world.context.store.write(lambda c: _compaction._replace(c, "motor", "app", gone, "1" * 64))
+    world.context.database.write(lambda c: _compaction._replace(c, "motor", "app", gone, "1" * 64))
     assert state(world) == before

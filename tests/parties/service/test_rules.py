@@ -19,8 +19,9 @@ from fairpremium.parties.protocol._messages import ReleaseRules
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._fits import LeaseLost, acquire_lease, cancel_fit, release_lease
-from fairpremium.parties.service._fitting import run_fit
+from fairpremium.parties.service._fits import cancel_fit
+from fairpremium.parties.service._leases import LeaseLost, acquire_lease, release_lease
+from fairpremium.parties.service._run_fit import run_fit
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import releases
 from helpers import wire
@@ -107,7 +108,7 @@ def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
     assert fit(world, "b")["state"] == "succeeded"
     assert premiums(world, "a") != premiums(world, "b")
     assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
-    paid = world.context.store.read(lambda c: {r.identity for r in c.execute(select(releases))})
+    paid = world.context.database.read(lambda c: {r.identity for r in c.execute(select(releases))})
     assert len(paid) == 2
 
 
@@ -116,7 +117,7 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
     assert fit(world, "a")["state"] == "succeeded"
     for name, level in (("b", 0.9), ("c", 0.8)):
         world.fit("acme", name, "p1", release="gaussian", level=level)
-    leases = [world.context.store.write(lambda c: acquire_lease(c, world.context)) for _ in range(2)]
+    leases = [world.context.database.write(lambda c: acquire_lease(c, world.context)) for _ in range(2)]
     meet = threading.Barrier(2, timeout=120)
     errors = []
 
@@ -140,12 +141,12 @@ def test_two_fits_that_race_for_the_rest_of_the_budget(world):
 
 def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
     """What is left when a fit begins is not spent by another one that overtakes it."""
-    from fairpremium.parties.service import _fitting
+    from fairpremium.parties.service import _run_fit
 
     assert fit(world, "a")["state"] == "succeeded"
     world.fit("acme", "late", "p1", release="gaussian", level=0.7)
-    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
-    real = _fitting.write_manifest
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    real = _run_fit.write_manifest
     done = []
 
     def meanwhile(*args, **kwargs):
@@ -155,7 +156,7 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
             assert (quick["state"], quick["refusal"]["rule"]) == ("refused", 9)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(_fitting, "write_manifest", meanwhile)
+    monkeypatch.setattr(_run_fit, "write_manifest", meanwhile)
     run_fit(world.context, lease)
     assert see(world, "late")["state"] == "succeeded"
     assert done
@@ -163,31 +164,31 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
 
 def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_not(world, monkeypatch):
     from fairpremium.parties.release._disclosure import RefusedError, RuleResult
-    from fairpremium.parties.service import _fitting
+    from fairpremium.parties.service import _run_fit
 
     def paid():
-        return {row.fit for row in world.context.store.read(lambda c: c.execute(select(releases)).all())}
+        return {row.fit for row in world.context.database.read(lambda c: c.execute(select(releases)).all())}
 
     def refuses(*args, **kwargs):
         raise RefusedError([RuleResult(1, False, "limit", "measured")])
 
     with monkeypatch.context() as patched:
-        patched.setattr(_fitting, "fit_release", refuses)
+        patched.setattr(_run_fit, "fit_release", refuses)
         assert fit(world, "a")["state"] == "refused"
     assert paid() == {"a"}
 
     def cancels(*args, **kwargs):
-        world.context.store.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "b"))
+        world.context.database.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "b"))
         raise LeaseLost
 
     world.fit("acme", "b", "p1", release="gaussian", level=0.7)
-    lease = world.context.store.write(lambda c: acquire_lease(c, world.context))
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
     with monkeypatch.context() as patched:
-        patched.setattr(_fitting, "fit_release", cancels)
+        patched.setattr(_run_fit, "fit_release", cancels)
         with pytest.raises(LeaseLost):
             run_fit(world.context, lease)
     assert paid() == {"a", "b"}
-    world.context.store.write(lambda c: release_lease(c, world.context, lease))
+    world.context.database.write(lambda c: release_lease(c, world.context, lease))
     assert see(world, "b")["state"] == "cancelled"
     assert paid() == {"a"}
 

@@ -1,0 +1,123 @@
+"""Leases, by which workers take fits.
+
+A worker acquires a lease of a fit. Every later write of the worker carries the lease's token, so that a worker that
+lost its lease changes nothing. Only an expired lease makes a running fit free again.
+"""
+
+import json
+import secrets
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Update, delete, or_, select, update
+
+from fairpremium.parties.protocol import Problem
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import fits, releases
+
+from ._context import ServiceContext
+
+
+class Lease(NamedTuple):
+    """The right to work on a fit for a while."""
+
+    party: str
+    fit: str
+    token: str
+    attempt: int
+
+
+class LeaseLost(Exception):  # noqa: N818 (an event, not an error of anybody)
+    """Somebody else has the fit now, or it was cancelled."""
+
+
+def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | None:
+    """Take the oldest fit that waits or whose worker went silent."""
+    now = context.now()
+    free = or_(fits.c.state == "queued", (fits.c.state == "running") & (fits.c.lease_until < now))
+    while True:
+        query = select(fits).where(free).order_by(fits.c.created, fits.c.party, fits.c.id).limit(1)
+        row = connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
+        if row is None:
+            return None
+        if row.cancel:
+            end_fit(connection, context, row, "cancelled")
+            continue
+        if row.attempt >= context.limits.attempts:
+            end_fit(connection, context, row, "failed", problem=json.dumps(Problem("gave-up").to_dict()))
+            continue
+        token = secrets.token_hex(16)
+        until = now + context.limits.lease_seconds
+        values = {"state": "running", "attempt": row.attempt + 1, "lease_until": until, "lease_token": token}
+        connection.execute(update(fits).where(is_fit(row)).values(**values, phase="starting", progress=0.0))
+        append(connection, now, row.party, "fit.started", fit=row.id, attempt=row.attempt + 1)
+        return Lease(row.party, row.id, token, row.attempt + 1)
+
+
+def renew_lease(connection: Connection, context: ServiceContext, lease: Lease) -> None:
+    """Prolong a lease, or learn that it is lost or that the fit should stop."""
+    change = update(fits).where(*_held(lease), fits.c.cancel == 0)
+    _apply(connection, change.values(lease_until=context.now() + context.limits.lease_seconds))
+
+
+def record_progress(connection: Connection, lease: Lease, phase: str, progress: float) -> None:
+    """Say how far the fit is."""
+    _apply(connection, update(fits).where(*_held(lease)).values(phase=phase, progress=min(max(progress, 0.0), 1.0)))
+
+
+def _apply(connection: Connection, change: Update) -> None:
+    if not connection.execute(change).rowcount:
+        raise LeaseLost
+
+
+def release_lease(connection: Connection, context: ServiceContext, lease: Lease, *, tried: bool = True) -> None:
+    """End a lease without a result: the fit waits again, or ends if that was asked for.
+
+    `tried` says whether this counts as an attempt; a worker that was told to stop does not use one up.
+    """
+    row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
+    if row is None:
+        return
+    if row.cancel:
+        end_fit(connection, context, row, "cancelled")
+    else:
+        values = {"state": "queued", "lease_until": None, "lease_token": None, "phase": "waiting", "progress": 0.0}
+        connection.execute(update(fits).where(is_fit(row)).values(**values, attempt=row.attempt - (not tried)))
+
+
+def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, state: str, **values: Any) -> None:
+    """Write the end of a fit; only the holder of the lease can."""
+    row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
+    if row is None:
+        raise LeaseLost
+    end_fit(connection, context, row, state, **values)
+
+
+def refund(connection: Connection, party: str, fit: str) -> None:
+    """Delete the charge of a fit of which nothing was released."""
+    connection.execute(delete(releases).where(releases.c.party == party, releases.c.fit == fit))
+
+
+def end_fit(connection: Connection, context: ServiceContext, row: Any, state: str, **values: Any) -> None:
+    """Write the end of a fit, and an event; a fit that was cancelled costs nothing."""
+    now = context.now()
+    if state == "cancelled":
+        refund(connection, row.party, row.id)
+    done = {"state": state, "ended": now, "lease_until": None, "lease_token": None, "phase": state, "progress": 1.0}
+    connection.execute(update(fits).where(is_fit(row)).values(**done, **values))
+    body: dict[str, Any] = {"fit": row.id}
+    if values.get("sha256"):
+        body["sha256"] = values["sha256"]
+    for name in ("refusal", "problem"):
+        if values.get(name):
+            body[name] = json.loads(values[name])
+    append(connection, now, row.party, f"fit.{state}", **body)
+
+
+def _held(lease: Lease) -> tuple[Any, ...]:
+    mine = (fits.c.party == lease.party, fits.c.id == lease.fit)
+    return (*mine, fits.c.lease_token == lease.token, fits.c.state == "running")
+
+
+def is_fit(row: Any) -> Any:
+    """Return the condition that selects the fit of a row."""
+    return (fits.c.party == row.party) & (fits.c.id == row.id)
