@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._shares import report_shares
 from fairpremium.models import Coordinates, LinearProblem, Moments, find_redundant
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
@@ -136,6 +139,66 @@ class OutcomeFeatures:
             if q - 1 <= _ALL_PRODUCTS:
                 columns.append((basis[:, :, None] * Z[:, None, 1:]).reshape(len(Z), -1))
         return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class GroupPropensity:
+    """P(D given x) and P(D given x, s), by a logit in the features and their squares; None: reports are the truth."""
+
+    latent: Latent | None
+    parameters: Parameters | None
+    T: Array  # (codes, K), with a row of ones for the missing report
+
+    @classmethod
+    def learn(cls, problem: LinearProblem, channel: ReportChannel) -> GroupPropensity:
+        """Fit it to the reports."""
+        T = with_missing_row(channel.matrix)
+        if channel.channel is None:
+            return cls(None, None, T)
+        features = SquaredFeatures.learn(problem)
+        latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)
+        shares = report_shares(problem.moments, channel.table)[0]
+        return cls(latent, fit_propensity(latent, shares), T)
+
+    def posterior(self, block: Block) -> Array:
+        """Compute P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""
+        if self.latent is None or self.parameters is None:
+            r = self.T[block.report]
+        else:
+            r = self.latent.responsibilities(block, self.parameters)
+        return np.asarray(r * (block.report != len(self.T) - 1)[:, None])
+
+
+@dataclass(frozen=True)
+class SquaredFeatures:
+    """The features z, and the squares of those that are numbers, cut off at three standard deviations."""
+
+    coordinates: Coordinates
+    numeric: npt.NDArray[np.intp]
+    center: Array
+    scale: Array
+
+    @classmethod
+    def learn(cls, problem: LinearProblem) -> SquaredFeatures:
+        some = problem.rows.spaced(SAMPLE_ROWS)
+        coordinates = problem.moments.coordinates
+        Z = coordinates.matrix(some.X)
+        numeric = np.array([j for j in range(1, Z.shape[1]) if len(np.unique(Z[:1000, j])) > 2], dtype=np.intp)
+        draft = cls(coordinates, numeric, np.zeros(len(numeric)), np.ones(len(numeric)))
+        squares = draft._squares(Z)
+        scale = squares.std(axis=0)
+        return replace(draft, center=squares.mean(axis=0), scale=np.where(scale > 0, scale, 1.0))
+
+    @property
+    def n_features(self) -> int:
+        return 1 + len(self.coordinates.used) + len(self.numeric)
+
+    def _squares(self, Z: Array) -> Array:
+        return np.clip(Z[:, self.numeric], -3, 3) ** 2
+
+    def __call__(self, block: Block) -> Array:
+        Z = self.coordinates.matrix(block.X)
+        return np.column_stack([Z, (self._squares(Z) - self.center) / self.scale])
 
 
 def natural_spline(t: Array, knots: Array) -> Array:

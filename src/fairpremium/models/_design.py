@@ -83,6 +83,11 @@ class Design:
         return tuple(name for column in self.columns for name in column.features)
 
     @property
+    def blocks(self) -> tuple[int, ...]:
+        """Position of the column that each feature is from."""
+        return tuple(j for j, column in enumerate(self.columns) for _ in column.features)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the caller's columns."""
         return tuple(column.name for column in self.columns)

@@ -68,6 +68,7 @@ class LinearProblem:
     moments: Moments
     metric: Array  # (q, q)
     unaware: Array  # (q, 1), coefficients of the unaware price
+    blocks: tuple[int, ...] = ()  # which column of the caller's table each feature is from
 
     @property
     def ridge(self) -> Array | None:
@@ -131,6 +132,7 @@ def prepare(
     model: LinearModel,
     features: Sequence[str],
     merge: bool = False,
+    blocks: Sequence[int] | None = None,
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
@@ -150,7 +152,8 @@ def prepare(
     merged = merge_rows(rows) if merge else None
     if merged is not None:
         rows = merged
-    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family))
+    blocks = range(rows.n_features) if blocks is None else blocks
+    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family), tuple(blocks))
     ridge = 0.0 if null.ridge is None else null.ridge
     null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)
     try:

@@ -1,0 +1,151 @@
+"""The moments of the inverse correction as evidence about the coefficients, whether or not they have a common root.
+
+With a_k = T^-1[k, s], W_k = w mu_k' / v_k and residuals y - mu_k(x), the equations of the inverse correction are
+
+    U_k = sum_i a_ik W_ik (y_i - mu_ik) z_i.
+
+Given x they have mean zero for every law of y. Their slope and covariance are modelled, because with few claims the
+empirical ones are zero where no claim was seen:
+
+    J_k  = sum_i r_ik W_ik mu_ik' z_i z_i',
+    V_kl = sum_i a_ik a_il W_ik W_il [phi_i sum_j r_ij v_ij / w_i + sum_j r_ij (mu_ij - mu_ik)(mu_ij - mu_il)] z_i z_i'
+
+with r_ij = P(D = j given x_i, s_i) and a dispersion phi that depends on the level of the unaware price. This rests on
+models of P(D given x) and of the variance, but only in the weight that the evidence gets: U does not use them. Around
+coefficients b the evidence is Lambda = J V^-1 J and eta = J V^-1 (U + J b), which exists even where U = 0 has no
+solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.corrections._empirical_bayes import Evidence, Posterior, Prior
+from fairpremium.corrections._propensity import GroupPropensity
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.models import LinearProblem
+
+_ROUNDS = 12  # linearisations at most
+_NEAR = 1e-3  # change of the linear predictor, in its unit, that counts as none
+_ROUGH = 150  # draws while the linearisation still moves
+_CLASSES = 5  # of the unaware price, each with its dispersion
+_LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
+_SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
+_SAMPLE_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class MomentSums:
+    """U, J and V at one point."""
+
+    U: Array  # (K q,)
+    J: Array  # (K q, K q), block diagonal
+    V: Array  # (K q, K q)
+
+    @property
+    def gain(self) -> Array:
+        """Return J V^-1, which turns moments into evidence."""
+        tiny = 1e-9 * np.diag(np.diag(self.V))
+        return np.asarray(cho_solve(cho_factor(self.V + tiny), self.J).T)
+
+    def evidence(self, B: Array) -> Evidence:
+        """Return what the moments say about the coefficients, linearised at B."""
+        gain = self.gain
+        return Evidence(gain @ self.J, gain @ (self.U + self.J @ B.T.ravel()))
+
+
+@dataclass(frozen=True)
+class SignedMoments:
+    """The moments of a problem's rows."""
+
+    problem: LinearProblem
+    channel: ReportChannel
+    rows: Rows | Stream  # with P(D = k given x, s) as their shares
+    edges: Array  # (classes - 1,), limits of the unaware price's classes
+    repeats: float = 1.0  # how much more the moments scatter because persons have several rows
+
+    @classmethod
+    def of(cls, problem: LinearProblem, channel: ReportChannel) -> SignedMoments:
+        """Learn P(D given x) from the reports, unless they are the truth."""
+        rows = problem.rows.with_folds(None).with_shares(GroupPropensity.learn(problem, channel).posterior)
+        some = problem.rows.spaced(_SAMPLE_ROWS)
+        level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
+        edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
+        return cls(problem, channel, rows, edges)
+
+    def shrink(self, start: Array | None = None) -> tuple[Posterior, MomentSums]:
+        """Find the coefficients that are the posterior mean of the evidence linearised at themselves."""
+        problem, K = self.problem, len(self.channel.groups)
+        prior = Prior.of(problem)
+        B = problem.start(K) if start is None else start
+        if start is None and len(self.rows) > _SAMPLE_FROM:
+            B = replace(self, rows=self.rows.spaced(_SAMPLE_ROWS)).shrink()[0].B
+        factor = len(problem.rows) / len(self.rows)  # a sample speaks for all rows
+        phi, least = np.ones(_CLASSES), 0.0
+        damping, last, draws = 1.0, np.inf, {"draws": _ROUGH}
+        for rounds in range(_ROUNDS):
+            sums, phi_here = self._sums(B, phi, factor)
+            if rounds == 0:
+                least = _LEAST_PHI * float(phi_here.mean())
+                sums, phi_here = self._sums(B, np.maximum(phi_here, least), factor)
+            phi = np.maximum(phi_here, least)
+            posterior = prior.shrink(sums.evidence(B), K, **draws)
+            step = posterior.B - B
+            length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, problem.metric, step) / problem.metric[0, 0]).max())
+            length /= prior.unit
+            damping = damping / 2 if length > 0.7 * last else damping
+            B = B + step * damping * min(1.0, 1.0 / length)
+            if length < _NEAR and not draws:
+                break
+            if length < 10 * _NEAR or rounds > _ROUNDS - 4:
+                draws = {}
+            last = length
+        return replace(posterior, B=B), sums
+
+    def _sums(self, B: Array, phi: Array, factor: float) -> tuple[MomentSums, Array]:
+        """Compute the moments at coefficients B, given the dispersions for V, and the dispersions at B."""
+        q, K = B.shape
+        sums = self.rows.reduce(partial(self._block_sums, B=B, phi=phi), block_rows=2048)
+        U, slopes, V, pearson, counts = sums
+        J = np.zeros((K, q, K, q))
+        for k in range(K):
+            J[k, :, k] = slopes[k]
+        size = K * q
+        U, J, V = factor * U.T.ravel(), factor * J.reshape(size, size), factor * V.reshape(size, size)
+        return MomentSums(U, J, self.repeats * V), pearson / np.maximum(counts, 1.0)
+
+    def _block_sums(self, block: Block, B: Array, phi: Array) -> tuple[Array, ...]:
+        family = self.problem.family
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        q, K = B.shape
+        eta = Z @ B
+        mu, slope = family.link.mean_of(eta), family.link.slope(eta)
+        variance = family.variance(mu)
+        w = np.ones(len(Z)) if block.weight is None else block.weight
+        a, r = self.channel.table.T[block.report], block.share
+        assert r is not None
+        W = w[:, None] * slope / variance
+        aW = a * W
+        level = np.searchsorted(self.edges, (Z @ self.problem.unaware)[:, 0])
+        spread = (r * variance).sum(axis=1)
+        noise = phi[level] * spread / w
+        slopes, V = np.empty((K, q, q)), np.empty((K, q, K, q))
+        for k in range(K):
+            slopes[k] = (Z * (r[:, k] * W[:, k] * slope[:, k])[:, None]).T @ Z
+            for j in range(k, K):
+                between = (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
+                V[k, :, j] = (Z * (aW[:, k] * aW[:, j] * (noise + between))[:, None]).T @ Z
+                V[j, :, k] = V[k, :, j].T
+        reported = spread > 0
+        mixed = (r * mu).sum(axis=1)
+        within = (block.y - mixed) ** 2 - (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
+        pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
+        U = Z.T @ (aW * (block.y[:, None] - mu))
+        by_level = [np.bincount(level, values, _CLASSES) for values in (pearson, reported.astype(float))]
+        return U, slopes, V, *by_level
