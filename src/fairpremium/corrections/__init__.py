@@ -1,6 +1,5 @@
 """Ways to learn group prices from privatized reports, and the checks that choose between them."""
 
-from fairpremium.corrections._auto import CHECK_ROWS, FAILURES, CandidateResult, Chosen, fit_correction
 from fairpremium.corrections._checks import (
     corrected_risk,
     held_persons,
@@ -9,15 +8,16 @@ from fairpremium.corrections._checks import (
     mean_and_error,
     paired_z,
 )
+from fairpremium.corrections._choice import Chosen, fit_correction
 from fairpremium.corrections._contest import ModelChosen, fit_model, plausible_range
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._model_start import ModelFitSettings
-from fairpremium.corrections._pooling import strengths
 from fairpremium.corrections._propensity import fit_propensity, with_missing_row, x_features
 from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._results import CHECK_ROWS, FAILURES, CandidateResult
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._tournament_entries import ModelFit
 
@@ -51,7 +51,6 @@ __all__ = [
     "plausible_range",
     "portfolio_means",
     "sandwich",
-    "strengths",
     "with_missing_row",
     "x_features",
 ]

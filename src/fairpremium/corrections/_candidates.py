@@ -1,26 +1,31 @@
-"""The corrections as candidates: the P(D given x, y) that each learns, the prices it gives, and its full fit."""
+"""The corrections as candidates: each fits the linear problem from a distribution-free base."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._checks import corrected_risk
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
+from fairpremium.corrections._empirical_bayes import GaussianPenalty
 from fairpremium.corrections._fit import GroupFit
-from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._likelihood import fit_mixture, likelihood_fit, mixture_likelihood, naive_start
-from fairpremium.corrections._pooling import MAX_ROWS, choose_strength
-from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit, posterior_prices
-from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, reported_rows
+from fairpremium.corrections._likelihood import (
+    Unpooled,
+    fit_mixture,
+    likelihood_fit,
+    mixture_likelihood,
+    naive_start,
+    shrink_likelihood,
+)
+from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
+from fairpremium.corrections._propensity import fit_propensity, reported_rows
 from fairpremium.corrections._score import fit_score
-from fairpremium.families import Law
+from fairpremium.families import Family, Law, law_of, other_laws
 from fairpremium.models import LinearProblem
 
-Posteriors = dict[str, GroupPosterior]
+_CLASSIFIER_ROWS = 30_000  # rows on which the classifiers of the posterior correction are compared
+_FOLDS = 5
 
 
 class NamedCorrection(ABC):
@@ -35,32 +40,24 @@ class NamedCorrection(ABC):
         return f"{self.correction} ({self.detail})" if self.detail else self.correction
 
 
+class Fitted(NamedTuple):
+    """A candidate's fit, and what the checks need to know about it."""
+
+    fit: GroupFit
+    posterior: Any = None  # its P(D given x, y), with `weights` and `report_log_loss`; None if it has none
+    unpooled: Unpooled | None = None  # the fit without pooling, to first order; None if it needs no check
+    bic: float = np.nan  # of a likelihood
+
+
 class Candidate(NamedCorrection):
-    """One way to correct the linear problem.
-
-    Its methods fit a problem from `start`, an inverse fit that also holds the channel. `posterior` is what `learn`
-    returned: a `GroupPosterior`, a `FittedClassifier`, or None. `posteriors` are those of other candidates on the same
-    rows, by name.
-    """
-
-    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> Any:
-        """Learn P(D given x, y) on the problem's rows; None if the correction needs none."""
-        return None
-
-    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> Any:
-        """Learn the posterior again on fewer rows, from the solution on all of them."""
-        latent = posterior.latent.on(problem.rows)
-        return GroupPosterior(latent, latent.maximise(posterior.parameters))
+    """One way to correct the linear problem."""
 
     @abstractmethod
-    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
-        """Fit coefficients of shape (q, K) with a given pooling strength."""
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Fit the problem, starting from `base`, an inverse fit that also holds the channel.
 
-    @abstractmethod
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Fit with all that intervals need; `pooling` None chooses the strength."""
+        `pooling` is a strength in rows; None pools by empirical Bayes.
+        """
 
 
 class InverseCandidate(Candidate):
@@ -68,51 +65,19 @@ class InverseCandidate(Candidate):
 
     correction = "inverse"
 
-    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
-        """Fit coefficients."""
-        return problem.solve(start.channel.table, strength, start.channel.groups).B
-
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Return the start: it is this fit."""
-        return start
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Return the base: it is this fit."""
+        return Fitted(base)
 
 
 class ScoreCandidate(Candidate):
-    """The optimally weighted score; without pooling unless a strength is given."""
+    """The optimally weighted score."""
 
     correction = "score"
 
-    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
-        """Fit coefficients."""
-        return fit_score(problem, start, strength).B
-
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Fit with influences; without a strength, none or the inverse correction's, by the corrected risk."""
-        return fit_score(problem, start, self._strength(problem, start, rng) if pooling is None else pooling)
-
-    def _strength(self, problem: LinearProblem, start: GroupFit, rng: np.random.Generator) -> float:
-        if problem.rows.fold is None or start.strength == 0:
-            return 0.0
-        problem = problem.sample(MAX_ROWS, rng, by_row=True)
-        assert isinstance(problem.rows, Rows)
-        fold = problem.rows.fold
-        assert fold is not None
-        risk = {0.0: 0.0, start.strength: 0.0}
-        for f in range(int(fold.max()) + 1):
-            held = problem.rows.take(fold == f)
-            train = problem.on(problem.rows.with_folds(None).take(fold != f))
-            for strength in risk:
-                mu = problem.family.link.mean_of(
-                    problem.moments.coordinates.matrix(held.X) @ fit_score(train, start, strength).B
-                )
-                volume = 1.0 if held.weight is None else held.weight.sum() / len(held)
-                mean, _ = corrected_risk(problem.family, held.y, mu, held.report, start.channel.table, held.weight)
-                risk[strength] += mean * volume * len(held)
-        return min(risk, key=lambda strength: risk[strength])
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Solve the score equations."""
+        return Fitted(fit_score(problem, base, pooling))
 
 
 @dataclass(frozen=True)
@@ -128,122 +93,85 @@ class LikelihoodCandidate(Candidate):
         """The law."""
         return self.law.name if self.common_dispersion else f"{self.law.name}, dispersion by group"
 
-    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
-        """Maximise the likelihood without pooling."""
-        latent = self._latent(problem, start, 0.0)
-        naive = naive_start(problem, start.channel.matrix, start.channel.groups)
-        starts = [start.B] if naive is None else [start.B, naive]
-        return GroupPosterior(latent, fit_mixture(latent, problem, start.shares, starts))
-
-    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
-        """Fit coefficients."""
-        return self._pooled(problem, start, strength, posterior).parameters.B
-
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Fit with influences; the strength is chosen for the responsibilities of the fit without pooling."""
-        strength, risks = choose_strength(problem, start.channel, pooling, rng, posterior.weights)
-        pooled = self._pooled(problem, start, strength, posterior)
-        fit = likelihood_fit(problem, pooled.latent, pooled.parameters, start.channel, strength)
-        return replace(fit, strength_risks=risks)
-
-    def _latent(self, problem: LinearProblem, start: GroupFit, strength: float) -> Latent:
-        matrix = start.channel.matrix
-        return mixture_likelihood(problem, matrix, self.law, strength, common_dispersion=self.common_dispersion)
-
-    def _pooled(
-        self, problem: LinearProblem, start: GroupFit, strength: float, posterior: GroupPosterior
-    ) -> GroupPosterior:
-        if strength == 0:
-            return posterior
-        latent = self._latent(problem, start, strength)
-        return GroupPosterior(latent, latent.maximise(posterior.parameters))
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Maximise the likelihood, and pool."""
+        channel = base.channel
+        latent = mixture_likelihood(
+            problem, channel.matrix, self.law, pooling or 0.0, common_dispersion=self.common_dispersion
+        )
+        if base.posterior is not None:
+            latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision))
+        naive = naive_start(problem, channel.matrix, channel.groups)
+        at = fit_mixture(latent, problem, base.shares, [base.B] if naive is None else [base.B, naive])
+        size = len(latent.pack(at))
+        bic = -2 * latent.value(at) + size * np.log(len(latent.rows))
+        if pooling is None:
+            fit, at, unpooled = shrink_likelihood(problem, latent, at, channel)
+        else:
+            fit = likelihood_fit(problem, latent, at, channel, pooling)
+            own = slice(fit.influence.first, fit.influence.first + fit.B.size)
+            unpooled = Unpooled(fit.B, fit.influence.response[own])
+        return Fitted(fit, GroupPosterior(latent, at), unpooled, float(bic))
 
 
-class _WeightedCandidate(Candidate):
-    """Posterior weights of some classifier."""
+@dataclass(frozen=True)
+class PosteriorCandidate(Candidate):
+    """Posterior weights of a logit in x, the outcome and their products, or of a scikit-learn classifier.
+
+    The built-in logits differ in their ridge and in whether the effect of the outcome may bend. The one that predicts
+    held-out reports best is taken. With many features (q > 7 coefficients) a logit has many more, and one ridge has to
+    do for each kind.
+    """
 
     correction = "posterior"
+    classifier: Any = None
 
-    def prices(self, problem: LinearProblem, start: GroupFit, strength: float, posterior: Any) -> Array:
-        """Fit coefficients."""
-        return posterior_prices(problem, posterior.weights, start.channel, strength).B
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Choose a classifier and fit with its weights."""
+        channel = base.channel
+        best, loss = None, np.inf
+        for spline in (False, True):
+            for ridge in (0.1, 10.0) if problem.moments.q <= 7 else (3.0,):
+                posterior = self._learn(problem, base, spline, ridge)
+                held = self._held_loss(problem, posterior)
+                if held < loss:
+                    best, loss = posterior, held
+        assert best is not None
+        if self.classifier is not None and self._classifier_loss(problem, base) < loss:
+            trained = train_classifier(self.classifier, problem, channel.matrix)
+            return Fitted(classifier_fit(problem, trained, base, pooling), trained)
+        return Fitted(posterior_fit(problem, best, base, pooling), best)
 
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Fit with influences."""
-        return posterior_fit(problem, posterior, start.channel, pooling, rng)
+    def _learn(self, problem: LinearProblem, base: GroupFit, spline: bool, ridge: float) -> GroupPosterior:
+        latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
+        return GroupPosterior(latent, fit_propensity(latent, base.shares))
 
+    def _folds(self, problem: LinearProblem, n_reports: int) -> list[tuple[Rows, Rows]]:
+        """Cut a sample of the rows that reported into training and held-out rows."""
+        some = reported_rows(problem, n_reports).spaced(_CLASSIFIER_ROWS)
+        rows = replace(some, fold=None, share=None)
+        fold = rows.draw_folds(_FOLDS, np.random.default_rng(0))
+        return [(rows.take(fold != f), rows.take(fold == f)) for f in range(_FOLDS)]
 
-@dataclass(frozen=True)
-class PosteriorCandidate(_WeightedCandidate):
-    """Posterior weights of a logit in x, the outcome and their products."""
+    def _held_loss(self, problem: LinearProblem, posterior: GroupPosterior) -> float:
+        latent, losses = posterior.latent, []
+        for train, held in self._folds(problem, len(latent.T) - 1):
+            at = latent.on(train).maximise(posterior.parameters)
+            losses.append(latent.report_log_loss(held.block(0, len(held)), at))
+        return float(np.mean(np.concatenate(losses)))
 
-    spline: bool
-    ridge: float
-
-    @property
-    def detail(self) -> str:  # type: ignore[override]
-        """The classifier."""
-        return f"{'spline' if self.spline else 'quadratic'} logit, ridge {self.ridge:g}"
-
-    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
-        """Fit the classifier through the channel."""
-        latent = classifier_likelihood(problem, start.channel.matrix, spline=self.spline, ridge=self.ridge)
-        return GroupPosterior(latent, fit_propensity(latent, start.shares))
-
-
-@dataclass(frozen=True)
-class TiltedCandidate(_WeightedCandidate):
-    """Posterior weights of a likelihood's own P(D given x, y), tilted by a logit where the reports disagree."""
-
-    base: str  # name of the likelihood candidate
-    ridge: float = 1.0
-
-    @property
-    def detail(self) -> str:  # type: ignore[override]
-        """The classifier."""
-        return f"tilted {self.base}"
-
-    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> GroupPosterior:
-        """Fit the tilt through the channel."""
-        inner = posteriors[self.base].latent
-        rows = reported_rows(problem, len(start.channel.matrix))
-        features = OutcomeFeatures.learn(problem, rows, spline=False, products=False)
-        latent = Latent(rows, inner.T, features, features.n_features, self.ridge)
-        zero = Parameters(np.zeros((latent.n_groups - 1, latent.n_features)))
-        return self.relearn(GroupPosterior(latent, zero), problem, posteriors)
-
-    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> GroupPosterior:
-        """Tilt the likelihood of the same rows."""
-        rows = reported_rows(problem, len(posterior.latent.T) - 1)
-        latent = replace(posterior.latent, rows=rows, offset=posteriors[self.base].log_odds)
-        return GroupPosterior(latent, latent.maximise(posterior.parameters))
+    def _classifier_loss(self, problem: LinearProblem, base: GroupFit) -> float:
+        matrix, losses = base.channel.matrix, []
+        for train, held in self._folds(problem, len(matrix)):
+            trained = train_classifier(self.classifier, problem.on(train), matrix)
+            losses.append(trained.report_log_loss(held.block(0, len(held))))
+        return float(np.mean(np.concatenate(losses)))
 
 
-@dataclass(frozen=True)
-class ClassifierCandidate(_WeightedCandidate):
-    """Posterior weights of a scikit-learn classifier."""
-
-    classifier: Any
-
-    @property
-    def detail(self) -> str:  # type: ignore[override]
-        """The classifier."""
-        return type(self.classifier).__name__
-
-    def learn(self, problem: LinearProblem, start: GroupFit, posteriors: Posteriors) -> Any:
-        """Train the classifier through the channel."""
-        return train_classifier(self.classifier, problem, start.channel.matrix)
-
-    def relearn(self, posterior: Any, problem: LinearProblem, posteriors: Posteriors) -> Any:
-        """Train it again."""
-        return train_classifier(self.classifier, problem, posterior.T[:-1])
-
-    def fit(
-        self, problem: LinearProblem, start: GroupFit, pooling: float | None, posterior: Any, rng: np.random.Generator
-    ) -> GroupFit:
-        """Fit with influences."""
-        return classifier_fit(problem, posterior, start.channel, pooling, rng)
+def likelihoods_for(family: Family) -> list[LikelihoodCandidate]:
+    """Return the likelihoods that suit a family: its own law, and others with the same means."""
+    law = law_of(family)
+    found = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
+    if law.name in ("normal", "gamma"):
+        found.append(LikelihoodCandidate(law, common_dispersion=False))
+    return found

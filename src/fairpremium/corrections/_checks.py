@@ -1,7 +1,7 @@
 """The checks that decide between candidates: each needs the reports alone, never the true attribute.
 
-The corrected risk and the report log-loss are means over held-out rows. Their standard errors treat persons, not rows,
-as independent. The agreement test compares an efficient fit and a robust one of the same rows.
+The corrected risk and the report log-loss are means over rows. Their standard errors treat persons, not rows, as
+independent.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows
-from fairpremium.corrections._fit import GroupFit
-from fairpremium.corrections._sandwich import sum_of_squares
+from fairpremium.blocks import Rows
 from fairpremium.families import Family
 
 
@@ -92,21 +89,3 @@ def held_persons(held: Sequence[Rows]) -> npt.NDArray[Any] | None:
     """Return whose rows held-out folds hold, one after the other; None if each row is a person of its own."""
     codes = [h.cluster for h in held if h.cluster is not None]
     return np.concatenate(codes) if codes else None
-
-
-def agreement(fit: GroupFit, robust: GroupFit) -> float:
-    """Compute the p-value of the hypothesis that two fits of the same rows estimate the same coefficients.
-
-    Both must be fits without pooling. If both are consistent, their difference is only noise, whose covariance the
-    rows' influences give (Hausman, 1978, in the robust form that needs neither fit to be efficient).
-    """
-    size = fit.B.size
-    maps = [np.linalg.inv(f.influence.bread)[f.influence.first : f.influence.first + size] for f in (fit, robust)]
-
-    def difference(block: Block) -> Array:
-        return np.asarray(fit.influence.scores(block) @ maps[0].T - robust.influence.scores(block) @ maps[1].T)
-
-    covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
-    gap = (fit.B - robust.B).T.ravel()
-    statistic = float(gap @ np.linalg.lstsq(covariance, gap, rcond=1e-10)[0])
-    return float(chi2.sf(statistic, size))

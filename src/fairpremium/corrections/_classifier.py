@@ -16,10 +16,8 @@ from sklearn.base import clone
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows
 from fairpremium.corrections._fit import GroupFit, table_fit
-from fairpremium.corrections._pooling import choose_strength
-from fairpremium.corrections._posterior import posterior_prices
+from fairpremium.corrections._posterior import weighted_prices
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
-from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.models import LinearProblem
 
 _PASSES = 12
@@ -76,13 +74,8 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
 
 
 def classifier_fit(
-    problem: LinearProblem,
-    fitted: FittedClassifier,
-    channel: ReportChannel,
-    pooling: float | None,
-    rng: np.random.Generator,
+    problem: LinearProblem, fitted: FittedClassifier, base: GroupFit, pooling: float | None
 ) -> GroupFit:
-    """Fit all groups with a classifier's posterior weights; see `fit_inverse` for the parameters."""
-    strength, risks = choose_strength(problem, channel, pooling, rng, fitted.weights)
-    minimum = posterior_prices(problem, fitted.weights, channel, strength)
-    return table_fit(problem, "posterior", channel, minimum, strength, risks)
+    """Fit all groups with a classifier's posterior weights; see `posterior_fit`."""
+    B, hessian, pooled = weighted_prices(problem, fitted.weights, base, pooling)
+    return table_fit(problem, "posterior", base.channel, B, np.linalg.inv(hessian), pooling, pooled)

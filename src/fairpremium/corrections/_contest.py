@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._auto import CHECK_ROWS, FAILURES, CandidateResult
 from fairpremium.corrections._checks import held_persons, held_risk, held_volumes, mean_and_error, paired_z
 from fairpremium.corrections._model_start import ModelFitSettings, ModelStart
 from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._results import CHECK_ROWS, FAILURES, CandidateResult
 from fairpremium.corrections._tournament_entries import (
     Entry,
     InverseEntry,
@@ -79,7 +79,7 @@ def fit_model(settings: ModelFitSettings, rows: Rows, correction: str) -> ModelC
         fit = fit_entry(entries[0], ModelStart(settings, rows))
         reason = "asked for" if correction != "none" else "the true attribute"
         kind = settings.model.kind
-        result = CandidateResult(fit.correction, entries[0].detail, fit.strength, True, reason, model=kind)
+        result = CandidateResult(fit.correction, entries[0].detail, _strength(fit), True, reason, model=kind)
         return ModelChosen(entries[0], fit, [result])
     contest = Contest(settings, rows)
     for entry in entries:
@@ -197,7 +197,7 @@ class Contest:
             CandidateResult(
                 entry.correction,
                 entry.detail,
-                fit.strength if entry.name == chosen else np.nan,
+                _strength(fit) if entry.name == chosen else np.nan,
                 entry.name == chosen,
                 reasons[entry.name],
                 *(mean_and_error(self.risk[entry.name], self.weight, person) if entry.name in self.risk else none),
@@ -230,3 +230,8 @@ def check_range(start: ModelStart, eta: Array) -> None:
 def plausible_range(start: ModelStart) -> tuple[float, float]:
     """Return the range that linear predictors cannot plausibly leave."""
     return plausible_bounds(start.settings.family, start.rows.y, start.center)
+
+
+def _strength(fit: ModelFit) -> float:
+    """The strength of the start's pooling for the table of candidates; NaN stands for empirical Bayes."""
+    return fit.pooling if isinstance(fit.pooling, float) else np.nan

@@ -16,7 +16,8 @@ best value of tau would forget how little is known about it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,9 @@ _SLOPE = 0.03  # typical deviation of a feature's effect, likewise
 _FACTORS = np.array([1.0, 0.3, 0.1, 0.03, 0.01])  # by how much less groups may differ, equally likely
 _BURN_IN = 100
 _DRAWS = 600
+_ROUNDS = 12  # linearisations at most
+_NEAR = 1e-3  # change of the linear predictor, in its unit, that counts as none
+_ROUGH = 150  # draws while the linearisation still moves
 _SEED = 0  # the draws are part of the estimator: the same evidence gives the same prices
 
 
@@ -48,6 +52,20 @@ class Posterior:
     B: Array  # (q, K)
     covariance: Array  # (K q, K q), group after group; what tau adds is part of it
     deviations: Array  # (blocks,), posterior means of tau
+    evidence: Evidence
+
+    @property
+    def left(self) -> Array:
+        """Variance that is not the evidence's own scatter: how far the prior may have moved the coefficients."""
+        C = self.covariance
+        return np.asarray(C - C @ self.evidence.precision @ C)
+
+    @property
+    def prior_precision(self) -> Array:
+        """The precision of a Gaussian prior that would have shrunk as much: (K q, K q)."""
+        extra = np.linalg.inv(self.covariance) - self.evidence.precision
+        values, vectors = np.linalg.eigh(0.5 * (extra + extra.T))
+        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 @dataclass(frozen=True)
@@ -92,7 +110,48 @@ class Prior:
         theta, covariance, tau = _average(0.5 * (L + L.T), e[q:] - M.T @ e[:q], block, self.scale, draws)
         mean = E @ np.concatenate([common @ e[:q] - M @ theta, theta])
         joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
-        return Posterior(mean.reshape(K, q).T, E @ joint @ E.T, tau)
+        return Posterior(mean.reshape(K, q).T, E @ joint @ E.T, tau, evidence)
+
+
+@dataclass(frozen=True)
+class GaussianPenalty:
+    """Half of b'P b, in place of `Penalty`."""
+
+    precision: Array  # P, (K q, K q)
+
+    def value(self, B: Array) -> float:
+        """Compute the penalty at B of shape (q, K)."""
+        b = B.T.ravel()
+        return 0.5 * float(b @ self.precision @ b)
+
+    def gradient(self, B: Array) -> Array:
+        """Compute its gradient, shape (q, K)."""
+        return np.asarray((self.precision @ B.T.ravel()).reshape(B.shape[::-1]).T)
+
+    def hessian(self, groups: int) -> Array:
+        """Return its Hessian, shape (K q, K q)."""
+        return self.precision
+
+
+def relinearise(problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence]) -> Posterior:
+    """Find the coefficients that are the posterior mean of the evidence linearised at themselves.
+
+    `evidence_at` is called with coefficients of shape (q, K), once for each linearisation.
+    """
+    prior, metric = Prior.of(problem), problem.metric
+    B, damping, last, draws = start, 1.0, np.inf, _ROUGH
+    for rounds in range(_ROUNDS):
+        posterior = prior.shrink(evidence_at(B), B.shape[1], draws)
+        step = posterior.B - B
+        length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, metric, step).max() / metric[0, 0])) / prior.unit
+        damping = damping / 2 if length > 0.7 * last else damping
+        B = B + step * damping * min(1.0, 1.0 / length)
+        if length < _NEAR and draws == _DRAWS:
+            break
+        if length < 10 * _NEAR or rounds >= _ROUNDS - 4:
+            draws = _DRAWS
+        last = length
+    return replace(posterior, B=B)
 
 
 def _deviation(moments: Moments) -> float:

@@ -1,23 +1,26 @@
 """What every correction returns: group prices, shares, and how each row influenced them."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
-from fairpremium.corrections._pooling import StrengthRisk
+from fairpremium.corrections._empirical_bayes import Posterior
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._shares import report_shares
-from fairpremium.models import LinearProblem, Minimum
+from fairpremium.models import LinearProblem
 
 
 @dataclass(frozen=True)
 class Influence:
-    """How rows move the parameters of a fit: bread^-1 scores(row), to first order."""
+    """How rows move the parameters of a fit: response @ scores(row), to first order."""
 
     scores: RowFunction  # estimating function of each row: (rows, parameters)
-    bread: Array  # (parameters, parameters), minus the derivative of the summed scores, penalties included
+    response: Array  # (parameters, parameters), inverse of minus the derivative of the summed scores, penalties included
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
@@ -32,9 +35,18 @@ class GroupFit:
     channel: ReportChannel
     B: Array  # (q, K)
     shares: Array  # (K,), estimate of P(D)
-    strength: float
+    strength: float | None  # of the pooling, in rows; None: empirical Bayes
     influence: Influence
-    strength_risks: list[StrengthRisk] = field(default_factory=list)
+    posterior: Posterior | None = None  # of empirical Bayes
+
+    @property
+    def pooling(self) -> float | dict[str, Any]:
+        """The strength, or the standard deviations of the groups' levels and of each feature's effects."""
+        if self.strength is not None:
+            return self.strength
+        assert self.posterior is not None
+        level, *slopes = self.posterior.deviations.tolist()
+        return {"main": level, "slopes": slopes}
 
     @property
     def coefficients(self) -> Array:
@@ -68,13 +80,14 @@ def table_fit(
     problem: LinearProblem,
     correction: str,
     channel: ReportChannel,
-    minimum: Minimum,
-    strength: float,
-    strength_risks: list[StrengthRisk],
+    B: Array,
+    response: Array,
+    strength: float | None,
+    posterior: Posterior | None = None,
 ) -> GroupFit:
     """Turn group prices into a fit whose standard errors rest on the moments T^-1[k, s] w loss'(y, f_k) z alone."""
-    B, table = minimum.B, channel.table
+    table = channel.table
     shares, share_scores = report_shares(problem.moments, table)
     scores = TableScores(problem, B, np.ascontiguousarray(table.T))
-    influence = Influence(scores, minimum.hessian, 0, share_scores, np.zeros((len(table), B.size)))
-    return GroupFit(problem, correction, channel, B, shares, strength, influence, strength_risks)
+    influence = Influence(scores, response, 0, share_scores, np.zeros((len(table), B.size)))
+    return GroupFit(problem, correction, channel, B, shares, strength, influence, posterior)

@@ -9,14 +9,12 @@ form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 import numpy as np
 
 from fairpremium.corrections._fit import GroupFit, table_fit
-from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.models import LinearProblem
 
 
-def fit_inverse(
-    problem: LinearProblem, channel: ReportChannel, pooling: float | None, rng: np.random.Generator
-) -> GroupFit:
+def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:
     """Fit all groups with the inverse correction.
 
     Parameters
@@ -24,10 +22,11 @@ def fit_inverse(
     problem : LinearProblem
     channel : ReportChannel
     pooling : float or None
-        Pooling strength in rows; None chooses it by the cross-validated corrected risk.
-    rng : Generator
-        Draws the sample of rows that choose the strength, if there are too many.
+        Pooling strength in rows; None pools by empirical Bayes.
     """
-    strength, risks = choose_strength(problem, channel, pooling, rng)
-    minimum = problem.solve(channel.table, strength, channel.groups)
-    return table_fit(problem, "inverse", channel, minimum, strength, risks)
+    if pooling is not None:
+        minimum = problem.solve(channel.table, pooling, channel.groups)
+        return table_fit(problem, "inverse", channel, minimum.B, np.linalg.inv(minimum.hessian), pooling)
+    posterior, sums = SignedMoments.of(problem, channel).shrink()
+    response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance
+    return table_fit(problem, "inverse", channel, posterior.B, response, None, posterior)

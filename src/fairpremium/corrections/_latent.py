@@ -20,6 +20,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
+from fairpremium.corrections._empirical_bayes import GaussianPenalty
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law, LawTerms
 from fairpremium.models import Penalty
@@ -53,7 +54,7 @@ class Latent:
     ridge: float = 1.0
     law: Law | None = None  # of the outcome; without it the outcome takes no part
     predictors: RowFunction | None = None  # z for the law's means: (rows, q)
-    penalty: Penalty | None = None  # pooling and ridge of B
+    penalty: Penalty | GaussianPenalty | None = None  # pooling and ridge of B
     common_dispersion: bool = True  # whether all groups share one dispersion
     offset: RowFunction | None = None  # known log-odds of the groups against the first, added to u'gamma: (rows, K - 1)
     center_dispersion: float | None = None

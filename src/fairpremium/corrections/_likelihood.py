@@ -8,17 +8,21 @@ hold and can be worse than no correction when they do not; the checks decide.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cholesky
 from scipy.special import softmax
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.corrections._empirical_bayes import Evidence, GaussianPenalty, Posterior, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
     fit_propensity,
+    flexible_features,
     reported_rows,
     volume_features,
     with_missing_row,
@@ -31,16 +35,24 @@ from fairpremium.models import LinearProblem, Penalty
 
 
 def mixture_likelihood(
-    problem: LinearProblem, matrix: Array, law: Law, strength: float, *, common_dispersion: bool = True
+    problem: LinearProblem,
+    matrix: Array,
+    law: Law,
+    strength: float,
+    *,
+    common_dispersion: bool = True,
+    flexible: bool = False,
 ) -> Latent:
-    """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows."""
+    """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows.
+
+    With `flexible`, P(D given x) may bend: it has the squares of the features too.
+    """
     rows = reported_rows(problem, len(matrix))
-    features, n_features = volume_features(problem)
+    features, n_features = flexible_features(problem) if flexible else volume_features(problem)
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
     dispersion = _start_dispersion(problem, rows, law)
     scale = np.exp(-dispersion) if law.name == problem.family.name else 1.0
     ridge = None if problem.ridge is None else problem.ridge * scale
-    penalty = Penalty(problem.metric * scale, strength, ridge)
     return Latent(
         rows,
         with_missing_row(matrix),
@@ -48,7 +60,7 @@ def mixture_likelihood(
         n_features,
         law=law,
         predictors=x_features(problem.moments)[0],
-        penalty=penalty,
+        penalty=Penalty(problem.metric * scale, strength, ridge),
         common_dispersion=common_dispersion,
         center_dispersion=None if common_dispersion else dispersion,
     )
@@ -79,23 +91,81 @@ def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: l
     return latent.maximise(best[1])
 
 
+class Unpooled(NamedTuple):
+    """What a fit would be without pooling, to first order."""
+
+    B: Array  # (q, K)
+    response: Array  # (K q, parameters), of B to the scores
+
+
 def likelihood_fit(
-    problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel, strength: float
+    problem: LinearProblem,
+    latent: Latent,
+    at: Parameters,
+    channel: ReportChannel,
+    strength: float | None,
+    posterior: Posterior | None = None,
 ) -> GroupFit:
     """Turn a maximised likelihood into group prices with shares and influences.
 
     The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
     report), so that they are right also when reporting depends on x, or exposure on the group.
     """
-    K = latent.n_groups
     _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight
     totals, gradient = problem.rows.reduce(partial(latent.share_sums, at=at), block_rows=2048)
     shares = totals / W
     rows = _RowInfluence(latent, at, shares)
-    first = (K - 1) * latent.n_features
-    influence = Influence(rows.scores, complete - missing, first, rows.share_scores, gradient / W)
-    return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence)
+    first = at.gamma.size
+    response = np.linalg.inv(complete - missing)
+    influence = Influence(rows.scores, response, first, rows.share_scores, gradient / W)
+    return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence, posterior)
+
+
+def shrink_likelihood(
+    problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel
+) -> tuple[GroupFit, Parameters, Unpooled]:
+    """Pool a likelihood by empirical Bayes, from its maximum under a penalty.
+
+    The evidence about B is the observed information with the propensity and the dispersions profiled out.
+    """
+    plain = replace(latent, penalty=None)
+    first, size = at.gamma.size, at.B.size
+    own = slice(first, first + size)
+    other = np.r_[:first, first + size : len(plain.pack(at))]
+    now = at
+    gradient = information = np.empty(0)
+
+    def evidence_at(B: Array) -> Evidence:
+        nonlocal now, gradient, information
+        moved = replace(now, B=B)
+        if len(information):  # where the other parameters go when B moves
+            step = gradient[other] - information[other][:, own] @ (B - now.B).T.ravel()
+            flat = plain.pack(moved)
+            flat[other] += np.linalg.solve(information[np.ix_(other, other)], step)
+            moved = plain.unpack(flat)
+        now = moved
+        _, gradient, complete, missing = plain.expand(now)
+        information = complete - missing
+        lean = np.linalg.solve(information[np.ix_(other, other)], information[other][:, own])
+        precision = information[own, own] - information[own][:, other] @ lean
+        precision = 0.5 * (precision + precision.T)
+        cholesky(precision + 1e-9 * np.diag(np.abs(np.diag(precision))))  # raises where the likelihood is not concave
+        shift = gradient[own] - lean.T @ gradient[other]
+        return Evidence(precision, shift + precision @ B.T.ravel())
+
+    posterior = relinearise(problem, at.B, evidence_at)
+    evidence = posterior.evidence
+    now = replace(now, B=posterior.B)
+    pooled = replace(latent, penalty=GaussianPenalty(posterior.prior_precision))
+    fit = likelihood_fit(problem, pooled, now, channel, None, posterior)
+    tiny = 1e-9 * np.diag(np.diag(evidence.precision))
+    inverse = np.linalg.inv(evidence.precision + tiny)
+    lean = np.linalg.solve(information[np.ix_(other, other)], information[other][:, own])
+    response = np.zeros((size, len(information)))
+    response[:, own], response[:, other] = inverse, -inverse @ lean.T
+    unpooled = (inverse @ evidence.shift).reshape(at.B.shape[::-1]).T
+    return fit, now, Unpooled(unpooled, response)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
-from fairpremium.corrections._auto import Chosen, fit_correction, robust_start
 from fairpremium.corrections._candidates import LikelihoodCandidate
+from fairpremium.corrections._choice import Chosen, fit_base, fit_correction
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._objectives import WeightedObjective
 from fairpremium.corrections._report_channel import ReportChannel
@@ -119,13 +119,20 @@ class ModelStart:
     @cached_property
     def problem(self) -> LinearProblem:
         """The linear problem in (x, u(x))."""
-        settings, n = self.settings, len(self.rows)
-        folds = 1 if settings.pooling is not None else min(n, 10 if n < 20_000 else 5)
-        rows = self.lifted.with_folds(self.lifted.draw_folds(folds, self.rng) if folds > 1 else None)
+        settings = self.settings
         names = (*settings.design.features, "the unaware price")
+        blocks = (*settings.design.blocks, len(settings.design.columns))
         with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
             warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-            return prepare(rows, settings.channel.n_codes, folds, settings.family, LinearModel(ridge=_RIDGE), names)
+            return prepare(
+                self.lifted,
+                settings.channel.n_codes,
+                1,
+                settings.family,
+                LinearModel(ridge=_RIDGE),
+                names,
+                blocks=blocks,
+            )
 
     def lift_rows(self, rows: Rows) -> Rows:
         """Add u(x) to rows that this start did not see."""
@@ -139,7 +146,7 @@ class ModelStart:
                 found = self._like.linear(correction).refit(settings.channel, self.problem)
             else:
                 found = fit_correction(
-                    self.problem, settings.channel, correction, settings.pooling, self.rng, settings.classifier
+                    self.problem, settings.channel, correction, settings.pooling, settings.classifier
                 )
             self._chosen[correction] = found
         return self._chosen[correction]
@@ -152,11 +159,10 @@ class ModelStart:
             if self._like is not None:
                 self._chosen[key] = self._like.likelihood(law).refit(settings.channel, self.problem)
             else:
-                start = robust_start(self.problem, settings.channel, settings.pooling, self.rng)
+                base = fit_base(self.problem, settings.channel, settings.pooling)
                 candidate = LikelihoodCandidate(law)
-                posterior = candidate.learn(self.problem, start, {})
-                fit = candidate.fit(self.problem, start, settings.pooling, posterior, self.rng)
-                self._chosen[key] = Chosen(candidate, fit, posterior, [])
+                found = candidate.fit(self.problem, base, settings.pooling)
+                self._chosen[key] = Chosen(candidate, found.fit, found.posterior, [])
         return self._chosen[key]
 
     def coefficients(self, fit: GroupFit) -> Array:

@@ -7,17 +7,18 @@ classifier is trained through the channel by the log-loss of the reports, which 
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
+from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._pooling import choose_strength
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
-from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.models import GlmRisk, LinearProblem, Minimum, minimise
+from fairpremium.corrections._score import dispersion
+from fairpremium.models import GlmRisk, LinearProblem, joint_hessian, minimise
 
 
 def classifier_likelihood(problem: LinearProblem, matrix: Array, *, spline: bool, ridge: float) -> Latent:
@@ -50,51 +51,65 @@ class GroupPosterior:
         return np.asarray(np.clip(joint[:, 1:] - joint[:, :1], -50, 50))
 
 
-def posterior_prices(problem: LinearProblem, weights: RowFunction, channel: ReportChannel, strength: float) -> Minimum:
-    """Fit all groups with row weights and a pooling strength."""
+class WeightedPrices(NamedTuple):
+    """Group prices that were fitted with row weights."""
+
+    B: Array  # (q, K)
+    hessian: Array  # (K q, K q), of risk plus penalty
+    posterior: Posterior | None  # of empirical Bayes
+
+
+def weighted_prices(
+    problem: LinearProblem, weights: RowFunction, base: GroupFit, pooling: float | None
+) -> WeightedPrices:
+    """Fit all groups with row weights, pooled with a strength or by empirical Bayes."""
+    channel = base.channel
     rows = problem.rows.with_folds(None).with_shares(weights)
     moments = replace(problem.moments, second=problem.moments.by_report[None])
-    return minimise(
-        GlmRisk(rows, moments, channel.table, problem.family),
-        problem.penalty(strength),
-        problem.start(len(channel.table)),
-        channel.groups,
-        max_iter=problem.model.max_iter,
-        tol=problem.model.tol,
-    )
+    risk = GlmRisk(rows, moments, channel.table, problem.family)
+    if pooling is not None:
+        start, model = problem.start(len(channel.table)), problem.model
+        penalty = problem.penalty(pooling)
+        found = minimise(risk, penalty, start, channel.groups, max_iter=model.max_iter, tol=model.tol)
+        return WeightedPrices(found.B, found.hessian, None)
+    phi = dispersion(problem, channel.table, base.B)
+
+    def evidence_at(B: Array) -> Evidence:
+        expansion = risk.expand(B)
+        hessian = joint_hessian(expansion, problem.penalty(0.0))
+        gradient = expansion.gradient.sum(axis=0).T.ravel()
+        return Evidence(hessian / phi, (hessian @ B.T.ravel() - gradient) / phi)
+
+    posterior = relinearise(problem, base.B, evidence_at)
+    return WeightedPrices(posterior.B, phi * np.linalg.inv(posterior.covariance), posterior)
 
 
 def posterior_fit(
-    problem: LinearProblem,
-    posterior: GroupPosterior,
-    channel: ReportChannel,
-    pooling: float | None,
-    rng: np.random.Generator,
+    problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None
 ) -> GroupFit:
-    """Fit all groups with the classifier's posterior weights; see `fit_inverse` for the parameters.
+    """Fit all groups with the classifier's posterior weights, from a consistent fit that gives the channel.
 
     The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the
     weighted fits: leaving them out makes intervals far too short.
     """
     latent, at = posterior.latent, posterior.parameters
     K, q = latent.n_groups, problem.moments.q
-    strength, risks = choose_strength(problem, channel, pooling, rng, posterior.weights)
-    minimum = posterior_prices(problem, posterior.weights, channel, strength)
+    B, hessian, pooled = weighted_prices(problem, posterior.weights, base, pooling)
     g = at.gamma.size
     W = problem.moments.total_weight
-    draft = _RowInfluence(problem, posterior, minimum.B, np.zeros(K))
+    draft = _RowInfluence(problem, posterior, B, np.zeros(K))
     cross, totals, share_gradient = problem.rows.reduce(draft.sums, block_rows=2048)
     _, _, complete, missing = latent.expand(at)
     size = g + K * q
     bread = np.zeros((size, size))
     bread[:g, :g] = complete - missing
     bread[g:, :g] = cross.reshape(K * q, g)
-    bread[g:, g:] = minimum.hessian
+    bread[g:, g:] = hessian
     gradient = np.zeros((K, size))
     gradient[:, :g] = share_gradient.reshape(K, g) / W
     rows = replace(draft, shares=totals / W)
-    influence = Influence(rows.scores, bread, g, rows.share_scores, gradient)
-    return GroupFit(problem, "posterior", channel, minimum.B, rows.shares, strength, influence, risks)
+    influence = Influence(rows.scores, np.linalg.inv(bread), g, rows.share_scores, gradient)
+    return GroupFit(problem, "posterior", base.channel, B, rows.shares, pooling, influence, pooled)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,12 @@ def volume_features(problem: LinearProblem) -> tuple[RowFunction, int]:
     return Standardised(moments.coordinates, (center, float(np.sqrt(variance)))), moments.q + 1
 
 
+def flexible_features(problem: LinearProblem) -> tuple[RowFunction, int]:
+    """Return z with the squares of its numbers, and the volume if rows have volumes."""
+    features = SquaredFeatures.learn(problem)
+    return features, features.n_features
+
+
 @dataclass(frozen=True)
 class OutcomeFeatures:
     """Features of P(D given x, y): how the log-odds of two groups move with the outcome.

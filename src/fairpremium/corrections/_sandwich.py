@@ -65,14 +65,14 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     Influences of row i, with theta all parameters of the correction (coefficients, propensity, dispersion) and W
     the total weight:
 
-    - parameters: bread^-1 scores_i;
+    - parameters: response @ scores_i;
     - shares: w_i / W share_scores_i + (d shares / d theta)' (influence of theta);
     - mean group prices: w_i / W (f_k(x_i) - H_k) + (dH_k / db_k)' (influence of b_k);
     - mean loss: w_i / W (y_i - mean).
 
     If one person has several rows, they share one report and are not independent: contributions are then summed per
-    person before they are squared. Pooling and ridge enter the bread. The covariance tells how far the estimate
-    scatters, not how far a penalty moves it.
+    person before they are squared. Pooling and ridge enter the response. With empirical Bayes the covariance also holds
+    how far the prior may have moved the coefficients; with a given strength it tells how far the estimate scatters only.
     """
     problem, influence = fit.problem, fit.influence
     q, K = fit.B.shape
@@ -81,21 +81,22 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     H, dH, mean_loss = portfolio_means(fit)
     contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
     meat = (squares or sum_of_squares)(problem.rows, contributions)
-    size = len(influence.bread)
-    theta = np.linalg.inv(influence.bread)
+    size = len(influence.response)
     select = np.zeros((K * q, size))
     select[:, influence.first : influence.first + K * q] = np.eye(K * q)
-    to_raw = np.kron(np.eye(K), coordinates.jacobian()) @ select  # (K (1 + features), parameters)
     means_of = np.zeros((K, K * q))
     for k in range(K):
         means_of[k, k * q : (k + 1) * q] = dH[k]
-    p = len(to_raw)
-    L = np.zeros((p + 2 * K + 1, size + 2 * K + 1))
-    L[:p, :size] = to_raw @ theta
-    L[p : p + K, :size] = influence.share_gradient @ theta
-    L[p + K : p + 2 * K, :size] = means_of @ select @ theta
-    L[p:, size:] = np.eye(2 * K + 1)
-    return Statistics(fit.coefficients, fit.shares, H, mean_loss, L @ meat @ L.T)
+    of_B = np.vstack([np.kron(np.eye(K), coordinates.jacobian()), np.zeros((K, K * q)), means_of, np.zeros((1, K * q))])
+    p = len(of_B) - 2 * K - 1
+    of_parameters = of_B @ select  # derivative of all statistics in the parameters
+    of_parameters[p : p + K] += influence.share_gradient
+    of_means = np.vstack([np.zeros((p, 2 * K + 1)), np.eye(2 * K + 1)])
+    L = np.hstack([of_parameters @ influence.response, of_means])
+    covariance = L @ meat @ L.T
+    if fit.posterior is not None:
+        covariance = covariance + of_B @ fit.posterior.left @ of_B.T
+    return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance)
 
 
 @dataclass(frozen=True)

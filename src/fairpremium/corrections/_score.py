@@ -16,6 +16,7 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
+from fairpremium.corrections._empirical_bayes import Evidence, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, log_softmax
 from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
@@ -27,25 +28,30 @@ _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30
 
 
-def fit_score(problem: LinearProblem, start: GroupFit, strength: float) -> GroupFit:
+def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> GroupFit:
     """Fit all groups with the score correction, from a consistent fit that gives the channel and the first weights.
 
-    A ConvergenceError says that the equations have no solution near the start.
+    A ConvergenceError says that the equations have no solution near the base.
     """
-    matrix, table = start.channel.matrix, start.channel.table
+    matrix, table = base.channel.matrix, base.channel.table
     features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
     shares, share_scores = report_shares(problem.moments, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
-    phi = _dispersion(problem, table, start.B)
+    phi = dispersion(problem, table, base.B)
     ridge = None if problem.ridge is None else problem.ridge / phi
-    penalty = Penalty(problem.metric / phi, strength, ridge)
-    B = start.B
+    penalty = Penalty(problem.metric / phi, pooling or 0.0, ridge)
+    B, posterior = base.B, None
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
-        B, bread = _solve(problem, instruments, penalty, B)
-    influence = Influence(partial(instruments.scores, B=B), bread, 0, share_scores, np.zeros((len(table), B.size)))
-    return GroupFit(problem, "score", start.channel, B, shares, strength, influence)
+        if pooling is None:
+            posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty))
+            B, response = posterior.B, posterior.covariance
+        else:
+            B, bread = _solve(problem, instruments, penalty, B)
+            response = np.linalg.inv(bread)
+    influence = Influence(partial(instruments.scores, B=B), response, 0, share_scores, np.zeros((len(table), B.size)))
+    return GroupFit(problem, "score", base.channel, B, shares, pooling, influence, posterior)
 
 
 class _Instruments:
@@ -85,6 +91,13 @@ class _Instruments:
             value, minus = self.problem.rows.reduce(partial(self._sums, B=B), block_rows=2048)
         return value, minus
 
+    def evidence(self, B: Array, penalty: Penalty) -> Evidence:
+        """What the equations say about the coefficients: with the best weights, their slope is their covariance."""
+        value, minus = self.expand(B)
+        bread = minus + penalty.hessian(B.shape[1])
+        shift = value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()
+        return Evidence(0.5 * (bread + bread.T), shift)
+
     def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:
         q, K = B.shape
         Z = self.problem.moments.coordinates.matrix(block.X)
@@ -120,7 +133,7 @@ def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, 
     raise ConvergenceError("The score equations have no solution near the inverse correction's.")
 
 
-def _dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
+def dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     """Pearson's dispersion of the group prices, corrected for the noise of the reports; at least a tenth of the
     unaware price's, because a corrected variance can come out negative.
     """

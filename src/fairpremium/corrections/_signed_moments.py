@@ -26,14 +26,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
-from fairpremium.corrections._empirical_bayes import Evidence, Posterior, Prior
+from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
 from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.models import LinearProblem
 
-_ROUNDS = 12  # linearisations at most
-_NEAR = 1e-3  # change of the linear predictor, in its unit, that counts as none
-_ROUGH = 150  # draws while the linearisation still moves
 _CLASSES = 5  # of the unaware price, each with its dispersion
 _LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
@@ -79,36 +76,28 @@ class SignedMoments:
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
         return cls(problem, channel, rows, edges)
 
-    def shrink(self, start: Array | None = None) -> tuple[Posterior, MomentSums]:
-        """Find the coefficients that are the posterior mean of the evidence linearised at themselves."""
-        problem, K = self.problem, len(self.channel.groups)
-        prior = Prior.of(problem)
-        B = problem.start(K) if start is None else start
-        if start is None and len(self.rows) > _SAMPLE_FROM:
-            B = replace(self, rows=self.rows.spaced(_SAMPLE_ROWS)).shrink()[0].B
-        factor = len(problem.rows) / len(self.rows)  # a sample speaks for all rows
-        phi, least = np.ones(_CLASSES), 0.0
-        damping, last, draws = 1.0, np.inf, {"draws": _ROUGH}
-        for rounds in range(_ROUNDS):
-            sums, phi_here = self._sums(B, phi, factor)
-            if rounds == 0:
-                least = _LEAST_PHI * float(phi_here.mean())
-                sums, phi_here = self._sums(B, np.maximum(phi_here, least), factor)
-            phi = np.maximum(phi_here, least)
-            posterior = prior.shrink(sums.evidence(B), K, **draws)
-            step = posterior.B - B
-            length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, problem.metric, step) / problem.metric[0, 0]).max())
-            length /= prior.unit
-            damping = damping / 2 if length > 0.7 * last else damping
-            B = B + step * damping * min(1.0, 1.0 / length)
-            if length < _NEAR and not draws:
-                break
-            if length < 10 * _NEAR or rounds > _ROUNDS - 4:
-                draws = {}
-            last = length
-        return replace(posterior, B=B), sums
+    def shrink(self) -> tuple[Posterior, MomentSums]:
+        """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
+        start = self.problem.start(len(self.channel.groups))
+        if len(self.rows) > _SAMPLE_FROM:
+            start = replace(self, rows=self.rows.spaced(_SAMPLE_ROWS)).shrink()[0].B
+        _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
+        least = _LEAST_PHI * float(phi.mean())
+        sums: MomentSums
 
-    def _sums(self, B: Array, phi: Array, factor: float) -> tuple[MomentSums, Array]:
+        def evidence_at(B: Array) -> Evidence:
+            nonlocal phi, sums
+            sums, phi = self.sums_and_dispersion(B, np.maximum(phi, least))
+            return sums.evidence(B)
+
+        posterior = relinearise(self.problem, start, evidence_at)
+        return posterior, sums
+
+    def sums(self, B: Array) -> MomentSums:
+        """Compute the moments at coefficients B, with dispersion one."""
+        return self.sums_and_dispersion(B, np.ones(_CLASSES))[0]
+
+    def sums_and_dispersion(self, B: Array, phi: Array) -> tuple[MomentSums, Array]:
         """Compute the moments at coefficients B, given the dispersions for V, and the dispersions at B."""
         q, K = B.shape
         sums = self.rows.reduce(partial(self._block_sums, B=B, phi=phi), block_rows=2048)
@@ -117,6 +106,7 @@ class SignedMoments:
         for k in range(K):
             J[k, :, k] = slopes[k]
         size = K * q
+        factor = len(self.problem.rows) / len(self.rows)  # a sample speaks for all rows
         U, J, V = factor * U.T.ravel(), factor * J.reshape(size, size), factor * V.reshape(size, size)
         return MomentSums(U, J, self.repeats * V), pearson / np.maximum(counts, 1.0)
 

@@ -25,7 +25,7 @@ class ModelFit:
 
     start: ModelStart
     correction: str
-    strength: float
+    pooling: float | dict[str, Any]  # of the start
     coefficients: Array  # (2 + features, K), of (1, x, u(x))
     prices: GroupPrices | None  # None: nothing is added
     shares: Array  # (K,)
@@ -64,7 +64,7 @@ class LinearEntry(Entry):
         chosen = start.linear("auto")
         fit = chosen.fit
         loss = None if chosen.posterior is None else _report_log_loss(chosen.posterior)
-        return ModelFit(start, fit.correction, fit.strength, fit.coefficients, None, fit.shares, loss)
+        return ModelFit(start, fit.correction, fit.pooling, fit.coefficients, None, fit.shares, loss)
 
 
 class TrueGroupsEntry(Entry):
@@ -152,7 +152,7 @@ class LikelihoodEntry(Entry):
         def loss(held: Rows, eta: Array) -> Array:
             return final.report_log_loss(held, latent.features(one_block(held)), eta)
 
-        made = ModelFit(start, "likelihood", chosen.fit.strength, coefficients, prices, chosen.fit.shares, loss)
+        made = ModelFit(start, "likelihood", chosen.fit.pooling, coefficients, prices, chosen.fit.shares, loss)
         everyone = start.lifted  # those who did not report too: their report says nothing, their outcome does
         r = final.responsibilities(everyone, latent.features(one_block(everyone)), made.predictor(everyone))
         return replace(made, shares=np.average(r, axis=0, weights=everyone.weight))
@@ -169,7 +169,7 @@ def _fit_weighted(
         weights = weights * rows.weight[:, None]
     coefficients = start.coefficients(fit)
     prices = start.train(_without_lift(rows), weights, _linear(rows, coefficients), like)
-    return ModelFit(start, correction, fit.strength, coefficients, prices, fit.shares, loss)
+    return ModelFit(start, correction, fit.pooling, coefficients, prices, fit.shares, loss)
 
 
 def _report_log_loss(posterior: Any) -> Any:

@@ -1,0 +1,199 @@
+"""The choice of a correction: precision as far as all rows agree with it.
+
+The base is distribution-free: the inverse correction, pooled by empirical Bayes. A likelihood uses the law of the outcome
+and a model of P(D given x), and is far more precise if both hold. It is taken if it passes three checks, all on all rows:
+
+1. Its prices solve the base's equations within sampling error. Their values at the likelihood's coefficients without
+   pooling, U, have a covariance that the rows' influences on both give, and U' covariance^-1 U is chi-squared (a test of
+   Hausman's kind, 1978). Its power grows with the rows.
+2. Its prices are plausible under the base's posterior, which knows that groups rarely differ much.
+3. It is clearly more precise; otherwise it is not worth its assumptions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Block
+from fairpremium.corrections._candidates import (
+    Candidate,
+    Fitted,
+    InverseCandidate,
+    LikelihoodCandidate,
+    PosteriorCandidate,
+    ScoreCandidate,
+    likelihoods_for,
+)
+from fairpremium.corrections._fit import GroupFit, TableScores
+from fairpremium.corrections._inverse import fit_inverse
+from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._results import FAILURES, CandidateResult
+from fairpremium.corrections._sandwich import sum_of_squares
+from fairpremium.corrections._signed_moments import SignedMoments
+from fairpremium.errors import ConvergenceError, RiskUnboundedError
+from fairpremium.models import LinearProblem
+
+_LEVEL = 0.001  # smallest p-value with which a likelihood is still taken
+_PRECISION = 0.85  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
+_CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
+
+
+class Chosen(NamedTuple):
+    """A fit with the results of all candidates, and what is needed to fit the same candidate again."""
+
+    candidate: Candidate
+    fit: GroupFit
+    posterior: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it has none
+    results: list[CandidateResult]
+
+    def refit(self, channel: ReportChannel, problem: LinearProblem | None = None) -> Chosen:
+        """Fit the same candidate with the same pooling for another channel, or on other rows."""
+        problem = problem or self.fit.problem
+        base = fit_base(problem, channel, self.fit.strength)
+        found = self.candidate.fit(problem, base, self.fit.strength)
+        return self._replace(fit=found.fit, posterior=found.posterior)
+
+
+def fit_correction(
+    problem: LinearProblem, channel: ReportChannel, correction: str, pooling: float | None, classifier: Any = None
+) -> Chosen:
+    """Fit with one correction, or for "auto" with the one that the checks choose.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    channel : ReportChannel
+    correction : {"auto", "inverse", "score", "posterior", "likelihood"}
+    pooling : float or None
+        Pooling strength; None pools by empirical Bayes.
+    classifier : scikit-learn classifier, optional
+        A further candidate for P(D given x, y) of the posterior correction.
+
+    Returns
+    -------
+    Chosen
+        With one result per candidate.
+    """
+    if correction == "inverse":
+        fit = fit_inverse(problem, channel, pooling)
+        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), fit, True, "asked for")])
+    base = fit_base(problem, channel, pooling)
+    if correction != "auto":
+        candidate = candidate_for(correction, problem, classifier)
+        fit, posterior, *_ = candidate.fit(problem, base, pooling)
+        return Chosen(candidate, fit, posterior, [_result(candidate, fit, True, "asked for")])
+    if _is_clear(channel):
+        reason = "the reports are nearly the truth: there is no noise to undo"
+        return Chosen(InverseCandidate(), base, None, [_result(InverseCandidate(), base, True, reason)])
+    return choose(problem, base, pooling)
+
+
+def candidate_for(correction: str, problem: LinearProblem, classifier: Any = None) -> Candidate:
+    """Return the candidate of a correction that was asked for."""
+    if correction == "likelihood":
+        return likelihoods_for(problem.family)[0]
+    return ScoreCandidate() if correction == "score" else PosteriorCandidate(classifier)
+
+
+def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Chosen:
+    """Take the likelihood that describes the rows best if it passes every check, otherwise the base."""
+    fitted: dict[LikelihoodCandidate, Fitted] = {}
+    reasons: dict[LikelihoodCandidate, str] = {}
+    candidates = likelihoods_for(problem.family)
+    for candidate in candidates:
+        try:
+            fitted[candidate] = candidate.fit(problem, base, pooling)
+        except FAILURES as error:
+            reasons[candidate] = f"could not be fitted: {error}"
+    order = sorted(fitted, key=lambda candidate: fitted[candidate].bic)
+    moments = SignedMoments.of(problem, base.channel)
+    best = None
+    for candidate in order:
+        if best is not None:
+            reasons[candidate] = f"describes outcomes and reports less well than {best.detail}"
+            continue
+        objection = check(fitted[candidate], base, moments)
+        if objection:
+            reasons[candidate] = objection
+        else:
+            best = candidate
+            reasons[candidate] = "far more precise than the distribution-free base, and all rows agree with it"
+    of_base = "the distribution-free base; " + (
+        "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
+    )
+    results = [_result(InverseCandidate(), base, best is None, of_base)]
+    for candidate in candidates:
+        fit = fitted[candidate].fit if candidate in fitted else None
+        results.append(_result(candidate, fit, candidate is best, reasons[candidate]))
+    if best is None:
+        return Chosen(InverseCandidate(), base, None, results)
+    return Chosen(best, fitted[best].fit, fitted[best].posterior, results)
+
+
+def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
+    """Apply the three checks of the module; returns the objection, or nothing."""
+    fit = candidate.fit
+    p = agreement(candidate, moments)
+    if p < _LEVEL:
+        return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
+    if base.posterior is None or fit.posterior is None:
+        return ""
+    gap = (fit.B - base.B).T.ravel()
+    p = float(chi2.sf(gap @ np.linalg.solve(base.posterior.covariance, gap), len(gap)))
+    if p < _LEVEL:
+        return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
+    ratio = price_variance(fit) / price_variance(base)
+    if ratio > _PRECISION:
+        return f"it is hardly more precise than the distribution-free base (variance ratio {ratio:.2f})"
+    return ""
+
+
+def agreement(candidate: Fitted, moments: SignedMoments) -> float:
+    """Compute the p-value of the hypothesis that a fit's prices solve the equations of the inverse correction."""
+    fit, unpooled = candidate.fit, candidate.unpooled
+    assert unpooled is not None
+    sums = moments.sums(fit.B)
+    own = TableScores(fit.problem, fit.B, np.ascontiguousarray(fit.channel.table.T))
+    response = (sums.J @ unpooled.response).T
+
+    def difference(block: Block) -> Array:
+        return np.asarray(own(block) - fit.influence.scores(block) @ response)
+
+    covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
+    U = sums.U - sums.J @ (unpooled.B - fit.B).T.ravel()
+    return float(chi2.sf(U @ np.linalg.lstsq(covariance, U, rcond=1e-10)[0], len(U)))
+
+
+def price_variance(fit: GroupFit) -> float:
+    """Compute the mean variance of the group prices over the portfolio, on the scale of the link."""
+    assert fit.posterior is not None
+    metric = np.kron(np.eye(fit.B.shape[1]), fit.problem.metric)
+    return float(np.sum(metric * fit.posterior.covariance))
+
+
+def fit_base(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:
+    """Fit the inverse correction, with as little more pooling than a given strength as gives a minimum."""
+    if pooling is None:
+        return fit_inverse(problem, channel, None)
+    volume = problem.moments.total_weight
+    for more in (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3):
+        try:
+            return fit_inverse(problem, channel, pooling + more * volume)
+        except (RiskUnboundedError, ConvergenceError):
+            continue
+    return fit_inverse(problem, channel, 1e6 * volume)
+
+
+def _is_clear(channel: ReportChannel) -> bool:
+    """Tell whether the reports are nearly the truth, so that every correction comes to the same."""
+    inverse = channel.table[:, :-1]
+    return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
+
+
+def _result(candidate: Candidate, fit: GroupFit | None, chosen: bool, reason: str) -> CandidateResult:
+    strength = np.nan if fit is None or fit.strength is None else fit.strength
+    return CandidateResult(candidate.correction, candidate.detail, strength, chosen, reason)
