@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, describe_pooling
 
 from ._audit_report_text import PRICE_NAMES, describe_measure
 from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
@@ -156,7 +156,12 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": format_percent, "cell": _markdown_cell, "with_error": _with_error}
+    environment.filters |= {
+        "percent": format_percent,
+        "cell": _markdown_cell,
+        "with_error": _with_error,
+        "pooling": describe_pooling,
+    }
     shown = [_shown(section) for section in summary["sections"]]
     return str(environment.get_template(name).render(summary, shown=shown, **more))
 

@@ -313,7 +313,7 @@ def _describe_model(pricer: DiscriminationFreePricer) -> dict[str, Any]:
         "groups": [{"group": _plain(g), "share": float(p), "reference": float(w)} for g, p, w in shares],
         "reference": pricer.reference if isinstance(pricer.reference, str) else "given",
         "correction": pricer.correction_,
-        "pooling": float(pricer.pooling_),
+        "pooling": pricer.pooling_,
         "candidates": _records(pricer.candidates_),
     }
 

@@ -16,7 +16,7 @@ from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_opti
 from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.families import get_family
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, describe_pooling
 
 _JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} reports have no row"
 
@@ -105,7 +105,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
         "Noise": result["noise"] and result["noise"]["message"],
         "Model": result["model"],
-        "Correction": f"{result['correction']}, pooling {result['pooling']:.4g}{reason}",
+        "Correction": f"{result['correction']}, pooling {describe_pooling(result['pooling'])}{reason}",
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
         "Written": result["output"],
     }

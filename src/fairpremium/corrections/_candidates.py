@@ -8,19 +8,23 @@ import numpy as np
 
 from fairpremium.blocks import Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
-from fairpremium.corrections._empirical_bayes import GaussianPenalty
+from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
 from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import (
     Unpooled,
     fit_mixture,
     likelihood_fit,
     mixture_likelihood,
     naive_start,
+    profile,
     shrink_likelihood,
+    start_mixture,
 )
 from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
-from fairpremium.corrections._propensity import fit_propensity, reported_rows
+from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, reported_rows
 from fairpremium.corrections._score import fit_score
+from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law, law_of, other_laws
 from fairpremium.models import LinearProblem
 
@@ -93,16 +97,39 @@ class LikelihoodCandidate(Candidate):
         """The law."""
         return self.law.name if self.common_dispersion else f"{self.law.name}, dispersion by group"
 
-    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
-        """Maximise the likelihood, and pool."""
-        channel = base.channel
+    def prospect(self, problem: LinearProblem, base: GroupFit) -> float:
+        """Estimate the variance of the prices if the law is right, relative to the base's: one look at the rows."""
+        if base.posterior is None:
+            return 0.0
+        latent, start = self._start(problem, base, 0.0)
+        try:
+            evidence = profile(latent, start).evidence
+        except ConvergenceError:
+            return 0.0  # this far from its maximum it does not tell
+        posterior = Prior.of(problem).shrink(evidence, len(base.channel.groups), draws=150)
+        return posterior.price_variance(problem) / base.posterior.price_variance(problem)
+
+    def _start(self, problem: LinearProblem, base: GroupFit, strength: float) -> tuple[Latent, Parameters]:
+        """Set up the likelihood and parameters to start from."""
+        matrix, common = base.channel.matrix, self.common_dispersion
+        propensity = base.moments.propensity if base.moments else GroupPropensity.learn(problem, base.channel)
+        assert propensity.parameters is not None  # reports of a channel have been modelled
         latent = mixture_likelihood(
-            problem, channel.matrix, self.law, pooling or 0.0, common_dispersion=self.common_dispersion
+            problem, matrix, self.law, strength, common_dispersion=common, propensity=propensity
         )
         if base.posterior is not None:
             latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision))
-        naive = naive_start(problem, channel.matrix, channel.groups)
-        at = fit_mixture(latent, problem, base.shares, [base.B] if naive is None else [base.B, naive])
+        return latent, start_mixture(latent, problem, propensity.parameters.gamma, base.B)
+
+    def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
+        """Maximise the likelihood, and pool."""
+        channel = base.channel
+        latent, start = self._start(problem, base, pooling or 0.0)
+        starts = [start]
+        if pooling is not None:
+            naive = naive_start(problem, channel.matrix, channel.groups)
+            starts += [] if naive is None else [replace(start, B=naive)]
+        at = fit_mixture(latent, starts)
         size = len(latent.pack(at))
         bic = -2 * latent.value(at) + size * np.log(len(latent.rows))
         if pooling is None:

@@ -32,13 +32,14 @@ from fairpremium.corrections._fit import GroupFit, TableScores
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._results import FAILURES, CandidateResult
-from fairpremium.corrections._sandwich import sum_of_squares
 from fairpremium.corrections._signed_moments import SignedMoments
+from fairpremium.corrections._squares import sum_of_squares
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 
 _LEVEL = 0.001  # smallest p-value with which a likelihood is still taken
 _PRECISION = 0.85  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
+_HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
 _CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
 
 
@@ -106,11 +107,15 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     candidates = likelihoods_for(problem.family)
     for candidate in candidates:
         try:
+            ratio = candidate.prospect(problem, base)
+            if ratio > _PRECISION:
+                reasons[candidate] = _HARDLY.format(ratio)
+                continue
             fitted[candidate] = candidate.fit(problem, base, pooling)
         except FAILURES as error:
             reasons[candidate] = f"could not be fitted: {error}"
     order = sorted(fitted, key=lambda candidate: fitted[candidate].bic)
-    moments = SignedMoments.of(problem, base.channel)
+    moments = base.moments or SignedMoments.of(problem, base.channel)
     best = None
     for candidate in order:
         if best is not None:
@@ -136,7 +141,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
     """Apply the three checks of the module; returns the objection, or nothing."""
-    fit = candidate.fit
+    fit, problem = candidate.fit, base.problem
     p = agreement(candidate, moments)
     if p < _LEVEL:
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
@@ -146,10 +151,8 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
     p = float(chi2.sf(gap @ np.linalg.solve(base.posterior.covariance, gap), len(gap)))
     if p < _LEVEL:
         return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
-    ratio = price_variance(fit) / price_variance(base)
-    if ratio > _PRECISION:
-        return f"it is hardly more precise than the distribution-free base (variance ratio {ratio:.2f})"
-    return ""
+    ratio = fit.posterior.price_variance(problem) / base.posterior.price_variance(problem)
+    return _HARDLY.format(ratio) if ratio > _PRECISION else ""
 
 
 def agreement(candidate: Fitted, moments: SignedMoments) -> float:
@@ -166,13 +169,6 @@ def agreement(candidate: Fitted, moments: SignedMoments) -> float:
     covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
     U = sums.U - sums.J @ (unpooled.B - fit.B).T.ravel()
     return float(chi2.sf(U @ np.linalg.lstsq(covariance, U, rcond=1e-10)[0], len(U)))
-
-
-def price_variance(fit: GroupFit) -> float:
-    """Compute the mean variance of the group prices over the portfolio, on the scale of the link."""
-    assert fit.posterior is not None
-    metric = np.kron(np.eye(fit.B.shape[1]), fit.problem.metric)
-    return float(np.sum(metric * fit.posterior.covariance))
 
 
 def fit_base(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,7 @@ class Posterior:
 
     B: Array  # (q, K)
     covariance: Array  # (K q, K q), group after group; what tau adds is part of it
-    deviations: Array  # (blocks,), posterior means of tau
+    deviations: dict[str, Any]  # posterior means of tau: {"main": ..., "slopes": {column: ...}}
     evidence: Evidence
 
     @property
@@ -59,6 +60,11 @@ class Posterior:
         """Variance that is not the evidence's own scatter: how far the prior may have moved the coefficients."""
         C = self.covariance
         return np.asarray(C - C @ self.evidence.precision @ C)
+
+    def price_variance(self, problem: LinearProblem) -> float:
+        """Compute the mean variance of the group prices over the portfolio, on the scale of the link."""
+        metric = np.kron(np.eye(self.B.shape[1]), problem.metric)
+        return float(np.sum(metric * self.covariance))
 
     @property
     def prior_precision(self) -> Array:
@@ -76,6 +82,7 @@ class Prior:
     block: npt.NDArray[np.intp]  # (q,), which tau a coefficient has; 0 is the level
     scale: Array  # (blocks,), scales of the half-Cauchy distributions
     unit: float  # of the linear predictor: one, or for an identity link the standard deviation of y
+    names: tuple[str, ...]  # of the columns, in the order of the blocks after the first
 
     @classmethod
     def of(cls, problem: LinearProblem) -> Prior:
@@ -91,11 +98,11 @@ class Prior:
         transform = np.diag(1 / spread)
         transform[0] = -center / spread
         transform[0, 0] = 1.0
-        features = np.asarray(problem.blocks, dtype=np.intp)[coordinates.used]
-        names, position = np.unique(features, return_inverse=True)
-        block = np.concatenate([[0], 1 + position]).astype(np.intp)
+        names = list(dict.fromkeys(problem.origins[j] for j in coordinates.used))
+        block = np.array([0, *(1 + names.index(problem.origins[j]) for j in coordinates.used)], dtype=np.intp)
         unit = _deviation(moments) if problem.family.link.name == "identity" else 1.0
-        return cls(transform, block, unit * np.concatenate([[_LEVEL], np.full(len(names), _SLOPE)]), unit)
+        scale = unit * np.concatenate([[_LEVEL], np.full(len(names), _SLOPE)])
+        return cls(transform, block, scale, unit, tuple(names))
 
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
@@ -110,7 +117,8 @@ class Prior:
         theta, covariance, tau = _average(0.5 * (L + L.T), e[q:] - M.T @ e[:q], block, self.scale, draws)
         mean = E @ np.concatenate([common @ e[:q] - M @ theta, theta])
         joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
-        return Posterior(mean.reshape(K, q).T, E @ joint @ E.T, tau, evidence)
+        deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
+        return Posterior(mean.reshape(K, q).T, E @ joint @ E.T, deviations, evidence)
 
 
 @dataclass(frozen=True)
@@ -172,9 +180,7 @@ def _indicators(problem: LinearProblem) -> npt.NDArray[np.bool_]:
     return np.asarray((np.abs(square - x) <= 1e-9 * np.abs(square)) & (x >= 0))
 
 
-def _average(
-    L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draws: int
-) -> tuple[Array, Array, Array]:
+def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draws: int) -> tuple[Array, Array, Array]:
     """Average theta ~ N(L^-1 h, L^-1) x N(0, tau_block^2) over tau: mean, covariance, and mean of tau.
 
     Each draw of tau gives an exact Gaussian, whose mean and covariance are averaged instead of draws of theta. A

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,18 @@ from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._shares import report_shares
 from fairpremium.models import LinearProblem
 
+if TYPE_CHECKING:
+    from fairpremium.corrections._signed_moments import SignedMoments
+
 
 @dataclass(frozen=True)
 class Influence:
     """How rows move the parameters of a fit: response @ scores(row), to first order."""
 
     scores: RowFunction  # estimating function of each row: (rows, parameters)
-    response: Array  # (parameters, parameters), inverse of minus the derivative of the summed scores, penalties included
+    response: (
+        Array  # (parameters, parameters), inverse of minus the derivative of the summed scores, penalties included
+    )
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
@@ -38,6 +43,7 @@ class GroupFit:
     strength: float | None  # of the pooling, in rows; None: empirical Bayes
     influence: Influence
     posterior: Posterior | None = None  # of empirical Bayes
+    moments: SignedMoments | None = None  # that it rests on, if they were computed
 
     @property
     def pooling(self) -> float | dict[str, Any]:
@@ -45,8 +51,7 @@ class GroupFit:
         if self.strength is not None:
             return self.strength
         assert self.posterior is not None
-        level, *slopes = self.posterior.deviations.tolist()
-        return {"main": level, "slopes": slopes}
+        return self.posterior.deviations
 
     @property
     def coefficients(self) -> Array:

@@ -6,6 +6,8 @@ is an unbiased estimate of the risk under the true attribute for every f (Lemma 
 form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fairpremium.corrections._fit import GroupFit, table_fit
@@ -27,6 +29,8 @@ def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float |
     if pooling is not None:
         minimum = problem.solve(channel.table, pooling, channel.groups)
         return table_fit(problem, "inverse", channel, minimum.B, np.linalg.inv(minimum.hessian), pooling)
-    posterior, sums = SignedMoments.of(problem, channel).shrink()
+    moments = SignedMoments.of(problem, channel)
+    posterior, sums = moments.shrink()
     response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance
-    return table_fit(problem, "inverse", channel, posterior.B, response, None, posterior)
+    fit = table_fit(problem, "inverse", channel, posterior.B, response, None, posterior)
+    return replace(fit, moments=moments)

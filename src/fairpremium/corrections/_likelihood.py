@@ -11,7 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cholesky
+import numpy.typing as npt
+from scipy.linalg import eigvalsh
 from scipy.special import softmax
 
 from fairpremium.arrays import Array
@@ -21,8 +22,7 @@ from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
-    fit_propensity,
-    flexible_features,
+    GroupPropensity,
     reported_rows,
     volume_features,
     with_missing_row,
@@ -41,14 +41,17 @@ def mixture_likelihood(
     strength: float,
     *,
     common_dispersion: bool = True,
-    flexible: bool = False,
+    propensity: GroupPropensity | None = None,
 ) -> Latent:
     """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows.
 
-    With `flexible`, P(D given x) may bend: it has the squares of the features too.
+    P(D given x) has the features of `propensity`; without one it is a logit linear in x.
     """
     rows = reported_rows(problem, len(matrix))
-    features, n_features = flexible_features(problem) if flexible else volume_features(problem)
+    if propensity is not None and propensity.latent is not None:
+        features, n_features = propensity.latent.features, propensity.latent.n_features
+    else:
+        features, n_features = volume_features(problem)
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
     dispersion = _start_dispersion(problem, rows, law)
     scale = np.exp(-dispersion) if law.name == problem.family.name else 1.0
@@ -66,21 +69,24 @@ def mixture_likelihood(
     )
 
 
-def fit_mixture(latent: Latent, problem: LinearProblem, shares: Array, starts: list[Array]) -> Parameters:
-    """Maximise from several starts of B and return the best; a large problem is solved on a sample first.
+def start_mixture(latent: Latent, problem: LinearProblem, gamma: Array, B: Array) -> Parameters:
+    """Return parameters to start from: a propensity, coefficients, and the dispersion of the unaware price."""
+    assert latent.law is not None
+    return Parameters(gamma, B, np.full(latent.n_groups, _start_dispersion(problem, latent.rows, latent.law)))
+
+
+def fit_mixture(latent: Latent, starts: list[Parameters]) -> Parameters:
+    """Maximise from several starts and return the best; a large problem is solved on a sample first.
 
     A ConvergenceError says that no start led to a maximum.
     """
-    assert latent.law is not None
-    dispersion = np.full(latent.n_groups, _start_dispersion(problem, latent.rows, latent.law))
-    propensity = fit_propensity(replace(latent, law=None, predictors=None, penalty=None), shares)
     work = latent
     if len(latent.rows) > 4 * SAMPLE_ROWS:
         work = latent.on(latent.rows.spaced(SAMPLE_ROWS))
     best: tuple[float, Parameters] | None = None
-    for B in starts:
+    for start in starts:
         try:
-            found = work.maximise(Parameters(propensity.gamma, B, dispersion), tol=1e-4)
+            found = work.maximise(start, tol=1e-4)
         except ConvergenceError:
             continue
         value = work.value(found)
@@ -122,6 +128,37 @@ def likelihood_fit(
     return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence, posterior)
 
 
+class _Profiled(NamedTuple):
+    """The observed information, and how the parameters other than B follow B."""
+
+    evidence: Evidence  # about B, the others profiled out
+    follow: Array  # (others, K q), by which they move when B moves
+    step: Array  # (others,), to their maximum at this B
+
+
+def profile(latent: Latent, at: Parameters) -> _Profiled:
+    """Expand a likelihood without its penalty around parameters, as evidence about B."""
+    _, gradient, complete, missing = replace(latent, penalty=None).expand(at)
+    information = complete - missing
+    own, other = _own_and_other(at, len(gradient))
+    nuisance = information[np.ix_(other, other)]
+    follow = -np.linalg.solve(nuisance, information[np.ix_(other, own)])
+    precision = information[np.ix_(own, own)] + information[np.ix_(own, other)] @ follow
+    precision = 0.5 * (precision + precision.T)
+    if not np.isfinite(precision).all() or eigvalsh(precision, subset_by_index=[0, 0])[0] < 0:
+        raise ConvergenceError("The likelihood is not concave near the distribution-free prices.")
+    shift = gradient[own] + follow.T @ gradient[other]
+    return _Profiled(
+        Evidence(precision, shift + precision @ at.B.T.ravel()), follow, np.linalg.solve(nuisance, gradient[other])
+    )
+
+
+def _own_and_other(at: Parameters, size: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Positions of B among all parameters, and of the others."""
+    own = np.arange(at.gamma.size, at.gamma.size + at.B.size)
+    return own, np.setdiff1d(np.arange(size), own)
+
+
 def shrink_likelihood(
     problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel
 ) -> tuple[GroupFit, Parameters, Unpooled]:
@@ -129,43 +166,28 @@ def shrink_likelihood(
 
     The evidence about B is the observed information with the propensity and the dispersions profiled out.
     """
-    plain = replace(latent, penalty=None)
-    first, size = at.gamma.size, at.B.size
-    own = slice(first, first + size)
-    other = np.r_[:first, first + size : len(plain.pack(at))]
-    now = at
-    gradient = information = np.empty(0)
+    size = len(latent.pack(at))
+    own, other = _own_and_other(at, size)
+    found = profile(latent, at)
 
     def evidence_at(B: Array) -> Evidence:
-        nonlocal now, gradient, information
-        moved = replace(now, B=B)
-        if len(information):  # where the other parameters go when B moves
-            step = gradient[other] - information[other][:, own] @ (B - now.B).T.ravel()
-            flat = plain.pack(moved)
-            flat[other] += np.linalg.solve(information[np.ix_(other, other)], step)
-            moved = plain.unpack(flat)
-        now = moved
-        _, gradient, complete, missing = plain.expand(now)
-        information = complete - missing
-        lean = np.linalg.solve(information[np.ix_(other, other)], information[other][:, own])
-        precision = information[own, own] - information[own][:, other] @ lean
-        precision = 0.5 * (precision + precision.T)
-        cholesky(precision + 1e-9 * np.diag(np.abs(np.diag(precision))))  # raises where the likelihood is not concave
-        shift = gradient[own] - lean.T @ gradient[other]
-        return Evidence(precision, shift + precision @ B.T.ravel())
+        nonlocal at, found
+        flat = latent.pack(replace(at, B=B))
+        flat[other] += found.step + found.follow @ (B - at.B).T.ravel()
+        at = latent.unpack(flat)
+        found = profile(latent, at)
+        return found.evidence
 
     posterior = relinearise(problem, at.B, evidence_at)
-    evidence = posterior.evidence
-    now = replace(now, B=posterior.B)
+    at = replace(at, B=posterior.B)
     pooled = replace(latent, penalty=GaussianPenalty(posterior.prior_precision))
-    fit = likelihood_fit(problem, pooled, now, channel, None, posterior)
-    tiny = 1e-9 * np.diag(np.diag(evidence.precision))
-    inverse = np.linalg.inv(evidence.precision + tiny)
-    lean = np.linalg.solve(information[np.ix_(other, other)], information[other][:, own])
-    response = np.zeros((size, len(information)))
-    response[:, own], response[:, other] = inverse, -inverse @ lean.T
-    unpooled = (inverse @ evidence.shift).reshape(at.B.shape[::-1]).T
-    return fit, now, Unpooled(unpooled, response)
+    fit = likelihood_fit(problem, pooled, at, channel, None, posterior)
+    precision = posterior.evidence.precision
+    inverse = np.linalg.inv(precision + 1e-9 * np.diag(np.diag(precision)))
+    response = np.empty((len(own), size))
+    response[:, own], response[:, other] = inverse, inverse @ found.follow.T
+    free = (inverse @ posterior.evidence.shift).reshape(at.B.shape[::-1]).T
+    return fit, at, Unpooled(free, response)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,6 @@ class ModelStart:
         """The linear problem in (x, u(x))."""
         settings = self.settings
         names = (*settings.design.features, "the unaware price")
-        blocks = (*settings.design.blocks, len(settings.design.columns))
         with warnings.catch_warnings():  # u(x) may be linear in x: that is no news for the user
             warnings.filterwarnings("ignore", message="The features", category=UserWarning)
             return prepare(
@@ -131,7 +130,7 @@ class ModelStart:
                 settings.family,
                 LinearModel(ridge=_RIDGE),
                 names,
-                blocks=blocks,
+                origins=(*settings.design.origins, names[-1]),
             )
 
     def lift_rows(self, rows: Rows) -> Rows:

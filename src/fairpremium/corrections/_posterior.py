@@ -84,9 +84,7 @@ def weighted_prices(
     return WeightedPrices(posterior.B, phi * np.linalg.inv(posterior.covariance), posterior)
 
 
-def posterior_fit(
-    problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None
-) -> GroupFit:
+def posterior_fit(problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None) -> GroupFit:
     """Fit all groups with the classifier's posterior weights, from a consistent fit that gives the channel.
 
     The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the

@@ -64,12 +64,6 @@ def volume_features(problem: LinearProblem) -> tuple[RowFunction, int]:
     return Standardised(moments.coordinates, (center, float(np.sqrt(variance)))), moments.q + 1
 
 
-def flexible_features(problem: LinearProblem) -> tuple[RowFunction, int]:
-    """Return z with the squares of its numbers, and the volume if rows have volumes."""
-    features = SquaredFeatures.learn(problem)
-    return features, features.n_features
-
-
 @dataclass(frozen=True)
 class OutcomeFeatures:
     """Features of P(D given x, y): how the log-odds of two groups move with the outcome.
@@ -149,22 +143,22 @@ class OutcomeFeatures:
 
 @dataclass(frozen=True)
 class GroupPropensity:
-    """P(D given x) and P(D given x, s), by a logit in the features and their squares; None: reports are the truth."""
+    """P(D given x) and P(D given x, s), by a logit that may bend in x; `latent` None: the reports are the truth."""
 
-    latent: Latent | None
-    parameters: Parameters | None
     T: Array  # (codes, K), with a row of ones for the missing report
+    latent: Latent | None = None
+    parameters: Parameters | None = None
 
     @classmethod
     def learn(cls, problem: LinearProblem, channel: ReportChannel) -> GroupPropensity:
         """Fit it to the reports."""
         T = with_missing_row(channel.matrix)
         if channel.channel is None:
-            return cls(None, None, T)
-        features = SquaredFeatures.learn(problem)
+            return cls(T)
+        features = BentFeatures.learn(problem)
         latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)
         shares = report_shares(problem.moments, channel.table)[0]
-        return cls(latent, fit_propensity(latent, shares), T)
+        return cls(T, latent, fit_propensity(latent, shares))
 
     def posterior(self, block: Block) -> Array:
         """Compute P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""
@@ -176,35 +170,44 @@ class GroupPropensity:
 
 
 @dataclass(frozen=True)
-class SquaredFeatures:
-    """The features z, and the squares of those that are numbers, cut off at three standard deviations."""
+class BentFeatures:
+    """Features of P(D given x): z, the volume, squares of numbers, and products if the features are few.
 
-    coordinates: Coordinates
-    numeric: npt.NDArray[np.intp]
+    Squares and products are cut off at three standard deviations and standardised.
+    """
+
+    linear: RowFunction
+    first: npt.NDArray[np.intp]  # positions in z of the first factors of squares and products,
+    second: npt.NDArray[np.intp]  # and of the second ones
     center: Array
     scale: Array
+    n_features: int
 
     @classmethod
-    def learn(cls, problem: LinearProblem) -> SquaredFeatures:
+    def learn(cls, problem: LinearProblem) -> BentFeatures:
+        """Choose the products, and their scale on a sample of the rows."""
         some = problem.rows.spaced(SAMPLE_ROWS)
-        coordinates = problem.moments.coordinates
-        Z = coordinates.matrix(some.X)
-        numeric = np.array([j for j in range(1, Z.shape[1]) if len(np.unique(Z[:1000, j])) > 2], dtype=np.intp)
-        draft = cls(coordinates, numeric, np.zeros(len(numeric)), np.ones(len(numeric)))
-        squares = draft._squares(Z)
-        scale = squares.std(axis=0)
-        return replace(draft, center=squares.mean(axis=0), scale=np.where(scale > 0, scale, 1.0))
-
-    @property
-    def n_features(self) -> int:
-        return 1 + len(self.coordinates.used) + len(self.numeric)
-
-    def _squares(self, Z: Array) -> Array:
-        return np.clip(Z[:, self.numeric], -3, 3) ** 2
+        Z = problem.moments.coordinates.matrix(some.X)
+        linear, width = volume_features(problem)
+        pairs = np.array(np.triu_indices(Z.shape[1] - 1)) + 1
+        if Z.shape[1] - 1 > _ALL_PRODUCTS:
+            pairs = pairs[:, pairs[0] == pairs[1]]
+        products = _products(Z, *pairs)
+        center, scale = products.mean(axis=0), products.std(axis=0)
+        standard = np.column_stack([Z, (products - center) / np.where(scale > 1e-8, scale, np.inf)])
+        redundant = find_redundant(standard.T @ standard)  # the square of an indicator, a product that never occurs
+        use = np.setdiff1d(np.arange(pairs.shape[1]), redundant - Z.shape[1])
+        return cls(linear, *pairs[:, use], center[use], scale[use], width + len(use))
 
     def __call__(self, block: Block) -> Array:
-        Z = self.coordinates.matrix(block.X)
-        return np.column_stack([Z, (self._squares(Z) - self.center) / self.scale])
+        """Compute the features of a block: shape (rows, n_features)."""
+        Z = self.linear(block)
+        return np.column_stack([Z, (_products(Z, self.first, self.second) - self.center) / self.scale])
+
+
+def _products(Z: Array, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]) -> Array:
+    short = np.clip(Z, -3, 3)
+    return np.asarray(short[:, first] * short[:, second])
 
 
 def natural_spline(t: Array, knots: Array) -> Array:

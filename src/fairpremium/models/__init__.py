@@ -10,7 +10,7 @@ from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
-from fairpremium.models._signed_risk import GlmRisk, Minimum, Penalty, minimise, newton_point
+from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
 
 __all__ = [
     "BoostedModel",
@@ -23,7 +23,6 @@ __all__ = [
     "GroupPrices",
     "LinearModel",
     "LinearProblem",
-    "Minimum",
     "Moments",
     "NeuralModel",
     "NeuralPrices",
@@ -40,9 +39,9 @@ __all__ = [
     "find_redundant",
     "frame_like",
     "is_whole",
+    "joint_hessian",
     "levels_column",
     "minimise",
-    "newton_point",
     "plausible_bounds",
     "prepare",
 ]

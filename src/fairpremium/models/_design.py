@@ -83,9 +83,9 @@ class Design:
         return tuple(name for column in self.columns for name in column.features)
 
     @property
-    def blocks(self) -> tuple[int, ...]:
-        """Position of the column that each feature is from."""
-        return tuple(j for j, column in enumerate(self.columns) for _ in column.features)
+    def origins(self) -> tuple[str, ...]:
+        """Name of the column that each feature is from."""
+        return tuple(column.name for column in self.columns for _ in column.features)
 
     @property
     def names(self) -> tuple[str, ...]:

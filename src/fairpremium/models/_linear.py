@@ -68,7 +68,7 @@ class LinearProblem:
     moments: Moments
     metric: Array  # (q, q)
     unaware: Array  # (q, 1), coefficients of the unaware price
-    blocks: tuple[int, ...] = ()  # which column of the caller's table each feature is from
+    origins: tuple[str, ...] = ()  # name of the column that each feature is from
 
     @property
     def ridge(self) -> Array | None:
@@ -132,12 +132,12 @@ def prepare(
     model: LinearModel,
     features: Sequence[str],
     merge: bool = False,
-    blocks: Sequence[int] | None = None,
+    origins: Sequence[str] | None = None,
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
     `n_codes` counts the reports and the missing report, `n_folds` the cross-validation folds of the rows, `features`
-    names the columns for messages. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
+    names the columns for messages, `origins` the columns of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
     no estimate.
     """
     moments = compute_moments(rows, n_codes, n_folds, collinear=model.ridge > 0)
@@ -152,8 +152,8 @@ def prepare(
     merged = merge_rows(rows) if merge else None
     if merged is not None:
         rows = merged
-    blocks = range(rows.n_features) if blocks is None else blocks
-    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family), tuple(blocks))
+    origins = tuple(features if origins is None else origins)
+    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family), origins)
     ridge = 0.0 if null.ridge is None else null.ridge
     null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)
     try:

@@ -8,6 +8,7 @@ from fairpremium.pricing._bounds import (
     required_splits,
 )
 from fairpremium.pricing._model_file import from_document, to_document
+from fairpremium.pricing._model_selection import describe_pooling
 from fairpremium.pricing._planning import Plan, plan
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
@@ -27,6 +28,7 @@ __all__ = [
     "check_level",
     "count_labels",
     "default_keeps",
+    "describe_pooling",
     "excess_risk_bound",
     "from_document",
     "inverse_constants",

@@ -84,7 +84,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         model,
         channel=channel,
         correction=body["correction"],
-        pooling=float(body["pooling"]),
+        pooling=body["pooling"] if isinstance(body["pooling"], dict) else float(body["pooling"]),
         group_distribution=check_numbers(body["group_distribution"], (K,), "group_distribution"),
         candidates=_candidates(body["candidates"]),
         n_rows=int(body["rows"]),

@@ -124,17 +124,22 @@ class LinearFit(ClassFit):
     @classmethod
     def of(cls, inputs: FitInput, model: LinearModel) -> LinearFit:
         """Fit with the given correction, or choose one."""
-        channel, rows, rng = inputs.channel, inputs.rows, np.random.default_rng(inputs.seed)
-        n_folds = 1 if inputs.pooling is not None else _n_folds(len(rows))
-        if n_folds > 1:
-            rows = rows.with_folds(rows.draw_folds(n_folds, rng))  # type: ignore[arg-type]
-        features, merge = inputs.design.features, inputs.merges()
-        problem = prepare(rows, channel.n_codes, n_folds, inputs.family, model, features, merge=merge)
+        channel, rows, design = inputs.channel, inputs.rows, inputs.design
+        problem = prepare(
+            rows,
+            channel.n_codes,
+            1,
+            inputs.family,
+            model,
+            design.features,
+            merge=inputs.merges(),
+            origins=design.origins,
+        )
         counts = problem.moments.counts.sum(axis=0)
         if isinstance(rows, Stream):  # its reports are counted by this first pass; those in memory were at the entry
             check_counts(counts, channel)
         correction = "inverse" if channel.channel is None else inputs.correction
-        chosen = fit_correction(problem, channel, correction, inputs.pooling, rng, inputs.classifier)
+        chosen = fit_correction(problem, channel, correction, inputs.pooling, inputs.classifier)
         return cls(inputs, model, chosen, int(counts[-1]))
 
     def without(self, train: Rows, held: Rows) -> Array:
@@ -265,6 +270,15 @@ def candidates_table(results: list[CandidateResult], correction: str) -> pd.Data
     return table
 
 
+def describe_pooling(pooling: float | dict[str, Any]) -> str:
+    """Say in words how groups were pooled: `pooling_` of a pricer."""
+    if isinstance(pooling, float | int):
+        return f"{pooling:.4g}"
+    slopes = pooling["slopes"].values()
+    between = f", of slopes {min(slopes):.2g} to {max(slopes):.2g}" if slopes else ""
+    return f"by empirical Bayes (standard deviation of the groups' levels {pooling['main']:.2g}{between})"
+
+
 def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
     """Return the correction with which a pricer that ended with this one can be fitted again.
 
@@ -314,11 +328,6 @@ def _compare(inputs: FitInput, fits: list[ClassFit]) -> tuple[ClassFit, list[Can
                 result = replace(result, chosen=i == best, reason=reason, risk=mean, risk_error=error_of_mean)
             results.append(result)
     return fits[best], results
-
-
-def _n_folds(n: int) -> int:
-    """Folds that choose the pooling strength: with many rows few folds tell it as well, and a pass is faster."""
-    return int(min(n, 10 if n < 20_000 else 5 if n < 5_000_000 else 2))
 
 
 def _point_estimates(fit: GroupFit, need_means: bool) -> Statistics:

@@ -84,9 +84,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         best weights; "posterior" learns P(D given x, y) from the reports; "likelihood" uses the law of the outcome
         too. "auto" uses the most efficient one that passes every check; see `candidates_`.
     pooling : "auto" or float >= 0
-        Strength with which the groups' coefficients are pulled together, in rows: with strength 100 it is as if
-        100 rows said that the groups do not differ. 0 is the paper; "auto" chooses by the cross-validated
-        corrected risk.
+        How the groups' coefficients are pulled together. "auto" is empirical Bayes: how far the groups' levels and each
+        feature's effects differ is learned from the data. A number is a strength in rows: with 100 it is as if 100
+        rows said that the groups do not differ. 0 is the paper.
     reference : {"marginal", "uniform", "balanced"} or dict
         P*: the estimated distribution of D (by volume), equal weights, the distribution closest to the
         marginal for which premiums and losses agree in total, or given weights.
@@ -119,8 +119,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         The model class that was used, with its settings.
     correction_ : str
         The correction that was used; "none" for the true attribute.
-    pooling_ : float
-        The pooling strength that was used.
+    pooling_ : float or dict
+        The pooling strength that was given, or the standard deviations that empirical Bayes found, on the scale of the
+        link: ``{"main": of the groups' levels, "slopes": {column: of its effects}}``.
     candidates_ : pandas.DataFrame
         What was compared: model, correction, detail, pooling, corrected risk and report log-loss on held-out rows
         with standard errors, the choice and the reason.
@@ -253,7 +254,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             best.model,
             channel=channel.channel,
             correction=fit.correction,
-            pooling=fit.strength,
+            pooling=fit.pooling,
             group_distribution=fit.shares,
             candidates=results,
             n_rows=len(rows),
@@ -270,7 +271,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         *,
         channel: Channel | None,
         correction: str,
-        pooling: float,
+        pooling: float | dict[str, Any],
         group_distribution: Array,
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
@@ -300,7 +301,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             model=model,
             channel=channel,
             correction=correction_for(model, correction),
-            pooling=pooling,
+            pooling=pooling if isinstance(pooling, float) else "auto",
             reference=reference,
             intervals=prices.has_intervals,
             unseen_levels=unseen_levels,
@@ -316,7 +317,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         model: LinearModel | GroupModel,
         channel: Channel | None,
         correction: str,
-        pooling: float,
+        pooling: float | dict[str, Any],
         group_distribution: Array,
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,

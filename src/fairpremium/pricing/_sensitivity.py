@@ -51,7 +51,7 @@ def sensitivity_band(
                 model=pricer.model_,
                 channel=None if truth else RandomizedResponse(channel.groups, keep=keep),
                 correction="inverse" if truth else correction_for(pricer.model_, pricer.correction_),
-                pooling=pricer.pooling_,
+                pooling=pricer.pooling_ if isinstance(pricer.pooling_, float) else "auto",
                 intervals=False,
             )
             try:

@@ -18,7 +18,6 @@ from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, solve_tria
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
-from fairpremium.corrections import strengths
 from fairpremium.families import Normal
 from fairpremium.models import LinearProblem
 
@@ -26,6 +25,7 @@ from ._expected_reports import ExpectedReports, centering, floored
 from ._public_data import largest, weight_of
 from ._released_sums import Releaser
 
+_STRENGTHS = np.concatenate([[0.0], np.logspace(-4, 1, 11), [1e2, 1e4, 1e6]])  # of pooling, per unit of volume
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _WRONG = 0.2  # how wrong the model of the reports may be for extreme rows
 _THRESHOLDS = 2.0 ** (-np.arange(17) / 2)  # of the largest move, at which rows may be tempered
@@ -200,7 +200,7 @@ class Solver:
         W = np.kron(np.outer(shares, shares), self.problem.metric)
         pull = replace(self.problem.penalty(1.0), ridge=None).hessian(K)
         best, best_risk = 0.0, math.inf
-        for strength in strengths(self.problem.moments.total_weight):
+        for strength in self.problem.moments.total_weight * _STRENGTHS:
             A = np.linalg.solve(H + strength * pull, H)
             gap = A @ free - free
             risk = float(gap @ W @ gap + 2 * np.trace(W @ A @ V))
