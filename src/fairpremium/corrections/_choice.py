@@ -1,11 +1,12 @@
 """The choice of a correction: precision as far as all rows agree with it.
 
-The base is distribution-free: the inverse correction, pooled by empirical Bayes. A likelihood uses the law of the outcome
-and a model of P(D given x), and is far more precise if both hold. It is taken if it passes three checks, all on all rows:
+The base is distribution-free: the inverse correction, pooled by empirical Bayes. A likelihood uses the law of the
+outcome and a model of P(D given x), and is far more precise if both hold. It is taken if it passes three checks, each
+on all rows:
 
 1. Its prices solve the base's equations within sampling error. Their values at the likelihood's coefficients without
-   pooling, U, have a covariance that the rows' influences on both give, and U' covariance^-1 U is chi-squared (a test of
-   Hausman's kind, 1978). Its power grows with the rows.
+   pooling, U, have a covariance that the rows' influences on both give, and U' covariance^-1 U is chi-squared (a test
+   of Hausman's kind, 1978). Its power grows with the rows.
 2. Its prices are plausible under the base's posterior, which knows that groups rarely differ much.
 3. It is clearly more precise; otherwise it is not worth its assumptions.
 """

@@ -23,9 +23,7 @@ class Influence:
     """How rows move the parameters of a fit: response @ scores(row), to first order."""
 
     scores: RowFunction  # estimating function of each row: (rows, parameters)
-    response: (
-        Array  # (parameters, parameters), inverse of minus the derivative of the summed scores, penalties included
-    )
+    response: Array  # (parameters, parameters), inverse of minus the derivative of the scores and penalties
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters

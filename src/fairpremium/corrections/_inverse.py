@@ -28,7 +28,7 @@ def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float |
     """
     if pooling is not None:
         minimum = problem.solve(channel.table, pooling, channel.groups)
-        return table_fit(problem, "inverse", channel, minimum.B, np.linalg.inv(minimum.hessian), pooling)
+        return table_fit(problem, "inverse", channel, minimum.B, np.asarray(np.linalg.inv(minimum.hessian)), pooling)
     moments = SignedMoments.of(problem, channel)
     posterior, sums = moments.shrink()
     response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance

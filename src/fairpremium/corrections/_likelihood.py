@@ -123,7 +123,7 @@ def likelihood_fit(
     shares = totals / W
     rows = _RowInfluence(latent, at, shares)
     first = at.gamma.size
-    response = np.linalg.inv(complete - missing)
+    response = np.asarray(np.linalg.inv(complete - missing))
     influence = Influence(rows.scores, response, first, rows.share_scores, gradient / W)
     return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence, posterior)
 
@@ -148,9 +148,8 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
     if not np.isfinite(precision).all() or eigvalsh(precision, subset_by_index=[0, 0])[0] < 0:
         raise ConvergenceError("The likelihood is not concave near the distribution-free prices.")
     shift = gradient[own] + follow.T @ gradient[other]
-    return _Profiled(
-        Evidence(precision, shift + precision @ at.B.T.ravel()), follow, np.linalg.solve(nuisance, gradient[other])
-    )
+    evidence = Evidence(precision, shift + precision @ at.B.T.ravel())
+    return _Profiled(evidence, np.asarray(follow), np.asarray(np.linalg.solve(nuisance, gradient[other])))
 
 
 def _own_and_other(at: Parameters, size: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -81,7 +81,7 @@ def weighted_prices(
         return Evidence(hessian / phi, (hessian @ B.T.ravel() - gradient) / phi)
 
     posterior = relinearise(problem, base.B, evidence_at)
-    return WeightedPrices(posterior.B, phi * np.linalg.inv(posterior.covariance), posterior)
+    return WeightedPrices(posterior.B, np.asarray(phi * np.linalg.inv(posterior.covariance)), posterior)
 
 
 def posterior_fit(problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None) -> GroupFit:
@@ -106,7 +106,7 @@ def posterior_fit(problem: LinearProblem, posterior: GroupPosterior, base: Group
     gradient = np.zeros((K, size))
     gradient[:, :g] = share_gradient.reshape(K, g) / W
     rows = replace(draft, shares=totals / W)
-    influence = Influence(rows.scores, np.linalg.inv(bread), g, rows.share_scores, gradient)
+    influence = Influence(rows.scores, np.asarray(np.linalg.inv(bread)), g, rows.share_scores, gradient)
     return GroupFit(problem, "posterior", base.channel, B, rows.shares, pooling, influence, pooled)
 
 

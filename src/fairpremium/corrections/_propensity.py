@@ -197,7 +197,8 @@ class BentFeatures:
         standard = np.column_stack([Z, (products - center) / np.where(scale > 1e-8, scale, np.inf)])
         redundant = find_redundant(standard.T @ standard)  # the square of an indicator, a product that never occurs
         use = np.setdiff1d(np.arange(pairs.shape[1]), redundant - Z.shape[1])
-        return cls(linear, *pairs[:, use], center[use], scale[use], width + len(use))
+        first, second = pairs[:, use]
+        return cls(linear, first, second, center[use], scale[use], width + len(use))
 
     def __call__(self, block: Block) -> Array:
         """Compute the features of a block: shape (rows, n_features)."""

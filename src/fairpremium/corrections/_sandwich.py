@@ -73,7 +73,7 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
 
     If one person has several rows, they share one report and are not independent: contributions are then summed per
     person before they are squared. Pooling and ridge enter the response. With empirical Bayes the covariance also holds
-    how far the prior may have moved the coefficients; with a given strength it tells how far the estimate scatters only.
+    how far the prior may have moved the coefficients; with a given strength it only tells how far they scatter.
     """
     problem, influence = fit.problem, fit.influence
     q, K = fit.B.shape

@@ -49,7 +49,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
             B, response = posterior.B, posterior.covariance
         else:
             B, bread = _solve(problem, instruments, penalty, B)
-            response = np.linalg.inv(bread)
+            response = np.asarray(np.linalg.inv(bread))
     influence = Influence(partial(instruments.scores, B=B), response, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, "score", base.channel, B, shares, pooling, influence, posterior)
 

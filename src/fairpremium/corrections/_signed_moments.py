@@ -88,15 +88,18 @@ class SignedMoments:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
         start = self.problem.start(len(self.channel.groups))
         if len(self.rows) > _SAMPLE_FROM:
-            start = replace(self, rows=self.rows.spaced(_SAMPLE_ROWS)).shrink()[0].B
+            sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_folds(None).with_shares(self.propensity.posterior)
+            start = replace(self, rows=sample).shrink()[0].B
         _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
-        least = _LEAST_PHI * float(phi.mean())
+        base = float(phi.mean())
+        ridge = np.kron(np.eye(len(self.channel.groups)), 0.0 if self.problem.ridge is None else self.problem.ridge)
         sums: MomentSums
 
         def evidence_at(B: Array) -> Evidence:
             nonlocal phi, sums
-            sums, phi = self.sums_and_dispersion(B, np.maximum(phi, least))
-            return sums.evidence(B)
+            sums, phi = self.sums_and_dispersion(B, np.maximum(phi, _LEAST_PHI * base))
+            found = sums.evidence(B)
+            return replace(found, precision=found.precision + ridge / base)
 
         posterior = relinearise(self.problem, start, evidence_at)
         return posterior, sums
@@ -146,8 +149,8 @@ class SignedMoments:
         within = (block.y - mixed) ** 2 - alone * (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
         U = Z.T @ (aW * (block.y[:, None] - mu))
-        by_level = [np.bincount(level, values, _CLASSES) for values in (pearson, reported.astype(float))]
-        return U, slopes, V, *by_level
+        by_level = [np.asarray(np.bincount(level, values, _CLASSES), np.float64) for values in (pearson, reported)]
+        return U, slopes, V, by_level[0], by_level[1]
 
 
 def _repeats(problem: LinearProblem, channel: ReportChannel) -> float:

@@ -19,6 +19,7 @@ from fairpremium.models._checks import check_not_negative, check_setting, check_
 from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, make_risk, minimise
 
+_LOSSLESS_RIDGE = 1.0  # in rows, where the rows of a level have no loss
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
 _SAMPLE_SHARE = 10  # one row in so many is in that sample,
 _SAMPLE_ROWS = 1_000_000  # up to so many
@@ -79,6 +80,12 @@ class LinearProblem:
         variance = np.diag(self.moments.gram) / total - (self.moments.gram[0] / total) ** 2
         return self.model.ridge * np.diag(np.where(np.arange(self.moments.q) > 0, variance, 0.0))
 
+    def with_model(self, model: LinearModel) -> LinearProblem:
+        """Return the problem with another ridge, and its metric before the unaware price is known."""
+        other = replace(self, model=model)
+        ridge = 0.0 if other.ridge is None else other.ridge
+        return replace(other, metric=(self.moments.gram + ridge) / self.moments.total_weight)
+
     def penalty(self, strength: float) -> Penalty:
         """Return the penalty of a pooling strength."""
         return Penalty(self.metric, strength, self.ridge)
@@ -137,8 +144,8 @@ def prepare(
     """Collect the moments in one pass and fit the unaware price.
 
     `n_codes` counts the reports and the missing report, `n_folds` the cross-validation folds of the rows, `features`
-    names the columns for messages, `origins` the columns of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
-    no estimate.
+    names the columns for messages, `origins` the columns of the caller that they are from. With `merge` the rows are
+    merged (see `merge_rows`) if few are left, which changes no estimate.
     """
     moments = compute_moments(rows, n_codes, n_folds, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.used.tolist()))
@@ -154,29 +161,34 @@ def prepare(
         rows = merged
     origins = tuple(features if origins is None else origins)
     null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family), origins)
-    ridge = 0.0 if null.ridge is None else null.ridge
-    null = replace(null, metric=(moments.gram + ridge) / moments.total_weight)
+    null = null.with_model(model)
     try:
         unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
     except (RiskUnboundedError, ConvergenceError) as error:
-        raise ConvergenceError(
-            f"The price that ignores the groups was not found. {error} A feature whose rows have no loss at all"
-            f"{_without_losses(moments, family, features)} has no finite coefficient: merge such a level with another, "
-            "or use a ridge (model=LinearModel(ridge=...))."
-        ) from error
+        lossless = _without_losses(moments, family, features)
+        if not lossless or model.ridge > 0:
+            raise ConvergenceError(f"The price that ignores the groups was not found. {error}") from error
+        warnings.warn(
+            f"The rows of {lossless} have no loss at all, so that no finite coefficient describes them. A ridge of "
+            f"{_LOSSLESS_RIDGE:g} row is used for all features. Merge such a level with another, or choose the ridge "
+            "yourself: model=LinearModel(ridge=...).",
+            UserWarning,
+            stacklevel=6,
+        )
+        null = null.with_model(LinearModel(_LOSSLESS_RIDGE, model.max_iter, model.tol))
+        unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
     return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
 
 
-def _without_losses(moments: Moments, family: Family, features: Sequence[str]) -> str:
+def _without_losses(moments: Moments, family: Family, features: Sequence[str]) -> list[str]:
     """Name the features whose rows have no loss at all, as far as the moments show them."""
     if family.link.name != "log":
-        return ""
+        return []
     q, c = moments.q, moments.coordinates
     cross = moments.by_report.sum(axis=0)[:, q] + moments.y_center * moments.by_report.sum(axis=0)[:, 0]
     raw = cross[1:q] * c.spread[c.used] + c.center[c.used] * cross[0]  # sum of w x y, and that of w y is cross[0]
     scale = (np.abs(c.center[c.used]) + c.spread[c.used]) * cross[0]
-    names = [features[c.used[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]
-    return f" (here {names})" if names else ""
+    return [features[c.used[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]
 
 
 def _null_model(moments: Moments, family: Family) -> Array:
