@@ -92,7 +92,7 @@ class SignedMoments:
             start = replace(self, rows=sample).shrink()[0].B
         _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
         base = float(phi.mean())
-        ridge = np.kron(np.eye(len(self.channel.groups)), 0.0 if self.problem.ridge is None else self.problem.ridge)
+        ridge = self.problem.penalty(0.0).hessian(len(self.channel.groups))
         sums: MomentSums
 
         def evidence_at(B: Array) -> Evidence:
