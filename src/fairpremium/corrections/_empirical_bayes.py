@@ -30,7 +30,7 @@ from fairpremium.models import LinearProblem, Moments
 
 _LEVEL = 0.3  # typical deviation of a group's level, on the scale of the link, if groups differ much
 _SLOPE = 0.03  # typical deviation of a feature's effect, likewise
-_FACTORS = np.array([1.0, 0.3, 0.1, 0.03, 0.01])  # by how much less groups may differ, equally likely
+_FACTORS = np.array([10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01])  # by how much less groups may differ, equally likely
 _BURN_IN = 100
 _DRAWS = 600
 _ROUNDS = 12  # linearisations at most
