@@ -15,6 +15,7 @@ from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
 from fairpremium.models import LinearModel, prepare
+from fairpremium.privacy import Channel
 
 
 def truth(K: int) -> np.ndarray:
@@ -74,8 +75,9 @@ def fit_with(
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
     W = np.diag(1 / T.mean(axis=1))
     inverse = np.linalg.solve(T.T @ W @ T, T.T @ W)
-    channel = ReportChannel(T, pad_missing(inverse), tuple(range(T.shape[1])))
-    return fit_correction(problem, channel, correction, pooling, np.random.default_rng(0)).fit
+    groups = tuple(range(T.shape[1]))
+    channel = ReportChannel(T, pad_missing(inverse), groups, Channel(T, groups=groups, reports=range(len(T))))
+    return fit_correction(problem, channel, correction, pooling).fit
 
 
 def z_values(statistics: Statistics, family: Family, X: np.ndarray, base: float) -> np.ndarray:
