@@ -108,17 +108,6 @@ def test_prices_and_intervals_do_not_change(
     assert merged.n_missing_reports_ == plain.n_missing_reports_ == 100
 
 
-def test_a_chosen_strength_is_judged_on_the_same_folds(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Differences of the corrected risk between strengths are the same, merged or not."""
-    from fairpremium.corrections import _pooling
-
-    monkeypatch.setattr(_pooling, "MAX_ROWS", 10**9)
-    plain, merged = fit(frame, False), fit(frame, True)
-    assert merged.pooling_ == pytest.approx(plain.pooling_)
-    risk = [p.candidates_["corrected_risk"].to_numpy() for p in (plain, merged)]
-    np.testing.assert_allclose(risk[0] - risk[0][0], risk[1] - risk[1][0], atol=1e-9)
-
-
 def test_other_corrections_do_not_merge(frame: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match='only "inverse" does not change'):
         fit(frame.iloc[:5000], True, correction="score")

@@ -13,6 +13,7 @@ from fairpremium.corrections import GroupFit, ReportChannel, fit_inverse
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Family
 from fairpremium.models import LinearModel, prepare
+from fairpremium.privacy import Channel
 
 # False-alarm probability of each statistical comparison when the assertion is true.
 FALSE_ALARM = 1e-6
@@ -47,14 +48,28 @@ def report() -> Callable[..., np.ndarray]:
 
 
 @pytest.fixture
-def fit() -> Callable[..., GroupFit]:
-    """fit(rows, T, family, pooling): the inverse correction; the number of folds is read from the rows."""
+def channel_of() -> Callable[..., ReportChannel]:
+    """channel_of(T, groups): reports through T, with its least squares left inverse; T = I is the true attribute."""
+
+    def channel_of(T: np.ndarray, groups: tuple | None = None) -> ReportChannel:
+        groups = groups or tuple(range(T.shape[1]))
+        W = np.diag(1 / T.mean(axis=1))
+        inverse = np.linalg.inv(T) if T.shape[0] == T.shape[1] else np.linalg.solve(T.T @ W @ T, T.T @ W)
+        known = np.array_equal(T, np.eye(len(groups)))
+        reports = groups if len(T) == len(groups) else tuple(f"report {s}" for s in range(len(T)))
+        channel = None if known else Channel(T, groups=groups, reports=reports)
+        return ReportChannel(T, pad_missing(inverse), groups, channel)
+
+    return channel_of
+
+
+@pytest.fixture
+def fit(channel_of: Callable) -> Callable[..., GroupFit]:
+    """fit(rows, T, family, pooling): the inverse correction of a square channel."""
 
     def fit(rows: Rows, T: np.ndarray, family: Family, pooling: float | None = 0.0, **settings: float) -> GroupFit:
-        folds = 1 if rows.fold is None else int(rows.fold.max()) + 1
         names = [f"x{j}" for j in range(rows.n_features)]
-        problem = prepare(rows, len(T) + 1, folds, family, LinearModel(**settings), names)
-        channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
-        return fit_inverse(problem, channel, pooling, np.random.default_rng(0))
+        problem = prepare(rows, len(T) + 1, 1, family, LinearModel(**settings), names)
+        return fit_inverse(problem, channel_of(T), pooling)
 
     return fit

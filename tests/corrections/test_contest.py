@@ -211,7 +211,7 @@ def test_rows_of_one_person_count_once() -> None:
         contest.report = {name: losses[contest.cluster] for name, losses in known.items()}
         contest.risk = dict(contest.report)
         order, reasons = contest.rank(entries)
-        fit = SimpleNamespace(strength=0.0)
+        fit = SimpleNamespace(pooling=0.0)
         results = contest.results(entries, order[0], fit, reasons)
         stories.append((order, reasons))
         errors.append([(v.risk, v.risk_error, v.report_loss, v.report_loss_error) for v in results])

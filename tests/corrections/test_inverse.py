@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression, PoissonRegressor
 
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupFit, ReportChannel, TableScores, fit_inverse, sandwich
+from fairpremium.corrections import GroupFit, TableScores, fit_inverse, sandwich
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.errors import RiskUnboundedError
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson
@@ -131,13 +131,13 @@ def test_other_losses_equal_the_minimum_that_scipy_finds(
     np.testing.assert_allclose(fit(rows, T, family).coefficients, slow, atol=1e-5)
 
 
-def test_more_reports_than_groups_use_the_given_left_inverse(report: Callable) -> None:
+def test_more_reports_than_groups_use_the_given_left_inverse(report: Callable, channel_of: Callable) -> None:
     T = np.array([[0.7, 0.1], [0.2, 0.2], [0.1, 0.7]])
     inverse = np.linalg.pinv(T)
     rows, _ = draw(Normal(), T, report, 2000, seed=30, missing=0.2)
     problem = prepare(rows, 4, 1, Normal(), LinearModel(), ["x0", "x1"])
-    channel = ReportChannel(T, pad_missing(inverse), ("F", "M"))
-    fitted = fit_inverse(problem, channel, 0.0, np.random.default_rng(0))
+    channel = replace(channel_of(T), table=pad_missing(inverse))
+    fitted = fit_inverse(problem, channel, 0.0)
     np.testing.assert_allclose(fitted.coefficients, slow_fit(rows, Normal(), signed_weights(rows, inverse)), rtol=1e-8)
 
 
@@ -235,17 +235,16 @@ def test_estimates_scatter_around_the_truth(
 
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
 def test_negative_weights_are_not_clipped(
-    family: Family, randomized_response: Callable, report: Callable, sigmas: Callable
+    family: Family, randomized_response: Callable, report: Callable, channel_of: Callable, sigmas: Callable
 ) -> None:
     """The mutant that clips T^-1 at zero ends elsewhere, and both tests above would see it."""
     T = randomized_response(3, 0.75)
     rows, _ = draw(family, T, report, 20_000, seed=90)
     problem = prepare(rows, 4, 1, family, LinearModel(), ["x0", "x1"])
-    channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), (0, 1, 2))
+    channel = channel_of(T)
     assert (channel.table < 0).any()
     mutant = replace(channel, table=np.maximum(channel.table, 0))
-    rng = np.random.default_rng(0)
-    right, clipped = fit_inverse(problem, channel, 0.0, rng), fit_inverse(problem, mutant, 0.0, rng)
+    right, clipped = fit_inverse(problem, channel, 0.0), fit_inverse(problem, mutant, 0.0)
     assert_recovers(right, sigmas)
     with pytest.raises(AssertionError):
         assert_recovers(clipped, sigmas)
@@ -258,7 +257,7 @@ def test_negative_weights_are_not_clipped(
 
 
 @pytest.mark.parametrize("family", [Normal(), Poisson()], ids=repr)
-def test_an_unbounded_risk_names_its_group(family: Family, randomized_response: Callable) -> None:
+def test_an_unbounded_risk_names_its_group(family: Family, randomized_response: Callable, channel_of: Callable) -> None:
     """With two reports of M among forty, the weights of M sum to less than zero: its risk has no minimum.
 
     For M the weights are -(1 - pi) / (2 pi - 1) = -4.5 for a report of F and 5.5 for one of M.
@@ -267,15 +266,24 @@ def test_an_unbounded_risk_names_its_group(family: Family, randomized_response: 
     S = np.repeat([1, 0], [2, 38])
     rows = Rows(rng.normal(size=(40, 1)), rng.poisson(2.0, 40).astype(float), None, S)
     T = randomized_response(2, 0.55)
-    channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), ("F", "M"))
+    channel = channel_of(T, ("F", "M"))
     assert signed_weights(rows, channel.table[:, :-1])[:, 1].sum() < 0
     problem = prepare(rows, 3, 1, family, LinearModel(), ["x0"])
     with pytest.raises(RiskUnboundedError) as caught:
-        fit_inverse(problem, channel, 0.0, rng)
+        fit_inverse(problem, channel, 0.0)
     assert caught.value.group == "M"
     assert "M" in str(caught.value)
-    # strongly pooled groups have one price, and that has a minimum; a choice of the strength finds it
-    pooled = fit_inverse(problem, channel, 1e6 * len(rows), rng).coefficients
+    # strongly pooled groups have one price, and that has a minimum; empirical Bayes needs none
+    pooled = fit_inverse(problem, channel, 1e6 * len(rows)).coefficients
     np.testing.assert_allclose(pooled[:, 0], pooled[:, 1], atol=1e-2)
-    folds = prepare(rows.with_folds(np.arange(40) % 4), 3, 4, family, LinearModel(), ["x0"])
-    assert np.isfinite(fit_inverse(folds, channel, None, rng).coefficients).all()
+    assert np.isfinite(fit_inverse(problem, channel, None).coefficients).all()
+
+
+def test_an_unbounded_risk_tells_the_effective_rows(randomized_response: Callable, channel_of: Callable) -> None:
+    rng = np.random.default_rng(0)
+    rows = Rows(rng.normal(size=(24, 3)), rng.normal(size=24), None, rng.integers(2, size=24))
+    problem = prepare(rows, 3, 1, Normal(), LinearModel(), list("abc"))
+    with pytest.raises(RiskUnboundedError) as caught:
+        fit_inverse(problem, channel_of(randomized_response(2, 0.51), ("F", "M")), 0.0)
+    assert caught.value.group in ("F", "M")
+    assert caught.value.effective_rows < 24

@@ -10,11 +10,12 @@ import pytest
 from fairpremium.blocks import Rows
 from fairpremium.corrections import GroupFit, ReportChannel, fit_correction, fit_inverse, sandwich
 from fairpremium.corrections._candidates import PosteriorCandidate
-from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood
+from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, natural_spline
 from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.families import Family, Gamma, Normal, Poisson
 from fairpremium.models import LinearModel, LinearProblem, prepare
+from fairpremium.privacy import Channel
 
 BETA = np.array([[0.1, 0.7], [0.4, 0.1], [0.0, 0.3]])
 
@@ -49,16 +50,15 @@ def draw(
 
 def prepared(rows: Rows, T: np.ndarray, family: Family) -> tuple[LinearProblem, ReportChannel]:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
-    return problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
+    groups = tuple(range(len(T)))
+    return problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), groups, Channel(T, groups=groups))
 
 
 def quadratic_fit(rows: Rows, T: np.ndarray, family: Family, ridge: float = 0.1) -> GroupFit:
     """The right classifier of these portfolios, without a choice among several."""
     problem, channel = prepared(rows, T, family)
-    rng = np.random.default_rng(0)
-    start = fit_inverse(problem, channel, 0.0, rng)
-    candidate = PosteriorCandidate(spline=False, ridge=ridge)
-    return candidate.fit(problem, start, 0.0, candidate.learn(problem, start, {}), rng)
+    start = fit_inverse(problem, channel, 0.0)
+    return posterior_fit(problem, PosteriorCandidate()._learn(problem, start, False, ridge), start, 0.0)
 
 
 @pytest.mark.parametrize("spline", [False, True])
@@ -92,8 +92,7 @@ def test_prices_are_weighted_fits(randomized_response: Callable, report: Callabl
     rows, _ = draw(Normal(), T, report, 800, seed=2, weighted=True, missing=0.2)
     fit = quadratic_fit(rows, T, Normal())
     problem, channel = prepared(rows, T, Normal())
-    start = fit_inverse(problem, channel, 0.0, np.random.default_rng(0))
-    posterior = PosteriorCandidate(spline=False, ridge=0.1).learn(problem, start, {})
+    posterior = PosteriorCandidate()._learn(problem, fit_inverse(problem, channel, 0.0), False, 0.1)
     r = rows_weights = problem.rows.map(posterior.weights)
     Z = np.column_stack([np.ones(800), rows.X])
     for k in range(2):
@@ -134,25 +133,30 @@ def test_skewed_noise_does_no_harm(randomized_response: Callable, report: Callab
     means = np.einsum("ij,ji->i", np.column_stack([np.ones(12_000), rows.X]), BETA[:, D])
     skewed = Rows(rows.X, means + rng.exponential(size=12_000) - 1, None, rows.report)
     problem, channel = prepared(skewed, T, Normal())
-    _, fit, _, results = fit_correction(problem, channel, "posterior", 0.0, rng)
+    _, fit, posterior, _ = fit_correction(problem, channel, "posterior", 0.0)
     error = np.sqrt(np.diag(sandwich(fit).covariance))[:6]
     # a spline is close to the truth, not equal to it: half a standard error on top
     assert np.abs((fit.coefficients - BETA).T.ravel() / error).max() < sigmas(6) + 0.5
-    assert "spline" in next(v.detail for v in results if v.chosen)
+    assert posterior.latent.features.spline
 
 
-def test_classifiers_are_listed_with_their_report_log_loss(randomized_response: Callable, report: Callable) -> None:
+def test_the_classifier_that_predicts_held_out_reports_best_is_taken(
+    randomized_response: Callable, report: Callable
+) -> None:
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 2000, seed=6)
     problem, channel = prepared(rows, T, Normal())
-    _, fit, _, results = fit_correction(problem, channel, "posterior", 0.0, np.random.default_rng(0))
+    candidate, fit, posterior, results = fit_correction(problem, channel, "posterior", 0.0)
     assert fit.correction == "posterior"
-    assert sum(v.chosen for v in results) == 1
-    loss = [v.report_loss for v in results]
-    chosen = next(v for v in results if v.chosen)
-    assert chosen.report_loss == min(loss)
-    assert all(v.report_loss_error > 0 and v.reason for v in results)
-    assert all(0.3 < x < np.log(2) + 0.02 for x in loss)
+    assert [r.chosen for r in results] == [True]
+    base = fit_inverse(problem, channel, 0.0)
+    loss = {}
+    for spline in (False, True):
+        for ridge in (0.1, 10.0):
+            loss[spline, ridge] = candidate._held_loss(problem, candidate._learn(problem, base, spline, ridge))
+    assert len(set(loss.values())) == 4
+    assert all(0.3 < x < np.log(2) + 0.02 for x in loss.values())
+    assert (posterior.latent.features.spline, posterior.latent.ridge) == min(loss, key=loss.get)
 
 
 def test_features_do_not_depend_on_the_unit_of_the_outcome(randomized_response: Callable, report: Callable) -> None:
@@ -195,7 +199,7 @@ def test_stacking_the_classifier_matters_and_is_right(
         statistics = sandwich(fit)
         estimates.append(np.concatenate([statistics.coefficients.T.ravel(), statistics.shares]))
         errors.append(np.diag(statistics.covariance)[:8])
-        bread = np.array(fit.influence.bread)
+        bread = np.linalg.inv(fit.influence.response)
         first = fit.influence.first
         bread[first:, :first] = 0.0
         unstacked = GroupFit(
@@ -206,7 +210,11 @@ def test_stacking_the_classifier_matters_and_is_right(
             fit.shares,
             0.0,
             type(fit.influence)(
-                fit.influence.scores, bread, first, fit.influence.share_scores, fit.influence.share_gradient
+                fit.influence.scores,
+                np.linalg.inv(bread),
+                first,
+                fit.influence.share_scores,
+                fit.influence.share_gradient,
             ),
         )
         alone.append(np.diag(sandwich(unstacked).covariance)[:6])

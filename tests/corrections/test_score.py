@@ -17,6 +17,7 @@ from fairpremium.corrections._report_channel import pad_missing
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 from fairpremium.models import LinearModel, prepare
+from fairpremium.privacy import Channel
 
 
 def truth(K: int) -> np.ndarray:
@@ -61,8 +62,9 @@ def draw(
 
 def fit_with(rows: Rows, T: np.ndarray, family: Family, correction: str = "score", pooling: float = 0.0) -> GroupFit:
     problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
-    channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), tuple(range(len(T))))
-    return fit_correction(problem, channel, correction, pooling, np.random.default_rng(0)).fit
+    groups = tuple(range(len(T)))
+    channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), groups, Channel(T, groups=groups))
+    return fit_correction(problem, channel, correction, pooling).fit
 
 
 def z_values(fit: GroupFit) -> np.ndarray:

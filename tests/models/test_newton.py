@@ -31,8 +31,9 @@ def assert_minimum(problem: LinearProblem, table: np.ndarray, strength: float, B
     a = table.T[rows.report] * w[:, None]
     _, slope, curvature = family.loss_terms(rows.y[:, None], Z @ B)
     centering = np.eye(K) - 1 / K
-    gradient = Z.T @ (a * slope) + strength * problem.metric @ B @ centering
-    hessian = np.kron(centering, strength * problem.metric)
+    ridge = np.zeros((q, q)) if problem.ridge is None else problem.ridge  # of levels without a loss
+    gradient = Z.T @ (a * slope) + strength * problem.metric @ B @ centering + ridge @ B
+    hessian = np.kron(centering, strength * problem.metric) + np.kron(np.eye(K), ridge)
     for k in range(K):
         hessian[k * q : (k + 1) * q, k * q : (k + 1) * q] += (Z * (a * curvature)[:, [k]]).T @ Z
     assert np.isfinite(B).all()
@@ -60,6 +61,7 @@ def test_either_a_verified_minimum_or_an_error_that_says_so(draw: Callable, fami
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", "The features", UserWarning)  # constant by chance: rightly named
+            warnings.filterwarnings("ignore", "The rows of .* have no loss", UserWarning)  # likewise
             try:
                 problem = problem_of(rows, K + 1, family)
                 minimum = problem.solve(drawn.table, strength, tuple(range(K)))
@@ -142,15 +144,16 @@ def test_a_risk_without_lower_bound_is_refused(family: Family, case: str) -> Non
         assert caught.value.group == "b"
 
 
-def test_a_level_without_claims_has_no_minimum_and_a_ridge_gives_one() -> None:
+def test_a_level_without_claims_has_no_minimum_and_is_given_a_ridge() -> None:
     """The ordinary Poisson fit of a cell without a claim has its infimum at a price of zero."""
     x = np.zeros(1000)
     x[:20] = 1.0
     y = np.where(x == 1, 0.0, np.arange(1000) % 3).astype(float)
     rows = Rows(x[:, None], y, None, np.zeros(1000, dtype=int))
-    with pytest.raises((RiskUnboundedError, ConvergenceError), match="ridge"):
-        problem_of(rows, 2, Poisson())
+    with pytest.warns(UserWarning, match="have no loss at all.*ridge"):
+        given = problem_of(rows, 2, Poisson())
     problem = problem_of(rows, 2, Poisson(), ridge=1.0)
+    np.testing.assert_allclose(given.unaware, problem.unaware)
     low, high = np.exp(problem.moments.coordinates.matrix(np.array([[1.0], [0.0]])) @ problem.unaware)[:, 0]
     assert 0 < low < high
 

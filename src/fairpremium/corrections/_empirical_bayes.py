@@ -155,7 +155,7 @@ def relinearise(problem: LinearProblem, start: Array, evidence_at: Callable[[Arr
         step = posterior.B - B
         length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, metric, step).max() / metric[0, 0])) / prior.unit
         damping = damping / 2 if length > 0.7 * last else damping
-        B = B + step * damping * min(1.0, 1.0 / length)
+        B = B + step * damping / max(1.0, length)
         if length < _NEAR and draws == _DRAWS:
             break
         if length < 10 * _NEAR or rounds >= _ROUNDS - 4:
