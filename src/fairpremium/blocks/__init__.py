@@ -3,7 +3,7 @@
 from fairpremium.blocks._join import Joined, join_reports
 from fairpremium.blocks._merge import merge_rows, worth_merging
 from fairpremium.blocks._pool import start_processes
-from fairpremium.blocks._rows import Block, RowFunction, Rows
+from fairpremium.blocks._rows import Block, RowFunction, Rows, blas
 from fairpremium.blocks._sources import open_source, source_kind
 from fairpremium.blocks._stream import Job, Reader, Source, Stream
 
@@ -16,6 +16,7 @@ __all__ = [
     "Rows",
     "Source",
     "Stream",
+    "blas",
     "join_reports",
     "merge_rows",
     "open_source",

@@ -11,6 +11,7 @@ from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._learned_law import LAW_PARAMETERS, can_learn_law, first_law, learn_law
 from fairpremium.corrections._likelihood import (
     Unpooled,
     fit_mixture,
@@ -25,7 +26,7 @@ from fairpremium.corrections._posterior import GroupPosterior, classifier_likeli
 from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, reported_rows
 from fairpremium.corrections._score import fit_score
 from fairpremium.errors import ConvergenceError
-from fairpremium.families import Family, Law, law_of, other_laws
+from fairpremium.families import Family, Law, ResidualLaw, law_of, other_laws
 from fairpremium.models import LinearProblem
 
 _CLASSIFIER_ROWS = 30_000  # rows on which the classifiers of the posterior correction are compared
@@ -89,13 +90,14 @@ class LikelihoodCandidate(Candidate):
     """The mixture likelihood with one law."""
 
     correction = "likelihood"
-    law: Law
+    law: Law | None  # None: learned from the residuals
     common_dispersion: bool = True
 
     @property
     def detail(self) -> str:  # type: ignore[override]
         """The law."""
-        return self.law.name if self.common_dispersion else f"{self.law.name}, dispersion by group"
+        name = ResidualLaw.name if self.law is None else self.law.name
+        return name if self.common_dispersion else f"{name}, dispersion by group"
 
     def prospect(self, problem: LinearProblem, base: GroupFit) -> float:
         """Estimate the variance of the prices if the law is right, relative to the base's: one look at the rows."""
@@ -114,23 +116,28 @@ class LikelihoodCandidate(Candidate):
         matrix, common = base.channel.matrix, self.common_dispersion
         propensity = base.moments.propensity if base.moments else GroupPropensity.learn(problem, base.channel)
         assert propensity.parameters is not None  # reports of a channel have been modelled
-        latent = mixture_likelihood(
-            problem, matrix, self.law, strength, common_dispersion=common, propensity=propensity
-        )
+        law = self.law or law_of(problem.family)
+        latent = mixture_likelihood(problem, matrix, law, strength, common_dispersion=common, propensity=propensity)
         if base.posterior is not None:
             latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision))
-        return latent, start_mixture(latent, problem, propensity.parameters.gamma, base.B)
+        start = start_mixture(latent, problem, propensity.parameters.gamma, base.B)
+        if self.law is None:
+            law, start = first_law(latent, base, start)
+            latent = replace(latent, law=law)
+        return latent, start
 
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
         """Maximise the likelihood, and pool."""
         channel = base.channel
         latent, start = self._start(problem, base, pooling or 0.0)
+        if self.law is None:
+            latent, start = learn_law(latent, start)
         starts = [start]
         if pooling is not None:
             naive = naive_start(problem, channel.matrix, channel.groups)
             starts += [] if naive is None else [replace(start, B=naive)]
         at = fit_mixture(latent, starts)
-        size = len(latent.pack(at))
+        size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
         bic = -2 * latent.value(at) + size * np.log(len(latent.rows))
         if pooling is None:
             fit, at, unpooled = shrink_likelihood(problem, latent, at, channel)
@@ -201,4 +208,6 @@ def likelihoods_for(family: Family) -> list[LikelihoodCandidate]:
     found = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
     if law.name in ("normal", "gamma"):
         found.append(LikelihoodCandidate(law, common_dispersion=False))
+    if can_learn_law(family):
+        found.append(LikelihoodCandidate(None))
     return found

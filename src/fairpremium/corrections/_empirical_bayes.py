@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve, null_space, solve_triangular
+from scipy.linalg import null_space
 
 from fairpremium.arrays import Array
+from fairpremium.blocks import blas
 from fairpremium.models import LinearProblem, Moments
 
 _LEVEL = 0.3  # typical deviation of a group's level, on the scale of the link, if groups differ much
@@ -114,7 +115,8 @@ class Prior:
         M = common @ P[:q, q:]
         L = P[q:, q:] - P[q:, :q] @ M
         block = np.tile(self.block, K - 1)
-        theta, covariance, tau = _average(0.5 * (L + L.T), e[q:] - M.T @ e[:q], block, self.scale, draws)
+        with blas().limit(limits=1, user_api="blas"):  # many small matrices
+            theta, covariance, tau = _average(0.5 * (L + L.T), e[q:] - M.T @ e[:q], block, self.scale, draws)
         mean = E @ np.concatenate([common @ e[:q] - M @ theta, theta])
         joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
         deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
@@ -190,17 +192,15 @@ def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draw
     size = np.bincount(block, minlength=len(scale))
     scale_now, precision, rate = scale.copy(), 1 / scale**2, scale**2
     mean, square, tau = np.zeros(len(h)), np.zeros_like(L), np.zeros(len(scale))
-    identity = np.eye(len(h))
     for i in range(-_BURN_IN, draws):
         root = np.linalg.cholesky(L + np.diag(precision[block]))
-        m = cho_solve((root, True), h, check_finite=False)
+        inverse = np.linalg.inv(root)
+        m = inverse.T @ (inverse @ h)
         if i >= 0:
-            inverse = solve_triangular(root, identity, lower=True, check_finite=False)
             mean += m
             square += inverse.T @ inverse + np.outer(m, m)
             tau += precision**-0.5
-        noise = rng.standard_normal(len(h))
-        theta = m + solve_triangular(root, noise, lower=True, trans="T", check_finite=False)
+        theta = m + inverse.T @ rng.standard_normal(len(h))
         precision = rng.gamma((size + 1) / 2) / (rate + 0.5 * np.bincount(block, theta**2, minlength=len(scale)))
         for which in (slice(0, 1), slice(1, None)):  # the level, and all features together
             scale_now[which] = scale[which] * _draw_factor(precision[which] ** -0.5 / scale[which], rng)

@@ -14,6 +14,7 @@ from fairpremium.families._family import (
 )
 from fairpremium.families._law import Law, LawTerms, NegativeBinomialLaw, law_of, other_laws
 from fairpremium.families._link import Identity, Link, Log, Logit
+from fairpremium.families._residual_law import ResidualLaw
 
 __all__ = [
     "FAMILIES",
@@ -32,6 +33,7 @@ __all__ = [
     "NegativeBinomialLaw",
     "Normal",
     "Poisson",
+    "ResidualLaw",
     "Tweedie",
     "get_family",
     "law_of",
