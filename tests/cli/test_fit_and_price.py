@@ -76,8 +76,11 @@ def test_what_fit_says(call, call_json, privatized):
     assert "keep 0.8, epsilon 1.386 (from reports.csv.channel.json)" in text
     assert "2,000 of 2,000 rows have a report" in text
     assert f"F {result['groups']['F']:.3f}" in text
+    assert f"{result['correction']}, pooling by empirical Bayes" in text
     assert f"({result['reason']})" in text
-    assert call_json(*FIT, *JOIN, "--correction", "inverse", "--pooling", 0, "-o", "model.json")["reason"] == "given"
+    assert (
+        call_json(*FIT, *JOIN, "--correction", "inverse", "--pooling", 0, "-o", "model.json")["reason"] == "asked for"
+    )
 
 
 def test_the_join_counts_what_does_not_match(call_json, privatized):

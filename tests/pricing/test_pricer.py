@@ -214,31 +214,45 @@ class TestPooling:
         none, auto = np.mean(same, axis=0)
         assert auto < 0.75 * none
 
-    def test_the_table_of_candidates(self):
+    @pytest.mark.parametrize("correction", ["auto", "inverse"])
+    def test_the_table_of_candidates(self, correction):
         data = simulate(2, n=2000, keep=0.7)
-        pricer = Pricer(channel=data["channel"], random_state=0)
+        pricer = DiscriminationFreePricer(channel=data["channel"], correction=correction)
         pricer.fit(data["X"], data["y"], sensitive=data["S"])
         table = pricer.candidates_
+        assert table["correction"].iloc[0] == "inverse"  # the base comes first
         assert table["chosen"].sum() == 1
         chosen = table[table["chosen"]].iloc[0]
-        assert chosen["pooling"] == pricer.pooling_
-        assert chosen["corrected_risk"] == table["corrected_risk"].min()
-        assert (table.loc[~table["chosen"], "reason"] != "").all()
-        assert {"model", "correction", "corrected_risk_se", "report_log_loss", "report_log_loss_se"} <= set(table)
+        assert chosen["correction"] == pricer.correction_
+        assert np.isnan(chosen["pooling"])  # empirical Bayes has no strength
+        assert (table["reason"] != "").all()
+        assert {"model", "corrected_risk", "corrected_risk_se", "report_log_loss", "report_log_loss_se"} <= set(table)
 
-    def test_infeasible_strengths_are_rejected_with_a_reason(self):
+    def test_what_empirical_bayes_found_is_told(self):
+        data = simulate(2, n=2000, keep=0.7)
+        X = pd.DataFrame({"a": data["X"][:, 0], "b": np.where(data["X"][:, 1] > 0, "high", "low")})
+        pooling = Pricer(channel=data["channel"]).fit(X, data["y"], sensitive=data["S"]).pooling_
+        assert set(pooling) == {"main", "slopes"}
+        assert list(pooling["slopes"]) == ["a", "b"]  # the caller's columns
+        assert all(0 < tau < np.inf for tau in [pooling["main"], *pooling["slopes"].values()])
+
+    def test_where_the_corrected_risk_has_no_minimum_there_are_prices(self):
         data = simulate(3, n=150, keep=0.6)
-        pricer = Pricer(channel=data["channel"], random_state=0, reference="uniform")
-        pricer.fit(data["X"], data["y"], sensitive=data["S"])
-        assert pricer.pooling_ > 0
-        first = pricer.candidates_.iloc[0]
-        assert first["pooling"] == 0
-        assert "no minimum" in first["reason"]
+        settings = {"channel": data["channel"], "reference": "uniform"}
+        with pytest.raises(RiskUnboundedError, match="no minimum"):
+            Pricer(pooling=0, **settings).fit(data["X"], data["y"], sensitive=data["S"])
+        pricer = Pricer(**settings).fit(data["X"], data["y"], sensitive=data["S"])
+        best = pricer.predict_best_estimate(data["X"]).to_numpy()
+        assert np.abs(best - data["y"].mean()).max() < 5 * data["y"].std()
+        lower, upper = pricer.predict_interval(data["X"])
+        assert np.isfinite(upper - lower).all()
+        assert (upper > lower).all()
 
     def test_given_strength_is_used(self):
         data = simulate(2, n=500)
         pricer = Pricer(channel=data["channel"], pooling=1e12)
         pricer.fit(data["X"], data["y"], sensitive=data["S"])
+        assert pricer.pooling_ == pricer.candidates_["pooling"].item() == 1e12
         np.testing.assert_allclose(pricer.predict(data["X"]), pricer.predict_unaware(data["X"]), rtol=1e-6)
 
 
@@ -655,19 +669,29 @@ class TestClusters:
             pricers[1].fit(X[rows], y[rows], sensitive=S[rows]).candidates_,
         )
 
-    def test_referees_see_persons(self):
+    @pytest.mark.parametrize("pooling", [0, "auto"])
+    def test_a_second_copy_of_every_row_is_no_evidence(self, pooling):
+        data = simulate(2, "normal", n=3000)
+        X, y, S, rows = data["X"], data["y"], data["S"], np.repeat(np.arange(3000), 2)
+        pricer = Pricer(channel=data["channel"], pooling=pooling)
+        once = pricer.fit(X, y, sensitive=S)._prices
+        twice = pricer.fit(X[rows], y[rows], sensitive=S[rows], cluster=rows)._prices
+        loose = pricer.fit(X[rows], y[rows], sensitive=S[rows])._prices
+        error = np.sqrt(np.diag(once.covariance))
+        moved = (twice.coefficients - once.coefficients).T.ravel() / error[: once.coefficients.size]
+        # the model of P(D given x), which gives the evidence its weight, has a ridge that counts rows
+        assert np.abs(moved).max() < (1e-6 if pooling == 0 else 0.01)
+        np.testing.assert_allclose(np.sqrt(np.diag(twice.covariance)), error, rtol=0.01)
+        assert np.trace(loose.covariance) < 0.75 * np.trace(once.covariance)
+
+    def test_checks_see_persons(self):
         """A second copy of every row is no evidence for or against a correction."""
         data = simulate(2, "normal", n=3000)
         settings = {"channel": data["channel"], "correction": "auto"}
-        once, twice, loose = self.twice(data["X"], data["y"], data["S"], ["linear"] * 2, **settings)
-        for column in ("corrected_risk_se", "report_log_loss_se"):
-            known = once[column].notna()
-            assert known.sum() >= 3
-            known &= twice[column].notna() & loose[column].notna()
-            assert known.any()
-            # ridge penalties are counted in rows: the fits themselves differ a little
-            np.testing.assert_allclose(twice[column][known], once[column][known], rtol=0.02)
-            np.testing.assert_allclose(loose[column][known], once[column][known] / np.sqrt(2), rtol=0.1)
+        once, twice, _ = self.twice(data["X"], data["y"], data["S"], ["linear"] * 2, **settings)
+        assert list(twice["correction"]) == list(once["correction"])
+        assert list(twice["chosen"]) == list(once["chosen"])
+        assert list(twice["reason"]) == list(once["reason"])
 
     def test_the_comparison_of_models_sees_persons(self):
         data = simulate(2, "normal", n=1000)

@@ -65,10 +65,11 @@ def test_a_fit_without_solution_is_a_gap(fitted):
     assert np.isfinite(table["unaware"]).all()
 
 
-def test_pooling_and_settings_stay(fitted):
+@pytest.mark.parametrize("pooling", ["auto", 7.0])
+def test_pooling_and_settings_stay(fitted, pooling):
     _, p, S = fitted
     channel = RandomizedResponse(["F", "M"], keep=0.8)
-    pricer = DiscriminationFreePricer(channel=channel, correction="inverse", reference="uniform", random_state=0)
+    pricer = DiscriminationFreePricer(channel=channel, correction="inverse", reference="uniform", pooling=pooling)
     pricer.fit(p.X, p.y, sensitive=S, sample_weight=np.full(3000, 2.0))
     arguments = {"sensitive": S, "rows": [0], "sample_weight": np.full(3000, 2.0), "keeps": [0.9]}
     table = sensitivity_band(pricer, p.X, p.y, **arguments)
@@ -76,7 +77,7 @@ def test_pooling_and_settings_stay(fitted):
         channel=RandomizedResponse(["F", "M"], keep=0.9),
         correction="inverse",
         reference="uniform",
-        pooling=pricer.pooling_,
+        pooling=pooling,
         intervals=False,
     ).fit(p.X, p.y, sensitive=S, sample_weight=np.full(3000, 2.0))
     assert table["premium"].iloc[-1] == pytest.approx(other.predict(p.X[:1])[0])

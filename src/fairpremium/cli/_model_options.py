@@ -51,7 +51,7 @@ class PricerOptions(ModelOptions):
     unseen_levels: Annotated[
         str, model_option(help="Price a text level that fit did not see: error, or base for the base level.")
     ] = "error"
-    random_state: Annotated[int | None, model_option(help="Seed of the cross-validation.")] = None
+    random_state: Annotated[int | None, model_option(help="Seed of folds and training.")] = None
 
     def make_pricer(self) -> DiscriminationFreePricer:
         """Return the pricer that the options describe, without a channel."""

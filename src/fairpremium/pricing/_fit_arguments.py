@@ -56,7 +56,7 @@ def _check_model(model: Any) -> LinearModel | GroupModel:
 
 
 def check_pooling(pooling: Any) -> float | None:
-    """Return the pooling strength, or None if it is to be chosen."""
+    """Return the pooling strength, or None for empirical Bayes."""
     if isinstance(pooling, str):
         if pooling == "auto":
             return None

@@ -82,7 +82,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     correction : {"auto", "inverse", "score", "posterior", "likelihood"}
         How the noise of the reports is undone. "inverse" is the paper's unbiased risk; "score" gives its moments their
         best weights; "posterior" learns P(D given x, y) from the reports; "likelihood" uses the law of the outcome
-        too. "auto" uses the most efficient one that passes every check; see `candidates_`.
+        too. "auto" is "inverse", or a likelihood if all rows agree with it and it is clearly more precise; other model
+        classes compare candidates on held-out rows. See `candidates_`.
     pooling : "auto" or float >= 0
         How the groups' coefficients are pulled together. "auto" is empirical Bayes: how far the groups' levels and each
         feature's effects differ is learned from the data. A number is a strength in rows: with 100 it is as if 100
@@ -99,7 +100,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     unseen_levels : {"error", "base"}
         What to do at prediction with a level of a text column that was not seen in fit.
     random_state : None, int, RandomState
-        Divides the rows for cross-validation.
+        Seed of the folds and of the training of model classes other than the linear one, and of the folds that compare
+        a list of them.
 
     Attributes
     ----------
@@ -123,8 +125,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         The pooling strength that was given, or the standard deviations that empirical Bayes found, on the scale of the
         link: ``{"main": of the groups' levels, "slopes": {column: of its effects}}``.
     candidates_ : pandas.DataFrame
-        What was compared: model, correction, detail, pooling, corrected risk and report log-loss on held-out rows
-        with standard errors, the choice and the reason.
+        What was compared: model, correction, detail, pooling strength (NaN: empirical Bayes), the choice and the
+        reason; corrected risk and report log-loss with standard errors where held-out rows were compared.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     history_ : dict of lists or None
@@ -189,8 +191,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
             Whether the inverse correction first merges rows that agree in features and report, which saves passes of
-            a generalised linear model over portfolios of rating factors and changes no price. "auto" does so from
-            100,000 rows on if at most a quarter of them is left.
+            a generalised linear model over portfolios of rating factors; with a given pooling strength it changes no
+            price. "auto" does so from 100,000 rows on if at most a quarter of them is left.
 
         Returns
         -------
@@ -201,7 +203,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
         `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive` and `sample_weight` are then names of its
         columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss with
-        the inverse correction and ``intervals=False``.
+        the inverse correction, a given pooling strength and ``intervals=False``.
 
         Raises
         ------
@@ -452,9 +454,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
         Notes
         -----
-        Model class, correction and pooling strength stay those that the fit chose, so that the premium moves with keep
-        alone; a model class that stopped at its linear start chooses its correction again. With keep = 1 the reports
-        are taken for the truth: that end of the band is the price without a correction.
+        Model class, correction and a given pooling strength stay those of the fit; empirical Bayes learns again how far
+        groups differ. A model class that stopped at its linear start chooses its correction again. With keep = 1 the
+        reports are taken for the truth: that end of the band is the price without a correction.
 
         Examples
         --------
