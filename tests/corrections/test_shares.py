@@ -9,8 +9,8 @@ import pytest
 
 from fairpremium.blocks import Rows
 from fairpremium.corrections import sandwich
+from fairpremium.corrections._propensity import estimate_shares
 from fairpremium.corrections._report_channel import pad_missing
-from fairpremium.corrections._shares import estimate_shares
 from fairpremium.families import Normal
 from fairpremium.models import compute_moments
 

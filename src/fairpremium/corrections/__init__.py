@@ -1,6 +1,9 @@
 """Ways to learn group prices from privatized reports, and the checks that choose between them."""
 
 from fairpremium.corrections._checks import (
+    CHECK_ROWS,
+    FAILURES,
+    CandidateResult,
     corrected_risk,
     held_persons,
     held_risk,
@@ -17,7 +20,6 @@ from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._model_start import ModelFitSettings
 from fairpremium.corrections._propensity import fit_propensity, with_missing_row, x_features
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._results import CHECK_ROWS, FAILURES, CandidateResult
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._tournament_entries import ModelFit
 

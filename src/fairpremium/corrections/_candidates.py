@@ -11,10 +11,13 @@ from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._latent import Latent, Parameters
-from fairpremium.corrections._learned_law import LAW_PARAMETERS, can_learn_law, first_law, learn_law
 from fairpremium.corrections._likelihood import (
+    LAW_PARAMETERS,
     Unpooled,
+    can_learn_law,
+    first_law,
     fit_mixture,
+    learn_law,
     likelihood_fit,
     mixture_likelihood,
     naive_start,
@@ -24,7 +27,7 @@ from fairpremium.corrections._likelihood import (
 )
 from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
 from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, reported_rows
-from fairpremium.corrections._score import fit_score
+from fairpremium.corrections._score import dispersion, fit_score
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law, ResidualLaw, law_of, other_laws
 from fairpremium.models import LinearProblem
@@ -105,7 +108,7 @@ class LikelihoodCandidate(Candidate):
             return 0.0
         latent, start = self._start(problem, base, 0.0)
         try:
-            evidence = profile(latent, start).evidence
+            evidence = profile(latent, start).evidence.divided(base.repeats)
         except ConvergenceError:
             return 0.0  # this far from its maximum it does not tell
         posterior = Prior.of(problem).shrink(evidence, len(base.channel.groups), draws=150)
@@ -121,6 +124,9 @@ class LikelihoodCandidate(Candidate):
         if base.posterior is not None:
             latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision))
         start = start_mixture(latent, problem, propensity.parameters.gamma, base.B)
+        if law.has_dispersion and law.name == problem.family.name:
+            within = dispersion(problem, base.channel.table, base.B)
+            start = replace(start, log_dispersion=np.full(latent.n_groups, np.log(within)))
         if self.law is None:
             law, start = first_law(latent, base, start)
             latent = replace(latent, law=law)
@@ -138,9 +144,10 @@ class LikelihoodCandidate(Candidate):
             starts += [] if naive is None else [replace(start, B=naive)]
         at = fit_mixture(latent, starts)
         size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
-        bic = -2 * latent.value(at) + size * np.log(len(latent.rows))
+        repeats = base.repeats
+        bic = -2 * latent.value(at) / repeats + size * np.log(len(latent.rows) / repeats)
         if pooling is None:
-            fit, at, unpooled = shrink_likelihood(problem, latent, at, channel)
+            fit, at, unpooled = shrink_likelihood(problem, latent, at, base)
         else:
             fit = likelihood_fit(problem, latent, at, channel, pooling)
             own = slice(fit.influence.first, fit.influence.first + fit.B.size)

@@ -1,10 +1,11 @@
-"""The checks that decide between candidates: each needs the reports alone, never the true attribute.
+"""The losses by which candidates are compared, and what is told about each: from the reports, never the attribute.
 
 The corrected risk and the report log-loss are means over rows. Their standard errors treat persons, not rows, as
 independent.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,27 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
+from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family
+
+CHECK_ROWS = 30_000  # rows on which model classes are compared
+FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
+
+
+@dataclass(frozen=True)
+class CandidateResult:
+    """What the checks found for one candidate, and why it was chosen or not."""
+
+    correction: str
+    detail: str
+    pooling: float  # strength in rows; NaN: empirical Bayes
+    chosen: bool
+    reason: str
+    risk: float = np.nan
+    risk_error: float = np.nan
+    report_loss: float = np.nan
+    report_loss_error: float = np.nan
+    model: str = "linear"
 
 
 def corrected_risk(

@@ -29,12 +29,11 @@ from fairpremium.corrections._candidates import (
     ScoreCandidate,
     likelihoods_for,
 )
-from fairpremium.corrections._fit import GroupFit, TableScores
+from fairpremium.corrections._checks import FAILURES, CandidateResult
+from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._results import FAILURES, CandidateResult
 from fairpremium.corrections._signed_moments import SignedMoments
-from fairpremium.corrections._squares import sum_of_squares
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 

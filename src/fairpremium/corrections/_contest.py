@@ -8,10 +8,18 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
-from fairpremium.corrections._checks import held_persons, held_risk, held_volumes, mean_and_error, paired_z
+from fairpremium.corrections._checks import (
+    CHECK_ROWS,
+    FAILURES,
+    CandidateResult,
+    held_persons,
+    held_risk,
+    held_volumes,
+    mean_and_error,
+    paired_z,
+)
 from fairpremium.corrections._model_start import ModelFitSettings, ModelStart
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._results import CHECK_ROWS, FAILURES, CandidateResult
 from fairpremium.corrections._tournament_entries import (
     Entry,
     InverseEntry,

@@ -46,6 +46,10 @@ class Evidence:
     precision: Array  # Lambda, (K q, K q)
     shift: Array  # eta, (K q,)
 
+    def divided(self, by: float) -> Evidence:
+        """Return the evidence of fewer rows that say the same."""
+        return Evidence(self.precision / by, self.shift / by)
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -108,7 +112,9 @@ class Prior:
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
         K, q = groups, len(self.block)
-        contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])
+        # contrasts are dealt out by how much is known about a group, so that the order of the groups does not matter
+        known = np.argsort(np.argsort(np.einsum("kiki->k", evidence.precision.reshape(K, q, K, q))))
+        contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])[known]
         E = np.kron(contrasts, self.transform)  # from (b_0, theta) in prior coordinates to all coefficients
         P, e = E.T @ evidence.precision @ E, E.T @ evidence.shift
         common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, RowFunction
+from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Posterior
+from fairpremium.corrections._propensity import report_shares
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._shares import report_shares
 from fairpremium.models import LinearProblem
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class GroupFit:
     influence: Influence
     posterior: Posterior | None = None  # of empirical Bayes
     moments: SignedMoments | None = None  # that it rests on, if they were computed
+
+    @property
+    def repeats(self) -> float:
+        """By how much persons with several rows make the evidence weaker than as many independent rows."""
+        return 1.0 if self.moments is None else self.moments.repeats
 
     @property
     def pooling(self) -> float | dict[str, Any]:
@@ -94,3 +100,25 @@ def table_fit(
     scores = TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, response, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, correction, channel, B, shares, strength, influence, posterior)
+
+
+def _squares(block: Block, contributions: RowFunction) -> tuple[Array, ...]:
+    U = contributions(block)
+    return (U.T @ U,)
+
+
+def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
+    """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
+    if isinstance(rows, Stream) or rows.cluster is None:
+        return rows.reduce(partial(_squares, contributions=contributions), block_rows=2048)[0]
+    order = np.argsort(rows.cluster, kind="stable")
+    ordered = rows.cluster[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where each person's rows begin
+    total: Array | float = 0.0
+    for persons in np.array_split(first, max(1, len(first) // 2048)):
+        last = first[np.searchsorted(first, persons[-1], side="right") :]
+        stop = last[0] if len(last) else len(order)
+        block = rows.take(order[persons[0] : stop])
+        per_person = np.add.reduceat(contributions(block.block(0, len(block))), persons - persons[0], axis=0)
+        total = total + per_person.T @ per_person
+    return np.asarray(total)

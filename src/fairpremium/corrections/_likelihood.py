@@ -30,8 +30,13 @@ from fairpremium.corrections._propensity import (
 )
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
-from fairpremium.families import Law
+from fairpremium.families import Family, Law, ResidualLaw
 from fairpremium.models import LinearProblem, Penalty
+
+_LAW_ROWS = 30_000  # rows whose residuals give the density
+_LAW_ROUNDS = 20
+_LAW_GAIN = 0.5  # log-likelihood that a round must gain
+LAW_PARAMETERS = 20  # for which a learned density counts in a comparison of likelihoods
 
 
 def mixture_likelihood(
@@ -159,9 +164,9 @@ def _own_and_other(at: Parameters, size: int) -> tuple[npt.NDArray[np.intp], npt
 
 
 def shrink_likelihood(
-    problem: LinearProblem, latent: Latent, at: Parameters, channel: ReportChannel
+    problem: LinearProblem, latent: Latent, at: Parameters, base: GroupFit
 ) -> tuple[GroupFit, Parameters, Unpooled]:
-    """Pool a likelihood by empirical Bayes, from its maximum under a penalty.
+    """Pool a likelihood by empirical Bayes, from its maximum under a penalty; the base gives the channel.
 
     The evidence about B is the observed information with the propensity and the dispersions profiled out.
     """
@@ -175,17 +180,17 @@ def shrink_likelihood(
         flat[other] += found.step + found.follow @ (B - at.B).T.ravel()
         at = latent.unpack(flat)
         found = profile(latent, at)
-        return found.evidence
+        return found.evidence.divided(base.repeats)
 
     posterior = relinearise(problem, at.B, evidence_at)
     at = replace(at, B=posterior.B)
-    pooled = replace(latent, penalty=GaussianPenalty(posterior.prior_precision))
-    fit = likelihood_fit(problem, pooled, at, channel, None, posterior)
-    precision = posterior.evidence.precision
+    pooled = replace(latent, penalty=GaussianPenalty(base.repeats * posterior.prior_precision))
+    fit = likelihood_fit(problem, pooled, at, base.channel, None, posterior)
+    precision = base.repeats * posterior.evidence.precision
     inverse = np.linalg.inv(precision + 1e-9 * np.diag(np.diag(precision)))
     response = np.empty((len(own), size))
     response[:, own], response[:, other] = inverse, inverse @ found.follow.T
-    free = (inverse @ posterior.evidence.shift).reshape(at.B.shape[::-1]).T
+    free = (base.repeats * inverse @ posterior.evidence.shift).reshape(at.B.shape[::-1]).T
     return fit, at, Unpooled(free, response)
 
 
@@ -219,3 +224,59 @@ def _start_dispersion(problem: LinearProblem, rows: Rows | Stream, law: Law) -> 
     eta = problem.moments.coordinates.matrix(some.X) @ problem.unaware
     w = np.ones(len(eta)) if some.weight is None else some.weight
     return law.start(some.y, w, problem.family.link.mean_of(eta[:, 0]))
+
+
+# --- a law that is learned --------------------------------------------------------------------------------------------
+#
+# Prices and the density of their residuals in turn: responsibilities T[s, k] q_k(x) g(y - f_k(x)) weight the residuals
+# from which the density g is estimated, and the likelihood with that density gives the prices. The first density comes
+# from the distribution-free prices, with the signed weights T^-1[k, s] in place of responsibilities.
+
+
+def can_learn_law(family: Family) -> bool:
+    """Tell whether residuals have one law at all: additive noise around means on the outcome's scale."""
+    return family.link.name == "identity"
+
+
+def first_law(latent: Latent, base: GroupFit, at: Parameters) -> tuple[ResidualLaw, Parameters]:
+    """Learn the density around distribution-free prices, and start the dispersion there."""
+    block = _some(latent)
+    signed = base.channel.table.T[block.report]
+    residual, w = _residuals(latent, block, at)
+    volume = signed.sum()
+    variance = float((signed * w * residual**2).sum() / volume)
+    variance = max(variance, 0.05 * float((w * residual**2).mean()))  # a signed mean can come out negative
+    at = replace(at, log_dispersion=np.full(latent.n_groups, np.log(variance)))
+    return _learn(latent, block, at, signed), at
+
+
+def learn_law(latent: Latent, at: Parameters) -> tuple[Latent, Parameters]:
+    """Alternate between density and prices from a likelihood with a first density, as long as both gain."""
+    block = _some(latent)
+    sample = latent if len(latent.rows) <= 2 * _LAW_ROWS else latent.on(latent.rows.spaced(_LAW_ROWS))
+    value = -np.inf
+    for _ in range(_LAW_ROUNDS):
+        at = sample.maximise(at, tol=1e-4)
+        now = sample.value(at)
+        if now < value + _LAW_GAIN:
+            break
+        value = now
+        sample = replace(sample, law=_learn(sample, block, at, sample.responsibilities(block, at)))
+    return replace(latent, law=sample.law), at
+
+
+def _some(latent: Latent) -> Block:
+    rows = latent.rows.spaced(_LAW_ROWS)
+    return rows.block(0, len(rows))
+
+
+def _residuals(latent: Latent, block: Block, at: Parameters) -> tuple[Array, Array]:
+    """Compute y - f_k(x) and the volumes: (rows, K) and (rows, 1)."""
+    assert latent.predictors is not None
+    w = np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]
+    return block.y[:, None] - latent.predictors(block) @ at.B, w
+
+
+def _learn(latent: Latent, block: Block, at: Parameters, weight: Array) -> ResidualLaw:
+    residual, w = _residuals(latent, block, at)
+    return ResidualLaw.learn((residual * np.sqrt(w) / np.exp(0.5 * at.log_dispersion)).ravel(), weight.ravel())

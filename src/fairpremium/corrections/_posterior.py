@@ -72,16 +72,16 @@ def weighted_prices(
         penalty = problem.penalty(pooling)
         found = minimise(risk, penalty, start, channel.groups, max_iter=model.max_iter, tol=model.tol)
         return WeightedPrices(found.B, found.hessian, None)
-    phi = dispersion(problem, channel.table, base.B)
+    scale = base.repeats * dispersion(problem, channel.table, base.B)
 
     def evidence_at(B: Array) -> Evidence:
         expansion = risk.expand(B)
         hessian = joint_hessian(expansion, problem.penalty(0.0))
         gradient = expansion.gradient.sum(axis=0).T.ravel()
-        return Evidence(hessian / phi, (hessian @ B.T.ravel() - gradient) / phi)
+        return Evidence(hessian, hessian @ B.T.ravel() - gradient).divided(scale)
 
     posterior = relinearise(problem, base.B, evidence_at)
-    return WeightedPrices(posterior.B, np.asarray(phi * np.linalg.inv(posterior.covariance)), posterior)
+    return WeightedPrices(posterior.B, np.asarray(scale * np.linalg.inv(posterior.covariance)), posterior)
 
 
 def posterior_fit(problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None) -> GroupFit:

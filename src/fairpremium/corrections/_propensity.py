@@ -1,4 +1,4 @@
-"""Propensities P(D given x) and P(D given x, y), learned from the reports through the channel."""
+"""Propensities P(D given x) and P(D given x, y), and the shares P(D), learned from the reports through the channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._shares import report_shares
+from fairpremium.errors import ConvergenceError
 from fairpremium.models import Coordinates, LinearProblem, Moments, find_redundant
 
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
@@ -158,7 +158,12 @@ class GroupPropensity:
         features = BentFeatures.learn(problem)
         latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)
         shares = report_shares(problem.moments, channel.table)[0]
-        return cls(T, latent, fit_propensity(latent, shares))
+        try:
+            return cls(T, latent, fit_propensity(latent, shares))
+        except ConvergenceError:  # then it does not depend on x: evidence gets a little too much weight, or too little
+            gamma = np.zeros((latent.n_groups - 1, latent.n_features))
+            gamma[:, 0] = np.log(np.maximum(shares[1:], 0.01) / max(shares[0], 0.01))
+            return cls(T, latent, Parameters(gamma))
 
     def posterior(self, block: Block) -> Array:
         """Compute P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""
@@ -231,3 +236,55 @@ def fit_propensity(latent: Latent, shares: Array) -> Parameters:
     if len(latent.rows) > 4 * SAMPLE_ROWS:
         start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
     return latent.maximise(start)
+
+
+# --- shares of the groups in the portfolio ---------------------------------------------------------------------------
+
+
+def share_coefficients(moments: Moments, table: Array) -> Array:
+    """Regress T^-1[k, s] on z among the rows that reported: a linear model of P(D = k given x), shape (q, K)."""
+    q = moments.q
+    by_report = moments.by_report[:-1]
+    gram = by_report[:, :q, :q].sum(axis=0)
+    cross = by_report[:, 0, :q].T @ table[:, :-1].T  # sum of w z T^-1[k, s]
+    return np.asarray(np.linalg.lstsq(gram, cross, rcond=None)[0])
+
+
+def estimate_shares(moments: Moments, table: Array) -> Array:
+    """Estimate P(D = k), the distribution of volume over groups, without bias and without clipping.
+
+    The linear model of P(D = k given x) that the reporting rows give is averaged over **all** rows. If every row
+    reported, this is the plain mean of T^-1[k, s_i]. If some did not, it corrects for reporting that depends on the
+    features, where the plain mean over those who reported would be biased.
+    """
+    mean = moments.gram[0] / moments.total_weight  # mean of z over all rows
+    return np.asarray(mean @ share_coefficients(moments, table))
+
+
+def report_shares(moments: Moments, table: Array) -> tuple[Array, RowFunction]:
+    """Estimate P(D) from the reports and the features alone, with each row's contribution.
+
+    Returns z'gamma_k - p_k + r c'z (T^-1[k, s] - z'gamma_k), where gamma is the linear model of P(D = k given x), r = 1
+    if the row reported, and c solves (sum of r w z z') c = sum of w z over all rows, so that c'z = 1 when all did.
+    """
+    q = moments.q
+    shares = estimate_shares(moments, table)
+    gamma = share_coefficients(moments, table)  # (q, K)
+    reported_gram = moments.by_report[:-1, :q, :q].sum(axis=0)
+    c = np.linalg.lstsq(reported_gram, moments.gram[0], rcond=None)[0]
+    return shares, _ShareScores(moments.coordinates, gamma, c, shares, np.ascontiguousarray(table.T))
+
+
+@dataclass(frozen=True)
+class _ShareScores:
+    coordinates: Coordinates
+    gamma: Array
+    c: Array
+    shares: Array
+    row_table: Array  # (codes, K)
+
+    def __call__(self, block: Block) -> Array:
+        Z = self.coordinates.matrix(block.X)
+        propensity = Z @ self.gamma
+        factor = np.where(block.report == len(self.row_table) - 1, 0.0, Z @ self.c)
+        return np.asarray(propensity - self.shares + factor[:, None] * (self.row_table[block.report] - propensity))

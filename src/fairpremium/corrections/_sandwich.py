@@ -13,8 +13,7 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
-from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.corrections._squares import sum_of_squares
+from fairpremium.corrections._fit import GroupFit, Influence, sum_of_squares
 from fairpremium.families import Link
 from fairpremium.models import Coordinates
 

@@ -19,8 +19,13 @@ from fairpremium.blocks import Block
 from fairpremium.corrections._empirical_bayes import Evidence, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, log_softmax
-from fairpremium.corrections._propensity import fit_propensity, reported_rows, with_missing_row, x_features
-from fairpremium.corrections._shares import report_shares
+from fairpremium.corrections._propensity import (
+    fit_propensity,
+    report_shares,
+    reported_rows,
+    with_missing_row,
+    x_features,
+)
 from fairpremium.errors import ConvergenceError
 from fairpremium.models import LinearProblem, Penalty
 
@@ -45,8 +50,8 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
         if pooling is None:
-            posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty))
-            B, response = posterior.B, posterior.covariance
+            posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty, repeats=base.repeats))
+            B, response = posterior.B, posterior.covariance / base.repeats
         else:
             B, bread = _solve(problem, instruments, penalty, B)
             response = np.asarray(np.linalg.inv(bread))
@@ -91,12 +96,12 @@ class _Instruments:
             value, minus = self.problem.rows.reduce(partial(self._sums, B=B), block_rows=2048)
         return value, minus
 
-    def evidence(self, B: Array, penalty: Penalty) -> Evidence:
+    def evidence(self, B: Array, penalty: Penalty, repeats: float) -> Evidence:
         """What the equations say about the coefficients: with the best weights, their slope is their covariance."""
         value, minus = self.expand(B)
         bread = minus + penalty.hessian(B.shape[1])
         shift = value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()
-        return Evidence(0.5 * (bread + bread.T), shift)
+        return Evidence(0.5 * (bread + bread.T), shift).divided(repeats)
 
     def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:
         q, K = B.shape

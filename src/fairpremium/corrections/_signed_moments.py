@@ -27,10 +27,9 @@ from scipy.linalg import cho_factor, cho_solve
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
-from fairpremium.corrections._fit import TableScores
+from fairpremium.corrections._fit import TableScores, sum_of_squares
 from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.corrections._squares import sum_of_squares
 from fairpremium.models import LinearProblem
 
 _CLASSES = 5  # of the unaware price, each with its dispersion
@@ -68,7 +67,6 @@ class SignedMoments:
     rows: Rows | Stream  # with P(D = k given x, s) as their shares
     propensity: GroupPropensity
     edges: Array  # (classes - 1,), limits of the unaware price's classes
-    volume: float | None = None  # of one policy (mean of w by volume) if rows are merged from several
     repeats: float = 1.0  # how much more the moments scatter because persons have several rows
 
     @classmethod
@@ -79,10 +77,7 @@ class SignedMoments:
         some = problem.rows.spaced(_SAMPLE_ROWS)
         level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
-        moments = problem.moments
-        merged = len(problem.rows) < moments.counts.sum()
-        volume = float(moments.squared_weights.sum()) / moments.total_weight if merged else None
-        return cls(problem, channel, rows, propensity, edges, volume, _repeats(problem, channel))
+        return cls(problem, channel, rows, propensity, edges, _repeats(problem, channel))
 
     def shrink(self) -> tuple[Posterior, MomentSums]:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
@@ -133,7 +128,6 @@ class SignedMoments:
         assert r is not None
         W = w[:, None] * slope / variance
         aW = a * W
-        alone = 1.0 if self.volume is None else self.volume / w  # merged policies have attributes of their own
         level = np.searchsorted(self.edges, (Z @ self.problem.unaware)[:, 0])
         spread = (r * variance).sum(axis=1)
         noise = phi[level] * spread / w
@@ -141,12 +135,12 @@ class SignedMoments:
         for k in range(K):
             slopes[k] = (Z * (r[:, k] * W[:, k] * slope[:, k])[:, None]).T @ Z
             for j in range(k, K):
-                between = alone * (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
+                between = (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
                 V[k, :, j] = (Z * (aW[:, k] * aW[:, j] * (noise + between))[:, None]).T @ Z
                 V[j, :, k] = V[k, :, j].T
         reported = spread > 0
         mixed = (r * mu).sum(axis=1)
-        within = (block.y - mixed) ** 2 - alone * (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
+        within = (block.y - mixed) ** 2 - (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
         U = Z.T @ (aW * (block.y[:, None] - mu))
         by_level = [np.asarray(np.bincount(level, values, _CLASSES), np.float64) for values in (pearson, reported)]

@@ -12,7 +12,7 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections._candidates import NamedCorrection
 from fairpremium.corrections._model_start import ModelStart, UnawarePrice, one_block
 from fairpremium.corrections._objectives import MixtureObjective, Propensity
-from fairpremium.corrections._shares import estimate_shares
+from fairpremium.corrections._propensity import estimate_shares
 from fairpremium.families import Law
 from fairpremium.models import GroupPrices
 

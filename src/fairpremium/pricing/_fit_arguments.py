@@ -65,16 +65,18 @@ def check_pooling(pooling: Any) -> float | None:
     raise ValueError(f'Got pooling={pooling!r}, but expected "auto" or a finite strength >= 0 in rows.')
 
 
-def check_merge(merge: Any, correction: str, channel: Any) -> bool | None:
-    """Return whether to merge rows, None if that depends on them; it changes no price of the inverse correction."""
+def check_merge(merge: Any, correction: str, channel: Any, pooling: float | None) -> bool | None:
+    """Return whether to merge rows, None if that depends on them; it must change no price."""
     if merge not in (True, False, "auto"):
         raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
-    inverse = channel is None or correction == "inverse"
-    if merge is True and not inverse:
+    if pooling is not None and (channel is None or correction == "inverse"):
+        return None if merge == "auto" else bool(merge)
+    if merge is True:
         raise ValueError(
-            f'Got merge=True with correction={correction!r}, but only "inverse" does not change when rows are merged.'
+            f"Got merge=True with correction={correction!r} and pooling={'auto' if pooling is None else pooling!r}, "
+            'but only correction="inverse" with a given strength of pooling does not change when rows are merged.'
         )
-    return (None if merge == "auto" else bool(merge)) if inverse else False
+    return False
 
 
 def resolve_channel(channel: Any, X: Any, y: Any, sensitive: Any, weight: Any) -> ReportChannel:

@@ -190,8 +190,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         features : sequence of str, optional
             Columns of a source (see Notes) to price with; by default all that have no other role.
         merge : bool or "auto"
-            Whether the inverse correction first merges rows that agree in features and report, which saves passes of
-            a generalised linear model over portfolios of rating factors; with a given pooling strength it changes no
+            Whether the inverse correction with a given strength of pooling first merges rows that agree in features and
+            report, which saves passes of a generalised linear model over portfolios of rating factors and changes no
             price. "auto" does so from 100,000 rows on if at most a quarter of them is left.
 
         Returns
@@ -218,8 +218,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
         models = check_models(self.model, self.correction, self.channel)
         family = get_family(self.family)
-        merges = check_merge(merge, self.correction, self.channel)
-        make = partial(FitInput, family, self.correction, check_pooling(self.pooling), self.classifier, merges)
+        pooling = check_pooling(self.pooling)
+        merges = check_merge(merge, self.correction, self.channel, pooling)
+        make = partial(FitInput, family, self.correction, pooling, self.classifier, merges)
         if source_kind(X) is not None:
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
@@ -227,7 +228,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
                 seen = portfolio.preview(self.channel, np.random.default_rng(0))
                 channel = resolve_channel(self.channel, *seen)
-                penalised = self.channel is not None and self.correction != "inverse"  # in units of the columns' scale
+                simple = self.correction == "inverse" and pooling is not None
+                penalised = self.channel is not None and not simple  # in units of the columns' scale
                 found = portfolio.rows(channel.labels, family, thorough=penalised)
                 return self._fit(make(found, portfolio.design, channel, self._seed()), models)
         if features is not None:

@@ -92,7 +92,9 @@ def release_gaussian(
         shares = _shares(problem, expected)
         scores = TableScores(problem, B, np.ascontiguousarray(table.T))
         share_scores = partial(_share_scores, reports=expected, shares=shares)
-        influence = Influence(scores, bread, 0, share_scores, np.zeros((len(groups), B.size)))
+        influence = Influence(
+            scores, np.asarray(np.linalg.inv(bread)), 0, share_scores, np.zeros((len(groups), B.size))
+        )
         fit = GroupFit(problem, "inverse", report_channel, B, shares, strength, influence)
         statistics = sandwich(fit, partial(_meat, reports=expected, noise=noise))
     reference = Reference.of(settings.reference, groups)
