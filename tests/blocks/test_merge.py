@@ -109,7 +109,8 @@ def test_prices_and_intervals_do_not_change(
 
 
 def test_other_corrections_do_not_merge(frame: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match='only "inverse" does not change'):
-        fit(frame.iloc[:5000], True, correction="score")
+    for settings in ({"correction": "score", "pooling": 0}, {"pooling": "auto"}):
+        with pytest.raises(ValueError, match='only correction="inverse" with a given strength of pooling'):
+            fit(frame.iloc[:5000], True, **settings)
     with pytest.raises(ValueError, match="Got merge='yes'"):
         fit(frame.iloc[:5000], "yes")

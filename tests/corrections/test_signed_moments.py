@@ -12,7 +12,6 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Block, Rows
-from fairpremium.corrections import fit_inverse
 from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.families import Family, Gamma, Normal, Poisson
@@ -209,55 +208,6 @@ def test_the_propensity_is_learned_from_the_reports(randomized_response: Callabl
 
 
 # --- the same evidence, otherwise stored ---
-
-
-def cells(family: Family, T: np.ndarray, n: int, seed: int) -> Rows:
-    """Categories only, of very different size, so that many rows are equal."""
-    rng = np.random.default_rng([seed, 9])
-    K = len(T)
-    X = np.column_stack([rng.random(n) < 0.15, rng.integers(0, 3, n)]).astype(float)
-    p = 1 / (1 + np.exp(0.5 - 1.5 * X[:, 0] + 0.5 * X[:, 1]))
-    D = np.where(rng.random(n) < p, K - 1, rng.integers(0, K - 1, n) if K > 2 else 0)
-    eta = -0.5 + 0.3 * D + 0.2 * X[:, 0] - 0.1 * X[:, 1]
-    y = rng.poisson(np.exp(eta)).astype(float) if family == Poisson() else rng.gamma(2.0, np.exp(eta) / 2)
-    S = (rng.random(n)[:, None] > np.cumsum(T, axis=0)[:-1].T[D]).sum(axis=1)
-    return Rows(X, y, None, np.where(rng.random(n) < 0.1, K, S))
-
-
-@pytest.mark.parametrize("family", [Poisson(), Gamma()], ids=repr)
-@pytest.mark.parametrize("K", [2, 3])
-def test_merged_rows_are_the_same_evidence(
-    K: int, family: Family, randomized_response: Callable, channel_of: Callable
-) -> None:
-    """Equal rows add up, whatever is learned from them on the way: P(D given x), and the dispersion by level."""
-    T = randomized_response(K, 0.8)
-    rows = cells(family, T, 4000, 5)
-    each, merged = (
-        prepare(rows, K + 1, 1, family, LinearModel(), ["x0", "x1"], merge=merge) for merge in (False, True)
-    )
-    assert len(merged.rows) <= 6 * (K + 1) < len(each.rows)
-    one, other = (SignedMoments.of(p, channel_of(T)) for p in (each, merged))
-    B = to_problem(each, truth(K))
-    (a, phi_a), (b, phi_b) = (m.sums_and_dispersion(B, np.ones(5)) for m in (one, other))
-    np.testing.assert_allclose(b.U, a.U, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(b.J, a.J, rtol=1e-3, atol=1e-3 * np.abs(a.J).max())
-    np.testing.assert_allclose(b.V, a.V, rtol=1e-3, atol=1e-3 * np.abs(a.V).max())
-    occupied = phi_a > 0
-    np.testing.assert_allclose(phi_b[occupied], phi_a[occupied], rtol=1e-3)
-
-
-@pytest.mark.parametrize("family", [Poisson(), Gamma()], ids=repr)
-def test_merging_changes_no_price(family: Family, randomized_response: Callable, channel_of: Callable) -> None:
-    """As the documentation of `merge` says; within a hundredth of the posterior standard deviation."""
-    T = randomized_response(2, 0.8)
-    rows = cells(family, T, 6000, 6)
-    each, merged = (
-        fit_inverse(prepare(rows, 3, 1, family, LinearModel(), ["x0", "x1"], merge=merge), channel_of(T), None)
-        for merge in (False, True)
-    )
-    error = np.sqrt(np.diag(each.posterior.covariance)).reshape(2, -1).T
-    assert np.abs((merged.B - each.B) / error).max() < 0.01
-    np.testing.assert_allclose(np.diag(merged.posterior.covariance), np.diag(each.posterior.covariance), rtol=0.02)
 
 
 @pytest.mark.parametrize("family", [Poisson(), Normal()], ids=repr)

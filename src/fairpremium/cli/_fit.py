@@ -95,7 +95,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
     join, channel, source = result["join"], result["channel"], result["channel_source"]
     missing, reference = result["reports_missing"], result["reference"]
-    reason = "" if result["reason"] == "given" else f" ({result['reason']})"
+    reason = "" if result["reason"] == "asked for" else f"; {result['reason']}"
     return {
         "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
         "Features": ", ".join(result["features"]),

@@ -81,7 +81,8 @@ def fit_correction(
     """
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
-        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), fit, True, "asked for")])
+        reason = "the true attribute" if channel.channel is None else "asked for"
+        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), fit, True, reason)])
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
         candidate = candidate_for(correction, problem, classifier)

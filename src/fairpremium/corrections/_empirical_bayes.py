@@ -7,7 +7,7 @@ contrasts) share a standard deviation tau_j,
     theta_j ~ N(0, tau_j^2),   tau_0 ~ half-Cauchy(0.3 c) for the level,   tau_j ~ half-Cauchy(0.03 d) for feature j,
 
 in units of the linear predictor, per standard deviation of a number or per step of an indicator. The factors c and d
-are unknown too, from 1 down to 0.01: where no feature's effect differs between groups, all are drawn to zero together.
+are unknown too, from 10 down to 0.01: where no feature's effect differs between groups, all are drawn to zero together.
 
 Evidence comes in information form, log L(b) = eta'b - b'Lambda b / 2 + constant, so that no minimum of the corrected
 risk is needed. The posterior mean is averaged over tau, c and d by a Gibbs sampler on these few numbers; the single
@@ -28,9 +28,9 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import blas
 from fairpremium.models import LinearProblem, Moments
 
-_LEVEL = 0.3  # typical deviation of a group's level, on the scale of the link, if groups differ much
-_SLOPE = 0.03  # typical deviation of a feature's effect, likewise
-_FACTORS = np.array([10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01])  # by how much less groups may differ, equally likely
+_LEVEL = 0.3  # usual deviation of a group's level, on the scale of the link
+_SLOPE = 0.03  # usual deviation of a feature's effect
+_FACTORS = np.array([10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01])  # by how much groups differ more or less than usual
 _BURN_IN = 100
 _DRAWS = 600
 _ROUNDS = 12  # linearisations at most

@@ -115,8 +115,9 @@ class RegressorPrices(GroupPrices):
             return start
         link = self.family.link
         means = np.column_stack([regressor.predict(X) for regressor in self.fitted])
-        blended = self.blend * means + (1 - self.blend) * link.mean_of(start)
-        outside = int(np.count_nonzero(~self.family.mean.contains(blended)))
+        with np.errstate(over="ignore"):  # a start far from every row of the fit, which the range of prices refuses
+            blended = self.blend * means + (1 - self.blend) * link.mean_of(start)
+        outside = int(np.count_nonzero(np.isfinite(blended) & ~self.family.mean.contains(blended)))
         if outside:
             raise ValueError(
                 f"Got a {type(self.fitted[0]).__name__} that predicts {outside} means outside the domain of the "

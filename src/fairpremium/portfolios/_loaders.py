@@ -43,14 +43,14 @@ class DataFile:
         content = place.read_bytes()
         lf = content.replace(b"\r\n", b"\n")
         crlf = lf.replace(b"\n", b"\r\n")
-        if self.sha256 not in {hashlib.sha256(text).hexdigest() for text in (lf, crlf)}:
+        if self.sha256 not in {hashlib.sha256(text).hexdigest() for text in (content, lf, crlf)}:
             got = hashlib.sha256(content).hexdigest()
             raise ValueError(
                 f"Got {place} with sha256 {got}, but expected {self.sha256} (line ends do not matter). It is "
                 f"another version of {self.filename}, or damaged: get it from {self.source}, or read your "
                 "file with pandas."
             )
-        return pd.read_csv(BytesIO(lf))
+        return pd.read_parquet(BytesIO(content)) if place.suffix == ".parquet" else pd.read_csv(BytesIO(lf))
 
 
 AUSPRIVAUTO = DataFile(
@@ -64,6 +64,16 @@ AUTO = DataFile(
     source='Kaggle, "Car Insurance Data" by Sagnik Roy (10,000 rows, 19 columns)',
 )
 AUTO_GROUPS = {"GENDER": ("female", "male"), "RACE": ("majority", "minority")}
+BEMTPL97 = DataFile(
+    filename="beMTPL97.parquet",
+    sha256="3c144079d1827bf77d76b2a6bbb3674e4f78d84733518cd3a249e075d2a7a5fd",
+    source="the R package CASdatasets, data set beMTPL97, as Parquet (163,212 rows)",
+)
+SWMOTORCYCLE = DataFile(
+    filename="swmotorcycle.parquet",
+    sha256="9cc6e62bc44efe31b76288d4db661815b53bb15d57df22462b901a5f81f48aee",
+    source="the R package CASdatasets, data set swmotorcycle, as Parquet (64,548 rows)",
+)
 HEALTH = DataFile(
     filename="insurance.csv",
     sha256="6e3894cf7d9210613f62c866684055decea694345cd4f244ecd7167041578c68",
@@ -154,6 +164,90 @@ def load_auto(
         sensitive=frame[sensitive].to_numpy(dtype=object),
         groups=AUTO_GROUPS[sensitive],
         family="bernoulli",
+        dropped_rows=total - len(frame),
+    )
+
+
+def load_bemtpl97(
+    path: str | os.PathLike[str] | None = None, *, outcome: Literal["frequency", "severity"] = "frequency"
+) -> Portfolio:
+    """Load Belgian motor liability of 1997: 163,212 policies by sex, 26 % of them of women.
+
+    Parameters
+    ----------
+    path : path of a file or of the folder with beMTPL97.parquet, optional
+        Default: the folder that the environment variable FAIRPREMIUM_DATA names.
+    outcome : {"frequency", "severity"}
+        Claims per year of exposure (family "poisson", `sample_weight` the exposure), or the mean cost of a claim of the
+        policies with a paid claim (family "gamma", `sample_weight` the number of claims).
+
+    Returns
+    -------
+    Portfolio
+        X with the columns coverage, ageph, ageph_squared (around 47), bm, power, agec, fuel, use, fleet; `sensitive`
+        "female" or "male".
+
+    References
+    ----------
+    M. Denuit and S. Lang (2004), "Non-life rate-making with Bayesian GAMs"; C. Dutang and A. Charpentier, R package
+    CASdatasets.
+    """
+    if outcome not in ("frequency", "severity"):
+        raise ValueError(f'Got outcome={outcome!r}, but expected "frequency" or "severity".')
+    frame = BEMTPL97.read(path)
+    if outcome == "severity":
+        frame = frame[(frame["nclaims"] > 0) & (frame["amount"] > 0)].reset_index(drop=True)
+    X = frame[["coverage", "ageph", "bm", "power", "agec", "fuel", "use", "fleet"]].copy()
+    X.insert(2, "ageph_squared", (X["ageph"] - 47.0) ** 2)
+    texts = ["coverage", "fuel", "use", "fleet"]
+    X[texts] = X[texts].astype(str)
+    top, bottom = ("nclaims", "expo") if outcome == "frequency" else ("amount", "nclaims")
+    volume = frame[bottom].to_numpy(dtype=np.float64)
+    return Portfolio(
+        name=f"beMTPL97, {outcome}",
+        X=X,
+        y=frame[top].to_numpy(dtype=np.float64) / volume,
+        sensitive=frame["sex"].astype(str).to_numpy(dtype=object),
+        groups=("female", "male"),
+        family="poisson" if outcome == "frequency" else "gamma",
+        sample_weight=volume,
+    )
+
+
+def load_swmotorcycle(path: str | os.PathLike[str] | None = None) -> Portfolio:
+    """Load Swedish motorcycles of 1994-98: claim frequency by sex, 697 claims, 61 of them of women (15 %).
+
+    Parameters
+    ----------
+    path : path of a file or of the folder with swmotorcycle.parquet, optional
+        Default: the folder that the environment variable FAIRPREMIUM_DATA names.
+
+    Returns
+    -------
+    Portfolio
+        X with the columns OwnerAge, Area, RiskClass, VehAge, BonusClass; y = ClaimNb / Exposure, `sample_weight` =
+        Exposure; `sensitive` "Female" or "Male"; family "poisson". Rows without exposure are counted in `dropped_rows`.
+
+    References
+    ----------
+    E. Ohlsson and B. Johansson (2010), "Non-Life Insurance Pricing with Generalized Linear Models"; C. Dutang and
+    A. Charpentier, R package CASdatasets.
+    """
+    frame = SWMOTORCYCLE.read(path)
+    total = len(frame)
+    frame = frame[frame["Exposure"] > 0].reset_index(drop=True)
+    X = frame[["OwnerAge", "Area", "RiskClass", "VehAge", "BonusClass"]].copy()
+    texts = ["Area", "RiskClass", "BonusClass"]
+    X[texts] = X[texts].astype(str)
+    exposure = frame["Exposure"].to_numpy(dtype=np.float64)
+    return Portfolio(
+        name="swmotorcycle",
+        X=X,
+        y=frame["ClaimNb"].to_numpy(dtype=np.float64) / exposure,
+        sensitive=frame["Gender"].astype(str).to_numpy(dtype=object),
+        groups=("Female", "Male"),
+        family="poisson",
+        sample_weight=exposure,
         dropped_rows=total - len(frame),
     )
 

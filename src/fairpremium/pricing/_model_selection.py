@@ -275,8 +275,8 @@ def describe_pooling(pooling: float | dict[str, Any]) -> str:
     if isinstance(pooling, float | int):
         return f"{pooling:.4g}"
     slopes = pooling["slopes"].values()
-    between = f", of slopes {min(slopes):.2g} to {max(slopes):.2g}" if slopes else ""
-    return f"by empirical Bayes (standard deviation of the groups' levels {pooling['main']:.2g}{between})"
+    between = f", of slopes {min(slopes):.3g} to {max(slopes):.3g}" if slopes else ""
+    return f"by empirical Bayes (standard deviation of the groups' levels {pooling['main']:.3g}{between})"
 
 
 def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
