@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fairpremium.blocks._folds import Folds
 from scipy.stats import chi2
 
 from fairpremium.blocks import _folds
-from fairpremium.blocks._folds import Folds
 
 N = 300_007
 

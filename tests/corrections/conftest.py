@@ -69,7 +69,7 @@ def fit(channel_of: Callable) -> Callable[..., GroupFit]:
 
     def fit(rows: Rows, T: np.ndarray, family: Family, pooling: float | None = 0.0, **settings: float) -> GroupFit:
         names = [f"x{j}" for j in range(rows.n_features)]
-        problem = prepare(rows, len(T) + 1, 1, family, LinearModel(**settings), names)
+        problem = prepare(rows, len(T) + 1, family, LinearModel(**settings), names)
         return fit_inverse(problem, channel_of(T), pooling)
 
     return fit

@@ -316,7 +316,7 @@ def problem_of(
     S = CHANNEL.encode(CHANNEL.privatize(np.array(CHANNEL.groups, dtype=object)[D], rng=rng))
     person = np.repeat(np.arange(n), times)
     rows = Rows(X[person], y[person], None, np.asarray(S)[person], cluster=person if times > 1 else None)
-    return prepare(rows, 3, 1, family, LinearModel(), ["x0", "x1"])
+    return prepare(rows, 3, family, LinearModel(), ["x0", "x1"])
 
 
 def p_value(problem: LinearProblem, pooling: float | None) -> float:
@@ -379,7 +379,7 @@ def test_a_strength_without_a_minimum_is_raised_as_little_as_needed() -> None:
     rng = np.random.default_rng(0)
     channel = ReportChannel.of(RandomizedResponse(["F", "M"], keep=0.55))
     rows = Rows(rng.normal(size=(40, 1)), rng.poisson(2.0, 40).astype(float), None, np.repeat([1, 0], [2, 38]))
-    problem = prepare(rows, 3, 1, Poisson(), LinearModel(), ["x"])
+    problem = prepare(rows, 3, Poisson(), LinearModel(), ["x"])
     base = fit_base(problem, channel, 0.0)
     assert np.isfinite(base.coefficients).all()
     assert 0 < base.strength <= 1e6 * 40

@@ -31,7 +31,7 @@ def test_weights_and_log_loss_equal_plain_loops():
     X, y, _, S, channel = portfolio(400, 0, missing=0.1)
     code = channel.encode(S)
     report = np.where(code < 0, 2, code)
-    problem = prepare(Rows(X, y, None, report), 3, 1, Normal(), LinearModel(), ["x"])
+    problem = prepare(Rows(X, y, None, report), 3, Normal(), LinearModel(), ["x"])
     fitted = train_classifier(LogisticRegression(), problem, channel.matrix)
     block = problem.rows.block(0, 400)
     q = fitted.propensity(block)
@@ -49,7 +49,7 @@ def test_weights_and_log_loss_equal_plain_loops():
 def test_em_undoes_the_noise_of_the_reports():
     """Trained on reports the classifier still comes near P(D given x, y); trained on S as if D it would not."""
     X, y, d, S, channel = portfolio(20_000, 1)
-    problem = prepare(Rows(X, y, None, channel.encode(S)), 3, 1, Normal(), LinearModel(), ["x"])
+    problem = prepare(Rows(X, y, None, channel.encode(S)), 3, Normal(), LinearModel(), ["x"])
     fitted = train_classifier(LogisticRegression(), problem, channel.matrix)
     q = fitted.propensity(problem.rows.block(0, 20_000))[:, 0]
     sure = q > 0.95

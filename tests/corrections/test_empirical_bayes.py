@@ -236,7 +236,7 @@ def draw(
 
 
 def problem_of(rows: Rows, reports: int, family: Family, **settings: float) -> LinearProblem:
-    return prepare(rows, reports + 1, 1, family, LinearModel(**settings), ["a", "b", "c"])
+    return prepare(rows, reports + 1, family, LinearModel(**settings), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("family", [Normal(), Poisson(), Gamma()], ids=repr)
@@ -286,7 +286,7 @@ def test_indicators_are_columns_of_zeros_and_ones(weighted: bool) -> None:
     }
     X = np.column_stack([np.asarray(c, dtype=float) for c in columns.values()])
     rows = Rows(X, rng.normal(size=n), rng.uniform(0.2, 2, n) if weighted else None, rng.integers(2, size=n))
-    problem = prepare(rows, 3, 1, Normal(), LinearModel(), list(columns))
+    problem = prepare(rows, 3, Normal(), LinearModel(), list(columns))
     assert module._indicators(problem).tolist() == [name in ("indicator", "rare") for name in columns]
 
 
@@ -310,7 +310,7 @@ def test_effects_count_per_standard_deviation_of_a_number_and_per_step_of_an_ind
 def test_levels_of_a_text_column_are_one_block(randomized_response: Callable, report: Callable) -> None:
     rows = draw(Poisson(), randomized_response(2, 0.8), report, 500, 14)
     names = ["region=N", "region=S", "age"]
-    problem = prepare(rows, 3, 1, Poisson(), LinearModel(), names, origins=["region", "region", "age"])
+    problem = prepare(rows, 3, Poisson(), LinearModel(), names, origins=["region", "region", "age"])
     prior = Prior.of(problem)
     assert prior.names == ("region", "age")
     assert prior.block.tolist() == [0, 1, 1, 2]
@@ -367,7 +367,7 @@ def test_a_fit_exists_where_the_unpooled_one_has_no_minimum(
     n, T = 100, randomized_response(2, 0.55)
     X, D = rng.normal(size=(n, 2)), rng.integers(2, size=n)
     rows = Rows(X, rng.normal(size=n) + D, None, np.where(rng.random(n) < 0.55, D, 1 - D))
-    problem = prepare(rows, 3, 1, Normal(), LinearModel(), ["a", "b"])
+    problem = prepare(rows, 3, Normal(), LinearModel(), ["a", "b"])
     fitted = fit_inverse(problem, channel_of(T), None)
     assert np.isfinite(fitted.coefficients).all()
     assert np.abs(fitted.B - problem.unaware).max() < 3  # three standard deviations of y

@@ -135,7 +135,7 @@ def test_more_reports_than_groups_use_the_given_left_inverse(report: Callable, c
     T = np.array([[0.7, 0.1], [0.2, 0.2], [0.1, 0.7]])
     inverse = np.linalg.pinv(T)
     rows, _ = draw(Normal(), T, report, 2000, seed=30, missing=0.2)
-    problem = prepare(rows, 4, 1, Normal(), LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, 4, Normal(), LinearModel(), ["x0", "x1"])
     channel = replace(channel_of(T), table=pad_missing(inverse))
     fitted = fit_inverse(problem, channel, 0.0)
     np.testing.assert_allclose(fitted.coefficients, slow_fit(rows, Normal(), signed_weights(rows, inverse)), rtol=1e-8)
@@ -209,7 +209,7 @@ def test_the_mean_of_its_equations_over_all_reports_is_that_of_the_true_groups(
     """Lemma 4.2, exactly: every report vector of a population of five, weighted with its probability."""
     T = randomized_response(K, 0.6)
     rows, D = draw(family, T, report, 5, seed=84 + K)
-    problem = prepare(rows, K + 1, 1, family, LinearModel(ridge=1.0), ["x0", "x1"])
+    problem = prepare(rows, K + 1, family, LinearModel(ridge=1.0), ["x0", "x1"])
     B = np.random.default_rng(81).normal(size=(3, K))
     noisy, exact = TableScores(problem, B, np.linalg.inv(T).T), TableScores(problem, B, np.eye(K))
     expected = exact(replace(rows, report=D).block(0, 5)).sum(axis=0)
@@ -240,7 +240,7 @@ def test_negative_weights_are_not_clipped(
     """The mutant that clips T^-1 at zero ends elsewhere, and both tests above would see it."""
     T = randomized_response(3, 0.75)
     rows, _ = draw(family, T, report, 20_000, seed=90)
-    problem = prepare(rows, 4, 1, family, LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, 4, family, LinearModel(), ["x0", "x1"])
     channel = channel_of(T)
     assert (channel.table < 0).any()
     mutant = replace(channel, table=np.maximum(channel.table, 0))
@@ -268,7 +268,7 @@ def test_an_unbounded_risk_names_its_group(family: Family, randomized_response: 
     T = randomized_response(2, 0.55)
     channel = channel_of(T, ("F", "M"))
     assert signed_weights(rows, channel.table[:, :-1])[:, 1].sum() < 0
-    problem = prepare(rows, 3, 1, family, LinearModel(), ["x0"])
+    problem = prepare(rows, 3, family, LinearModel(), ["x0"])
     with pytest.raises(RiskUnboundedError) as caught:
         fit_inverse(problem, channel, 0.0)
     assert caught.value.group == "M"
@@ -282,7 +282,7 @@ def test_an_unbounded_risk_names_its_group(family: Family, randomized_response: 
 def test_an_unbounded_risk_tells_the_effective_rows(randomized_response: Callable, channel_of: Callable) -> None:
     rng = np.random.default_rng(0)
     rows = Rows(rng.normal(size=(24, 3)), rng.normal(size=24), None, rng.integers(2, size=24))
-    problem = prepare(rows, 3, 1, Normal(), LinearModel(), list("abc"))
+    problem = prepare(rows, 3, Normal(), LinearModel(), list("abc"))
     with pytest.raises(RiskUnboundedError) as caught:
         fit_inverse(problem, channel_of(randomized_response(2, 0.51), ("F", "M")), 0.0)
     assert caught.value.group in ("F", "M")

@@ -72,7 +72,7 @@ def draw(
 def fit_with(
     rows: Rows, T: np.ndarray, family: Family, correction: str = "likelihood", pooling: float | None = 0.0
 ) -> GroupFit:
-    problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, len(T) + 1, family, LinearModel(), ["x0", "x1"])
     W = np.diag(1 / T.mean(axis=1))
     inverse = np.linalg.solve(T.T @ W @ T, T.T @ W)
     groups = tuple(range(T.shape[1]))
@@ -242,7 +242,7 @@ def test_standard_errors_equal_those_of_the_true_attribute_when_the_outcome_reve
 def test_naive_start_ranks_the_groups_rightly(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(3, 0.8)
     rows, _ = draw(Normal(), T, report, 3000, seed=9)
-    problem = prepare(rows, 4, 1, Normal(), LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, 4, Normal(), LinearModel(), ["x0", "x1"])
     B = naive_start(problem, T, (0, 1, 2))
     assert B is not None
     assert np.all(np.diff(B[0]) > 0)
@@ -251,7 +251,7 @@ def test_naive_start_ranks_the_groups_rightly(randomized_response: Callable, rep
 def test_the_likelihood_leaves_out_rows_without_a_report(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 500, seed=10, missing=0.3)
-    problem = prepare(rows, 3, 1, Normal(), LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, 3, Normal(), LinearModel(), ["x0", "x1"])
     latent = mixture_likelihood(problem, T, law_of(Normal()), 0.0)
     assert len(latent.rows) == np.count_nonzero(rows.report < 2) < 500
 

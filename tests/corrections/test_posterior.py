@@ -49,7 +49,7 @@ def draw(
 
 
 def prepared(rows: Rows, T: np.ndarray, family: Family) -> tuple[LinearProblem, ReportChannel]:
-    problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, len(T) + 1, family, LinearModel(), ["x0", "x1"])
     groups = tuple(range(len(T)))
     return problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), groups, Channel(T, groups=groups))
 

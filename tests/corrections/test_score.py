@@ -61,7 +61,7 @@ def draw(
 
 
 def fit_with(rows: Rows, T: np.ndarray, family: Family, correction: str = "score", pooling: float = 0.0) -> GroupFit:
-    problem = prepare(rows, len(T) + 1, 1, family, LinearModel(), ["x0", "x1"])
+    problem = prepare(rows, len(T) + 1, family, LinearModel(), ["x0", "x1"])
     groups = tuple(range(len(T)))
     channel = ReportChannel(T, pad_missing(np.linalg.inv(T)), groups, Channel(T, groups=groups))
     return fit_correction(problem, channel, correction, pooling).fit

@@ -65,7 +65,7 @@ class Portfolio:
 
 
 def problem_of(rows: Rows, reports: int, family: Family, **settings: float) -> LinearProblem:
-    return prepare(rows, reports + 1, 1, family, LinearModel(**settings), ["x0", "x1"])
+    return prepare(rows, reports + 1, family, LinearModel(**settings), ["x0", "x1"])
 
 
 def to_problem(problem: LinearProblem, coefficients: np.ndarray) -> np.ndarray:

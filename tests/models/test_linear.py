@@ -227,7 +227,7 @@ def test_redundant_features_are_named_and_change_nothing(draw: Callable, family:
     wide = np.column_stack([np.full(1000, 3.3), X[:, 0], X[:, 0] * 2 - 1, X[:, 1], X[:, 0] + X[:, 1]])
     rows = Rows(wide, drawn.rows.y, drawn.rows.weight, drawn.rows.report)
     with pytest.warns(UserWarning, match=r"\['one', 'double', 'sum'\]") as record:
-        problem = prepare(rows, 3, 1, family, LinearModel(), ["one", "x0", "double", "x1", "sum"])
+        problem = prepare(rows, 3, family, LinearModel(), ["one", "x0", "double", "x1", "sum"])
     assert len(record) == 1
     fitted = problem.solve(drawn.table, 0.0, (0, 1))
     raw = problem.moments.coordinates.to_raw(fitted.B)

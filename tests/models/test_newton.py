@@ -19,7 +19,7 @@ FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Bernoulli()]
 
 
 def problem_of(rows: Rows, codes: int, family: Family, **settings: float) -> LinearProblem:
-    return prepare(rows, codes, 1, family, LinearModel(**settings), [f"x{j}" for j in range(rows.n_features)])
+    return prepare(rows, codes, family, LinearModel(**settings), [f"x{j}" for j in range(rows.n_features)])
 
 
 def assert_minimum(problem: LinearProblem, table: np.ndarray, strength: float, B: np.ndarray) -> None:

@@ -30,7 +30,7 @@ def worth_merging(rows: Rows | Stream) -> bool:
 
 
 def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
-    """Merge rows that agree in features, report and fold.
+    """Merge rows that agree in features and report.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def merge_rows(rows: Rows | Stream, most: int | None = None) -> Rows | None:
             for start in range(0, len(rows), PIECE_ROWS)
         ]
     merged = functools.reduce(task.join, found)
-    return None if isinstance(merged, str) else _as_rows(merged, with_folds=rows.fold is not None)
+    return None if isinstance(merged, str) else _as_rows(merged)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class _Merge:
     def __call__(self, rows: Rows, start: int) -> Merged:
         columns: dict[str, Any] = {f"x{j}": np.ascontiguousarray(rows.X[:, j]) for j in range(rows.n_features)}
         columns["report"] = rows.report
-        columns["fold"] = np.zeros(len(rows), dtype=np.uint8) if rows.fold is None else rows.fold
         weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         columns["w"], columns["wy"] = weight, weight * rows.y
         return self._grouped(pa.table(columns))
@@ -79,12 +78,11 @@ class _Merge:
         return _TOO_MANY if found.num_rows > self.most else found
 
 
-def _as_rows(table: pa.Table, *, with_folds: bool) -> Rows:
+def _as_rows(table: pa.Table) -> Rows:
     keys = table.column_names[:-2]
     table = table.sort_by([(name, "ascending") for name in keys])
     values = {name: table.column(name).to_numpy() for name in table.column_names}
     used = values["w"] > 0
-    X = np.column_stack([values[name][used] for name in keys[:-2]])
+    X = np.column_stack([values[name][used] for name in keys[:-1]])
     weight = values["w"][used]
-    fold = values["fold"][used] if with_folds else None
-    return Rows(X, values["wy"][used] / weight, weight, values["report"][used], fold)
+    return Rows(X, values["wy"][used] / weight, weight, values["report"][used])

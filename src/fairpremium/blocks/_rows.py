@@ -14,7 +14,6 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from fairpremium.arrays import Array
-from fairpremium.blocks._folds import Folds
 
 Codes = npt.NDArray[np.integer[Any]]
 Sums = tuple[Array, ...]
@@ -34,7 +33,6 @@ class Block(NamedTuple):
     y: Array  # (rows,)
     weight: Array | None  # (rows,) volumes, or None for ones
     report: Codes  # (rows,)
-    fold: Codes | None  # (rows,) number of the cross-validation fold, or None
     share: Array | None = None  # (rows, K) weight of the row for each group, where a correction gives one row by row
 
 
@@ -50,8 +48,6 @@ class Rows:
         Volumes; None stands for ones.
     report : integer array of shape (n,)
         Codes of the reports; see `Block`.
-    fold : integer array of shape (n,), optional
-        Cross-validation fold of each row.
     share : array of shape (n, K), optional
         Weight of each row for each group, where a correction gives one row by row.
     cluster : integer array of shape (n,), optional
@@ -62,7 +58,6 @@ class Rows:
     y: Array
     weight: Array | None
     report: Codes
-    fold: Codes | None = None
     share: Array | None = None
     cluster: Codes | None = None
 
@@ -83,19 +78,15 @@ class Rows:
         return Rows(*self._fields(index))
 
     def _fields(self, index: npt.NDArray[Any] | slice) -> list[Any]:
-        fields = (self.X, self.y, self.weight, self.report, self.fold, self.share, self.cluster)
+        fields = (self.X, self.y, self.weight, self.report, self.share, self.cluster)
         return [None if field is None else field[index] for field in fields]
 
     def draw_folds(self, n_folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         """Divide the rows at random into folds of equal size, all rows of a person into the same."""
         if self.cluster is None:
-            return Folds.draw(len(self), n_folds, rng).of(0, len(self))
+            return rng.permutation(np.arange(len(self), dtype=np.uint32) % n_folds).astype(np.uint8)
         persons, code = np.unique(self.cluster, return_inverse=True)
         return rng.permutation(np.arange(len(persons)) % n_folds).astype(np.uint8)[code]
-
-    def with_folds(self, fold: Codes | None) -> Rows:
-        """Return the same rows with other cross-validation folds."""
-        return replace(self, fold=fold)
 
     def with_shares(self, function: RowFunction) -> Rows:
         """Return the same rows with a weight for each group, a function of the row."""

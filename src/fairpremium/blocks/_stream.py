@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fairpremium.blocks._folds import Folds
 from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
 
 PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
@@ -60,21 +59,16 @@ class Job:
 
     reader: Reader
     task: Task
-    raw_start: int  # position of the partition's first row among all
-    start: int  # the same among the rows that count
-    folds: Folds | None
+    start: int  # position of the partition's first row among those that count
     missing: int | None
 
     def __call__(self, batches: Batches) -> Any:
         """Work through the partition; None if it has no rows."""
-        raw, start, result = self.raw_start, self.start, None
+        start, result = self.start, None
         for table in batches:
             for first in range(0, table.num_rows, PIECE_ROWS):
                 piece = table.slice(first, PIECE_ROWS)
                 rows: Rows = self.reader(piece)
-                if self.folds is not None:
-                    rows = rows.with_folds(self.folds.of(raw, raw + len(rows)))
-                raw += len(rows)
                 if self.missing is not None:
                     rows = rows.reported(self.missing)
                 if not len(rows):
@@ -165,8 +159,6 @@ class Stream:
     reader : Reader
     counts : tuple of int
         Rows of each partition that count.
-    fold : Folds, optional
-        Cross-validation fold of each row.
     share : callable, optional
         From a block to the weight of each row for each group.
     missing : int, optional
@@ -179,7 +171,6 @@ class Stream:
     source: Source
     reader: Reader
     counts: tuple[int, ...]
-    fold: Folds | None = None
     share: RowFunction | None = None
     missing: int | None = None
     thorough: bool = False
@@ -209,7 +200,7 @@ class Stream:
         def joined(values: tuple[Any, ...]) -> Any:
             return None if values[0] is None else np.ascontiguousarray(np.concatenate(values))
 
-        pieces = [(p.X, p.y, p.weight, p.report, p.fold) for p in self.pick(index)]
+        pieces = [(p.X, p.y, p.weight, p.report) for p in self.pick(index)]
         rows = Rows(*map(joined, zip(*pieces, strict=True)))
         return rows if self.share is None else rows.with_shares(self.share)
 
@@ -250,14 +241,6 @@ class Stream:
         stream: Stream = self._known["reported", missing]
         return stream
 
-    def draw_folds(self, n_folds: int, rng: np.random.Generator) -> Folds:
-        """Divide the rows at random into folds of equal size."""
-        return Folds.draw(len(self), n_folds, rng)
-
-    def with_folds(self, fold: Folds | None) -> Stream:
-        """Return the same rows with other cross-validation folds."""
-        return self if fold is self.fold else replace(self, fold=fold, _known={})
-
     def with_shares(self, function: RowFunction) -> Stream:
         """Return the same rows with a weight for each group, a function of the row."""
         return replace(self, share=function, _known={})
@@ -268,10 +251,7 @@ class Stream:
 
     def _run(self, task: Callable[[int, int], Task | None]) -> Iterator[Any]:
         jobs: list[Job | None] = []
-        raw, own = (pairwise(accumulate(counts, initial=0)) for counts in (self.source.counts, self.counts))
-        for (raw_start, raw_stop), (start, stop) in zip(raw, own, strict=True):
+        for start, stop in pairwise(accumulate(self.counts, initial=0)):
             given = task(start, stop) if stop > start else None
-            folds = None if self.fold is None else self.fold.cut(raw_start, raw_stop)
-            job = None if given is None else Job(self.reader, given, raw_start, start, folds, self.missing)
-            jobs.append(job)
+            jobs.append(None if given is None else Job(self.reader, given, start, self.missing))
         yield from (result for result in self.source.run(jobs, self.reader.columns) if result is not None)

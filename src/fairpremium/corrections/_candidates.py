@@ -190,7 +190,7 @@ class PosteriorCandidate(Candidate):
     def _folds(self, problem: LinearProblem, n_reports: int) -> list[tuple[Rows, Rows]]:
         """Cut a sample of the rows that reported into training and held-out rows."""
         some = reported_rows(problem, n_reports).spaced(_CLASSIFIER_ROWS)
-        rows = replace(some, fold=None, share=None)
+        rows = replace(some, share=None)
         fold = rows.draw_folds(_FOLDS, np.random.default_rng(0))
         return [(rows.take(fold != f), rows.take(fold == f)) for f in range(_FOLDS)]
 

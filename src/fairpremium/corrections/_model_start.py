@@ -126,7 +126,6 @@ class ModelStart:
             return prepare(
                 self.lifted,
                 settings.channel.n_codes,
-                1,
                 settings.family,
                 LinearModel(ridge=_RIDGE),
                 names,

@@ -64,9 +64,7 @@ def weighted_prices(
 ) -> WeightedPrices:
     """Fit all groups with row weights, pooled with a strength or by empirical Bayes."""
     channel = base.channel
-    rows = problem.rows.with_folds(None).with_shares(weights)
-    moments = replace(problem.moments, second=problem.moments.by_report[None])
-    risk = GlmRisk(rows, moments, channel.table, problem.family)
+    risk = GlmRisk(problem.rows.with_shares(weights), problem.moments, channel.table, problem.family)
     if pooling is not None:
         start, model = problem.start(len(channel.table)), problem.model
         penalty = problem.penalty(pooling)
@@ -77,7 +75,7 @@ def weighted_prices(
     def evidence_at(B: Array) -> Evidence:
         expansion = risk.expand(B)
         hessian = joint_hessian(expansion, problem.penalty(0.0))
-        gradient = expansion.gradient.sum(axis=0).T.ravel()
+        gradient = expansion.gradient.T.ravel()
         return Evidence(hessian, hessian @ B.T.ravel() - gradient).divided(scale)
 
     posterior = relinearise(problem, base.B, evidence_at)

@@ -73,7 +73,7 @@ class SignedMoments:
     def of(cls, problem: LinearProblem, channel: ReportChannel) -> SignedMoments:
         """Learn P(D given x) from the reports, unless they are the truth."""
         propensity = GroupPropensity.learn(problem, channel)
-        rows = problem.rows.with_folds(None).with_shares(propensity.posterior)
+        rows = problem.rows.with_shares(propensity.posterior)
         some = problem.rows.spaced(_SAMPLE_ROWS)
         level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
@@ -83,7 +83,7 @@ class SignedMoments:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
         start = self.problem.start(len(self.channel.groups))
         if len(self.rows) > _SAMPLE_FROM:
-            sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_folds(None).with_shares(self.propensity.posterior)
+            sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
             start = replace(self, rows=sample).shrink()[0].B
         _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
         base = float(phi.mean())

@@ -94,25 +94,13 @@ class LinearProblem:
         """Return the unaware price for every group, shape (q, K)."""
         return np.repeat(self.unaware, groups, axis=1)
 
-    def risk(self, table: Array, *, folds: bool = False) -> SignedRisk:
-        """Return the risk whose row weights are table[k, s_i] w_i, separate for each fold if asked."""
-        if folds:
-            return make_risk(self.rows, self.moments, table, self.family)
-        moments = replace(self.moments, second=self.moments.by_report[None])
-        return make_risk(self.rows.with_folds(None), moments, table, self.family)
-
-    def sample(self, size: int, rng: np.random.Generator, *, by_row: bool = False) -> LinearProblem:
-        """Return the problem with at most `size` random rows; squared loss needs none, unless it goes `by_row`."""
-        from_moments = isinstance(self.family, Normal) and not by_row
-        n = len(self.rows)
-        if from_moments or (n <= size and isinstance(self.rows, Rows)):
-            return self
-        index = np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
-        return replace(self, rows=self.rows.take(index))
+    def risk(self, table: Array) -> SignedRisk:
+        """Return the risk whose row weights are table[k, s_i] w_i."""
+        return make_risk(self.rows, self.moments, table, self.family)
 
     def on(self, rows: Rows | Stream) -> LinearProblem:
         """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
-        n_codes = self.moments.second.shape[1]
+        n_codes = len(self.moments.counts)
         return replace(self, rows=rows, moments=compute_moments(rows, n_codes, like=self.moments))
 
     def solve(self, table: Array, strength: float, groups: tuple[object, ...]) -> Minimum:
@@ -123,7 +111,8 @@ class LinearProblem:
         start = self.start(len(table))
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
             size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
-            sample = self.sample(size, np.random.default_rng(0))
+            index = np.sort(np.random.default_rng(0).choice(len(self.rows), size, replace=False))
+            sample = replace(self, rows=self.rows.take(index))
             penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
             with suppress(RiskUnboundedError, ConvergenceError):
                 start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
@@ -134,7 +123,6 @@ class LinearProblem:
 def prepare(
     rows: Rows | Stream,
     n_codes: int,
-    n_folds: int,
     family: Family,
     model: LinearModel,
     features: Sequence[str],
@@ -143,11 +131,11 @@ def prepare(
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
-    `n_codes` counts the reports and the missing report, `n_folds` the cross-validation folds of the rows, `features`
-    names the columns for messages, `origins` the columns of the caller that they are from. With `merge` the rows are
-    merged (see `merge_rows`) if few are left, which changes no estimate.
+    `n_codes` counts the reports and the missing report. `features` names the columns for messages, `origins` the columns
+    of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
+    no estimate.
     """
-    moments = compute_moments(rows, n_codes, n_folds, collinear=model.ridge > 0)
+    moments = compute_moments(rows, n_codes, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.used.tolist()))
     if dropped:
         warnings.warn(

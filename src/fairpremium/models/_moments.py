@@ -1,7 +1,6 @@
 """Second moments of the rows, per report: all that squared loss needs, from one pass.
 
-With z = (1, standardised features) and the outcome y the pass collects, for each report s and each
-cross-validation fold,
+With z = (1, standardised features) and the outcome y the pass collects, for each report s,
 
     M_s = sum over rows with report s of  w (z, y)(z, y)'.
 
@@ -79,20 +78,15 @@ class Moments:
 
     coordinates: Coordinates
     y_center: float
-    second: Array  # (folds, codes, q + 1, q + 1), of (z, y - y_center)
-    weights: Array  # (folds, codes), sums of w
-    squared_weights: Array  # (folds, codes), sums of w^2
-    counts: Array  # (folds, codes)
+    by_report: Array  # (codes, q + 1, q + 1), of (z, y - y_center)
+    weights: Array  # (codes,), sums of w
+    squared_weights: Array  # (codes,), sums of w^2
+    counts: Array  # (codes,)
 
     @property
     def q(self) -> int:
         """Number of coefficients of one group: the intercept and the features in use."""
-        return int(self.second.shape[-1]) - 1
-
-    @cached_property
-    def by_report(self) -> Array:
-        """Moments per report, summed over folds: shape (codes, q + 1, q + 1)."""
-        return np.asarray(self.second.sum(axis=0))
+        return int(self.by_report.shape[-1]) - 1
 
     @cached_property
     def gram(self) -> Array:
@@ -106,8 +100,8 @@ class Moments:
 
     def effective_rows(self, table: Array) -> Array:
         """Compute (sum_i a_i)^2 / sum_i a_i^2 with a_i = table[k, s_i] w_i, for each group k."""
-        total = table @ self.weights.sum(axis=0)
-        squares = table**2 @ self.squared_weights.sum(axis=0)
+        total = table @ self.weights
+        squares = table**2 @ self.squared_weights
         return np.asarray(np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0))
 
     def without(self, redundant: npt.NDArray[np.intp]) -> Moments:
@@ -115,36 +109,26 @@ class Moments:
         stay = np.setdiff1d(np.arange(self.q + 1), redundant)
         used = self.coordinates.used
         coordinates = replace(self.coordinates, used=used[np.setdiff1d(np.arange(len(used)), redundant - 1)])
-        return replace(self, coordinates=coordinates, second=self.second[:, :, stay[:, None], stay])
+        return replace(self, coordinates=coordinates, by_report=self.by_report[:, stay[:, None], stay])
 
 
 def compute_moments(
-    rows: Rows | Stream, n_codes: int, n_folds: int = 1, *, collinear: bool = False, like: Moments | None = None
+    rows: Rows | Stream, n_codes: int, *, collinear: bool = False, like: Moments | None = None
 ) -> Moments:
-    """Collect the moments of the rows in one pass, for each report code and each fold (`rows.fold` counts from 0).
+    """Collect the moments of the rows in one pass, for each report code.
 
     Features that are linear combinations of others go, unless `collinear` says that they may stay, which a ridge can
     handle; constant ones go in any case. With `like`, its coordinates (scale and features in use) are taken over.
     """
-    q = 1 + rows.n_features
     if like is None:
         coordinates, y_center = _scale(rows)
     else:
         coordinates, y_center = replace(like.coordinates, used=np.arange(rows.n_features)), like.y_center
-    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes, n_folds * n_codes)
+    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
-    second, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
+    by_report, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
     scale = np.append(coordinates.scale, 1.0)
-    second *= np.outer(scale, scale)
-    shape = (n_folds, n_codes)
-    moments = Moments(
-        coordinates,
-        y_center,
-        second.reshape(*shape, q + 1, q + 1),
-        weights.reshape(shape),
-        squares.reshape(shape),
-        counts.reshape(shape),
-    )
+    moments = Moments(coordinates, y_center, by_report * np.outer(scale, scale), weights, squares, counts)
     if like is not None:
         redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.used)
     else:
@@ -154,31 +138,28 @@ def compute_moments(
 
 @dataclass(frozen=True)
 class _BlockMoments:
-    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each segment (fold and report).
+    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each report.
 
-    The rows of a segment are put together first, so that each needs few matrix products.
+    The rows of a report are put together first, so that each needs few matrix products.
     """
 
     center: Array
     spread: Array
     y_center: float
     n_codes: int
-    n_segments: int
 
     def __call__(self, block: Block) -> tuple[Array, Array, Array, Array]:
-        n_segments = self.n_segments
-        kind: Any = np.uint16 if n_segments <= 2**16 else np.int64  # small integers sort in linear time
-        segment = block.report.astype(kind, copy=False)
-        if block.fold is not None:
-            segment = block.fold.astype(kind) * kind(self.n_codes) + segment
-        counts = np.bincount(segment, minlength=n_segments)
-        order = np.argsort(segment, kind="stable")
+        n_codes = self.n_codes
+        kind: Any = np.uint16 if n_codes <= 2**16 else np.int64  # small integers sort in linear time
+        code = block.report.astype(kind, copy=False)
+        counts = np.bincount(code, minlength=n_codes)
+        order = np.argsort(code, kind="stable")
         if block.weight is None:
             root, weights, squares = None, counts.astype(float), counts.astype(float)
         else:
             root = np.sqrt(block.weight[order])
-            weights = np.bincount(segment, weights=block.weight, minlength=n_segments)
-            squares = np.bincount(segment, weights=block.weight**2, minlength=n_segments)
+            weights = np.bincount(code, weights=block.weight, minlength=n_codes)
+            squares = np.bincount(code, weights=block.weight**2, minlength=n_codes)
         by_column = block.X.strides[0] == block.X.itemsize
         products = self._by_column if by_column and block.X.shape[1] > 1 else self._by_row
         return products(block, order, counts, root), weights, squares, counts.astype(float)
@@ -187,13 +168,13 @@ class _BlockMoments:
         self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
     ) -> Array:
         q = 1 + block.X.shape[1]
-        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by segment
+        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by report
         V[:, 0] = 1.0
         np.subtract(np.take(block.X, order, axis=0), self.center, out=V[:, 1:q])
         V[:, q] = block.y[order] - self.y_center
         if root is not None:
             V *= root[:, None]
-        second = np.zeros((self.n_segments, q + 1, q + 1))
+        second = np.zeros((self.n_codes, q + 1, q + 1))
         stop = 0
         for i, count in enumerate(counts):
             start, stop = stop, stop + count
@@ -212,7 +193,7 @@ class _BlockMoments:
         later = bool((np.abs(self.center) <= _FEW_SPREADS * self.spread).all())
         center = self.center[:, None]
         V = np.empty((q + 1, _PRODUCT_ROWS))
-        second = np.zeros((self.n_segments, q + 1, q + 1))
+        second = np.zeros((self.n_codes, q + 1, q + 1))
         stop = 0
         for i, count in enumerate(counts):
             start, stop = stop, stop + int(count)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
 
 from fairpremium.arrays import Array
@@ -37,19 +36,11 @@ _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left ev
 
 @dataclass(frozen=True)
 class Expansion:
-    """Value, gradient and Hessian of the risk at one point, per cross-validation fold and group."""
+    """Value, gradient and Hessian of the risk at one point, per group."""
 
-    value: Array  # (folds, K)
-    gradient: Array  # (folds, q, K)
-    hessian: Array  # (folds, K, q, q); empty if it was not asked for
-
-    def select(self, folds: npt.NDArray[np.bool_]) -> Expansion:
-        """Sum over some of the folds."""
-        return Expansion(
-            self.value[folds].sum(axis=0, keepdims=True),
-            self.gradient[folds].sum(axis=0, keepdims=True),
-            self.hessian[folds].sum(axis=0, keepdims=True),
-        )
+    value: Array  # (K,)
+    gradient: Array  # (q, K)
+    hessian: Array  # (K, q, q); empty if it was not asked for
 
 
 class SignedRisk(ABC):
@@ -73,13 +64,6 @@ class SignedRisk(ABC):
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at coefficients B of shape (q, K), for all groups in one pass."""
 
-    @abstractmethod
-    def deviance(self, B: Array) -> Array:
-        """Compute sum_i sum_k table[k, s_i] w_i d(y_i, mu_k(x_i)) per fold for many coefficients: (folds, candidates).
-
-        B, of shape (folds, candidates, q, K), holds the coefficients to be tried on each fold.
-        """
-
 
 class SquaredRisk(SignedRisk):
     """Half the squared error; a quadratic function, so that one expansion is exact everywhere."""
@@ -87,28 +71,18 @@ class SquaredRisk(SignedRisk):
     def __init__(self, moments: Moments, table: Array):
         self.moments, self.table, self.family = moments, table, Normal()
         q = moments.q
-        weighted = np.einsum("ks,fsij->fkij", table, moments.second)
-        self._gram = weighted[:, :, :q, :q]  # (folds, K, q, q)
-        self._cross = weighted[:, :, :q, q]  # (folds, K, q)
-        self._square = weighted[:, :, q, q]  # (folds, K)
+        weighted = np.einsum("ks,sij->kij", table, moments.by_report)
+        self._gram = weighted[:, :q, :q]  # (K, q, q)
+        self._cross = weighted[:, :q, q]  # (K, q)
+        self._square = weighted[:, q, q]  # (K,)
 
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
-        b = self._shifted(B).T  # (K, q)
-        product = np.einsum("fkij,kj->fki", self._gram, b)
-        value = 0.5 * (self._square + np.einsum("ki,fki->fk", b, product - 2 * self._cross))
-        return Expansion(value, np.swapaxes(product - self._cross, 1, 2), self._gram)
-
-    def deviance(self, B: Array) -> Array:
-        """Compute the signed sums of squared errors per fold."""
-        b = np.swapaxes(self._shifted(B), 2, 3)  # (folds, candidates, K, q)
-        product = np.einsum("fkij,fckj->fcki", self._gram, b) - 2 * self._cross[:, None]
-        return np.asarray(self._square.sum(axis=1)[:, None] + np.einsum("fcki,fcki->fc", b, product))
-
-    def _shifted(self, B: Array) -> Array:
-        b = np.array(B, dtype=np.float64)
-        b[..., 0, :] -= self.moments.y_center  # the moments hold y - y_center
-        return b
+        b = np.array(B.T, dtype=np.float64)  # (K, q)
+        b[:, 0] -= self.moments.y_center  # the moments hold y - y_center
+        product = np.einsum("kij,kj->ki", self._gram, b)
+        value = 0.5 * (self._square + np.einsum("ki,ki->k", b, product - 2 * self._cross))
+        return Expansion(value, (product - self._cross).T, self._gram)
 
 
 class GlmRisk(SignedRisk):
@@ -118,7 +92,6 @@ class GlmRisk(SignedRisk):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
         self.coordinates = moments.coordinates
         self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
-        self._folds = len(moments.second) if rows.fold is not None else 1
 
     def row_weights(self, block: Block) -> Array:
         """Compute table[k, s_i] w_i, or the rows' own shares times w_i: shape (rows, K)."""
@@ -137,38 +110,12 @@ class GlmRisk(SignedRisk):
         Z = self.coordinates.centered(block.X)
         a = self.row_weights(block)
         loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
-        value = np.empty((self._folds, K))
-        gradient = np.empty((self._folds, q, K))
-        second = np.empty((self._folds, K if hessian else 0, q, q))
-        for f, rows in enumerate(_segments(block, self._folds)):
-            z, weight = Z[rows], a[rows]
-            value[f] = np.einsum("ik,ik->k", weight, loss[rows])
-            gradient[f] = z.T @ (weight * slope[rows])
-            if hessian:
-                bent = weight * curvature[rows]
-                for k in range(K):
-                    second[f, k] = (z * bent[:, k, None]).T @ z
-        return value, gradient, second
-
-    def deviance(self, B: Array) -> Array:
-        """Compute the signed sums of unit deviances per fold."""
-        _folds, candidates, q, K = B.shape
-        b = B * self.coordinates.scale[:, None]
-        flat = np.ascontiguousarray(b.transpose(0, 2, 1, 3).reshape(len(B), q, candidates * K))
-        return self.rows.reduce(partial(self._deviances, flat=flat), block_rows=2048)[0]
-
-    def _deviances(self, block: Block, flat: Array) -> tuple[Array, ...]:
-        K = self.n_groups
-        candidates = flat.shape[2] // K
-        Z = self.coordinates.centered(block.X)
-        a = self.row_weights(block)
-        out = np.empty((self._folds, candidates))
-        for fold, rows in enumerate(_segments(block, self._folds)):
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                mu = self.family.link.mean_of(Z[rows] @ flat[fold]).reshape(-1, candidates, K)
-                deviance = self.family.unit_deviance(block.y[rows, None, None], mu)
-            out[fold] = np.einsum("ick,ik->c", deviance, a[rows])
-        return (out,)
+        second = np.empty((K if hessian else 0, q, q))
+        if hessian:
+            bent = a * curvature
+            for k in range(K):
+                second[k] = (Z * bent[:, k, None]).T @ Z
+        return np.einsum("ik,ik->k", a, loss), Z.T @ (a * slope), second
 
 
 def make_risk(rows: Rows | Stream, moments: Moments, table: Array, family: Family) -> SignedRisk:
@@ -176,12 +123,6 @@ def make_risk(rows: Rows | Stream, moments: Moments, table: Array, family: Famil
     if isinstance(family, Normal):
         return SquaredRisk(moments, table)
     return GlmRisk(rows, moments, table, family)
-
-
-def _segments(block: Block, folds: int) -> list[slice | npt.NDArray[np.intp]]:
-    if block.fold is None or folds == 1:
-        return [slice(None)]
-    return [np.flatnonzero(block.fold == fold) for fold in range(folds)]
 
 
 # --- its minimum -----------------------------------------------------------------------------------------------------
@@ -224,12 +165,11 @@ class Minimum:
 
     B: Array  # (q, K)
     hessian: Array  # (K q, K q), of risk plus penalty
-    expansion: Expansion  # of the risk at B or next to it, per fold
 
 
 def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
     """Assemble the Hessian of risk plus penalty for all groups, shape (K q, K q)."""
-    blocks = expansion.hessian.sum(axis=0)  # (K, q, q)
+    blocks = expansion.hessian
     K, q = blocks.shape[:2]
     joint = penalty.hessian(K)
     for k in range(K):
@@ -240,17 +180,6 @@ def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
 def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> float:
     """Compute the smallest eigenvalue of the joint Hessian relative to the portfolio's curvature."""
     return float(eigvalsh(_whiten(joint, _root(metric)), subset_by_index=[0, 0])[0]) / total_weight
-
-
-def newton_point(expansion: Expansion, penalty: Penalty, B: Array) -> Array | None:
-    """Minimise the quadratic model at B; None if it has no minimum. Returns shape (q, K)."""
-    joint = joint_hessian(expansion, penalty)
-    try:
-        factor = cho_factor(joint)
-    except LinAlgError:
-        return None
-    gradient = expansion.gradient.sum(axis=0) + penalty.gradient(B)
-    return np.asarray(B - cho_solve(factor, gradient.T.ravel()).reshape(B.shape[::-1]).T)
 
 
 def minimise(
@@ -281,7 +210,7 @@ def minimise(
     joint, joint_at = joint_hessian(expansion, penalty), B
     value = float(expansion.value.sum()) + penalty.value(B)
     for _ in range(max_iter):
-        gradient = expansion.gradient.sum(axis=0) + penalty.gradient(B)
+        gradient = expansion.gradient + penalty.gradient(B)
         step, definite = _step(joint, gradient, penalty.metric, total)
         if quadratic and not definite:
             raise _unbounded(risk, start, penalty, groups)
@@ -292,7 +221,7 @@ def minimise(
                 joint = joint_hessian(expansion, penalty)
             if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
-            return Minimum(B + step, joint, expansion)
+            return Minimum(B + step, joint)
         if not quadratic:
             step *= damping * min(1.0, _MAX_STEP / length)
         candidate = B + step
@@ -363,7 +292,7 @@ def _rms(B: Array, risk: SignedRisk) -> float:
 
 def _unbounded(risk: SignedRisk, start: Array, penalty: Penalty, groups: tuple[object, ...]) -> RiskUnboundedError:
     """Name the group whose own Hessian at the start is least definite."""
-    blocks = risk.expand(start).hessian.sum(axis=0)
+    blocks = risk.expand(start).hessian
     total = risk.moments.total_weight
     curvature = [smallest_curvature(block, penalty.metric, total) for block in blocks]
     k = int(np.argmin(curvature))

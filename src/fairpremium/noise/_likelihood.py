@@ -163,7 +163,7 @@ class LikelihoodNoise(NoiseEstimator):
         if available > MAX_ROWS:
             rows = rows.take(np.sort(rng.choice(available, MAX_ROWS, replace=False)))
         K = len(groups)
-        problem = prepare(rows, K + 1, 1, family, model, design.features)
+        problem = prepare(rows, K + 1, family, model, design.features)
         q = problem.moments.q
         if len(rows) < 10 * K * q:
             raise ValueError(

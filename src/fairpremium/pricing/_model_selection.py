@@ -128,14 +128,13 @@ class LinearFit(ClassFit):
         problem = prepare(
             rows,
             channel.n_codes,
-            1,
             inputs.family,
             model,
             design.features,
             merge=inputs.merges(),
             origins=design.origins,
         )
-        counts = problem.moments.counts.sum(axis=0)
+        counts = problem.moments.counts
         if isinstance(rows, Stream):  # its reports are counted by this first pass; those in memory were at the entry
             check_counts(counts, channel)
         correction = "inverse" if channel.channel is None else inputs.correction

@@ -95,7 +95,7 @@ def predict_to(
     with open_source(source) as opened:
         needed = _needed(pricing, opened.names)
         if single:
-            job = Job(RawReader(needed), _Return(pricing), 0, 0, None, None)
+            job = Job(RawReader(needed), _Return(pricing), 0, None)
             pieces = opened.run([job if n else None for n in opened.counts], needed)
             result = write_tables(target, (table for tables in pieces for table in tables or ()))
             assert result is not None  # a source without rows is refused
@@ -103,7 +103,7 @@ def predict_to(
         target.mkdir(parents=True, exist_ok=True)
         folder = target.absolute()
         jobs = [
-            _WriteFile(RawReader(needed), _Return(pricing), 0, 0, None, None, str(folder / f"part-{i:06}.parquet"))
+            _WriteFile(RawReader(needed), _Return(pricing), 0, None, str(folder / f"part-{i:06}.parquet"))
             if n
             else None
             for i, n in enumerate(opened.counts)

@@ -143,7 +143,7 @@ def count_labels(source: Source, column: str) -> Counter[Any]:
 def _count(source: Source, columns: list[str]) -> dict[str, Counter[Any]]:
     if not columns:
         return {}
-    job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, 0, None, None)
+    job = Job(RawReader(tuple(columns)), _CountLevels(tuple(columns)), 0, None)
     total: dict[str, Counter[Any]] = {name: Counter() for name in columns}
     for found in source.run([job if count else None for count in source.counts], columns):
         for name, counts in found.items():

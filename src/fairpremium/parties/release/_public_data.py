@@ -32,7 +32,7 @@ def public_problem(rows: Rows | Stream, design: Design, family: Family, model: L
     """
     with warnings.catch_warnings():  # that features are redundant is said where prices are fitted
         warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-        return prepare(without_reports(rows), 1, 1, family, model or LinearModel(ridge=1.0), design.features)
+        return prepare(without_reports(rows), 1, family, model or LinearModel(ridge=1.0), design.features)
 
 
 class FitData(NamedTuple):
@@ -91,14 +91,14 @@ class _Blind:
 
 
 def _forget(rows: Rows) -> Rows:
-    return replace(rows, report=np.zeros(len(rows), dtype=np.uint16), fold=None, share=None)
+    return replace(rows, report=np.zeros(len(rows), dtype=np.uint16), share=None)
 
 
 def without_reports(rows: Rows | Stream) -> Rows | Stream:
     """Return the same rows with one and the same code in place of every report."""
     if isinstance(rows, Rows):
         return _forget(rows)
-    return replace(rows, reader=_Blind(rows.reader), fold=None, share=None, missing=None, _known={})
+    return replace(rows, reader=_Blind(rows.reader), share=None, missing=None, _known={})
 
 
 # --- the largest value over rows ---
