@@ -17,7 +17,7 @@ N = 120_000
 CHANNEL = RandomizedResponse(["A", "B"], keep=0.8)
 
 
-def few_cells(n: int, *, folds: bool, weights: bool = True) -> Rows:
+def few_cells(n: int, *, weights: bool = True) -> Rows:
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 4, size=n), rng.integers(0, 3, size=n) / 7.0])
     return Rows(
@@ -25,23 +25,20 @@ def few_cells(n: int, *, folds: bool, weights: bool = True) -> Rows:
         rng.poisson(2.0, size=n).astype(float),
         rng.integers(0, 3, size=n) / 2 if weights else None,
         rng.integers(0, 3, size=n).astype(np.uint16),
-        rng.integers(0, 5, size=n).astype(np.uint8) if folds else None,
     )
 
 
-@pytest.mark.parametrize("folds", [False, True])
 @pytest.mark.parametrize("weights", [False, True])
-def test_merged_rows_equal_a_plain_group_by(folds: bool, weights: bool) -> None:
-    rows = few_cells(100_000, folds=folds, weights=weights)
+def test_merged_rows_equal_a_plain_group_by(weights: bool) -> None:
+    rows = few_cells(100_000, weights=weights)
     merged = merge_rows(rows)
     assert merged is not None
     w = np.ones(len(rows)) if rows.weight is None else rows.weight
-    frame = pd.DataFrame(rows.X).assign(report=rows.report, fold=rows.fold if folds else 0, w=w, wy=w * rows.y)
-    expected = frame.groupby([0, 1, "report", "fold"], as_index=False).sum()
-    assert len(merged) == len(expected) == 4 * 3 * 3 * (5 if folds else 1)
+    frame = pd.DataFrame(rows.X).assign(report=rows.report, w=w, wy=w * rows.y)
+    expected = frame.groupby([0, 1, "report"], as_index=False).sum()
+    assert len(merged) == len(expected) == 4 * 3 * 3
     np.testing.assert_array_equal(merged.X, expected[[0, 1]])
     np.testing.assert_array_equal(merged.report, expected["report"])
-    assert (merged.fold is not None) == folds
     np.testing.assert_allclose(merged.weight, expected["w"], rtol=1e-12)
     np.testing.assert_allclose(merged.y, expected["wy"] / expected["w"], rtol=1e-12)
 
@@ -51,7 +48,7 @@ def test_rows_that_do_not_repeat_are_left_alone() -> None:
     rows = Rows(rng.normal(size=(70_000, 2)), rng.normal(size=70_000), None, np.zeros(70_000, dtype=np.uint16))
     assert not worth_merging(rows)
     assert merge_rows(rows) is None
-    assert worth_merging(few_cells(5000, folds=False))
+    assert worth_merging(few_cells(5000))
 
 
 @pytest.fixture(scope="module")

@@ -43,13 +43,13 @@ def test_fold_equals_one_call_on_all_rows(n: int, block_rows: int) -> None:
 def test_every_row_is_seen_once_and_its_columns_stay_together() -> None:
     n = 150_001
     index = np.arange(n, dtype=float)
-    rows = Rows(np.column_stack([index, -index]), index, index, np.arange(n), np.arange(n))
+    rows = Rows(np.column_stack([index, -index]), index, index, np.arange(n))
     seen = np.zeros(n, dtype=int)
     lock = threading.Lock()
 
     def look(block: Block) -> tuple[np.ndarray, ...]:
         assert len(block.y) <= 8192
-        for column in (block.X[:, 0], -block.X[:, 1], block.weight, block.report, block.fold):
+        for column in (block.X[:, 0], -block.X[:, 1], block.weight, block.report):
             np.testing.assert_array_equal(column, block.y)
         with lock:
             seen[block.report] += 1
@@ -112,7 +112,7 @@ def test_functions_that_return_different_numbers_of_sums_are_refused() -> None:
         rows.reduce(uneven)
 
 
-def test_take_and_folds() -> None:
+def test_take() -> None:
     rows = portfolio(100)
     mask = rows.report == 1
     for index in (mask, np.flatnonzero(mask)):
@@ -121,11 +121,7 @@ def test_take_and_folds() -> None:
         np.testing.assert_array_equal(taken.y, rows.y[mask])
         np.testing.assert_array_equal(taken.weight, rows.weight[mask])
         np.testing.assert_array_equal(taken.report, 1)
-        np.testing.assert_array_equal(taken.fold, rows.fold[mask])
-    assert rows.with_folds(None).fold is None
-    assert rows.with_folds(None).X is rows.X
     plain = portfolio(100, full=False)
     assert plain.take(mask).weight is None
-    assert plain.take(mask).fold is None
     assert plain.block(0, 10).weight is None
     assert rows.n_features == 3

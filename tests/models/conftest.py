@@ -49,7 +49,7 @@ def draw_outcome(family: Family, mu: np.ndarray, rng: np.random.Generator) -> np
 
 @pytest.fixture
 def draw() -> Callable[..., Drawn]:
-    """draw(family, seed, n, K, features, keep, weights, folds, missing): a portfolio with randomized response."""
+    """draw(family, seed, n, K, features, keep, weights, missing): a portfolio with randomized response."""
 
     def draw(
         family: Family,
@@ -59,7 +59,6 @@ def draw() -> Callable[..., Drawn]:
         features: int = 2,
         keep: float = 0.85,
         weights: bool = True,
-        folds: int = 1,
         missing: float = 0.1,
     ) -> Drawn:
         rng = np.random.default_rng(seed)
@@ -78,7 +77,6 @@ def draw() -> Callable[..., Drawn]:
             y,
             rng.uniform(0.2, 2, n) if weights else None,
             report,
-            rng.integers(folds, size=n) if folds > 1 else None,
         )
         return Drawn(rows, np.hstack([np.linalg.inv(T), np.zeros((K, 1))]), D, K)
 

@@ -27,9 +27,9 @@ FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.3), Bernoulli()]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)
 
 
-def problem_of(rows: Rows, K: int, family: Family, folds: int = 1, **settings: float) -> LinearProblem:
+def problem_of(rows: Rows, K: int, family: Family, **settings: float) -> LinearProblem:
     names = [f"x{j}" for j in range(rows.n_features)]
-    return prepare(rows, K + 1, folds, family, LinearModel(**settings), names)
+    return prepare(rows, K + 1, family, LinearModel(**settings), names)
 
 
 def raw_fit(rows: Rows, table: np.ndarray, family: Family, strength: float = 0.0, **settings: float) -> np.ndarray:

@@ -12,22 +12,21 @@ from fairpremium.families import Normal
 from fairpremium.models._moments import compute_moments, find_redundant
 
 
-@pytest.mark.parametrize("folds", [1, 3])
 @pytest.mark.parametrize("weights", [False, True])
-def test_moments_equal_a_loop_over_the_rows(draw: Callable, folds: int, weights: bool) -> None:
-    rows = draw(Normal(), 0, n=300, K=3, folds=folds, weights=weights).rows
-    moments = compute_moments(rows, 4, folds)
+def test_moments_equal_a_loop_over_the_rows(draw: Callable, weights: bool) -> None:
+    rows = draw(Normal(), 0, n=300, K=3, weights=weights).rows
+    moments = compute_moments(rows, 4)
     Z = moments.coordinates.matrix(rows.X)
-    second, weight, squares, counts = (np.zeros((folds, 4, *shape)) for shape in ((4, 4), (), (), ()))
+    second, weight, squares, counts = (np.zeros((4, *shape)) for shape in ((4, 4), (), (), ()))
     for i in range(len(rows)):
         v = np.append(Z[i], rows.y[i] - moments.y_center)
         w = 1.0 if rows.weight is None else rows.weight[i]
-        at = (0 if rows.fold is None else rows.fold[i], rows.report[i])
+        at = rows.report[i]
         second[at] += w * np.outer(v, v)
         weight[at] += w
         squares[at] += w * w
         counts[at] += 1
-    np.testing.assert_allclose(moments.second, second, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(moments.by_report, second, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(moments.weights, weight, rtol=1e-12)
     np.testing.assert_allclose(moments.squared_weights, squares, rtol=1e-12)
     np.testing.assert_array_equal(moments.counts, counts)

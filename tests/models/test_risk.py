@@ -16,39 +16,31 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)
 
 
 @every_family
-@pytest.mark.parametrize("folds", [1, 3])
-def test_expansion_equals_a_loop_over_rows_groups_and_folds(draw: Callable, family: Family, folds: int) -> None:
-    drawn = draw(family, 0, n=120, K=3, folds=folds, keep=0.6)
+def test_expansion_equals_a_loop_over_rows_and_groups(draw: Callable, family: Family) -> None:
+    drawn = draw(family, 0, n=120, K=3, keep=0.6)
     rows, a = drawn.rows, drawn.signed
     assert (a < 0).any()
-    moments = compute_moments(rows, 4, folds)
+    moments = compute_moments(rows, 4)
     Z = moments.coordinates.matrix(rows.X)
     B = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
-    value, gradient, hessian = np.zeros((folds, 3)), np.zeros((folds, 3, 3)), np.zeros((folds, 3, 3, 3))
+    value, gradient, hessian = np.zeros(3), np.zeros((3, 3)), np.zeros((3, 3, 3))
     for i in range(len(rows)):
-        f = 0 if rows.fold is None else rows.fold[i]
         for k in range(3):
             terms = family.loss_terms(rows.y[i : i + 1], Z[i : i + 1] @ B[:, k])
             loss, slope, curvature = (float(t[0]) for t in terms)
-            value[f, k] += a[i, k] * loss
-            gradient[f, :, k] += a[i, k] * slope * Z[i]
-            hessian[f, k] += a[i, k] * curvature * np.outer(Z[i], Z[i])
+            value[k] += a[i, k] * loss
+            gradient[:, k] += a[i, k] * slope * Z[i]
+            hessian[k] += a[i, k] * curvature * np.outer(Z[i], Z[i])
     expansion = GlmRisk(rows, moments, drawn.table, family).expand(B)
     np.testing.assert_allclose(expansion.value, value, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(expansion.gradient, gradient, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(expansion.hessian, hessian, rtol=1e-9, atol=1e-9)
-    total = expansion.select(np.ones(len(expansion.value), dtype=bool))
-    np.testing.assert_allclose(total.value[0], value.sum(axis=0), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(total.hessian[0], hessian.sum(axis=0), rtol=1e-9, atol=1e-9)
-    if folds == 3:
-        some = expansion.select(np.array([True, False, True]))
-        np.testing.assert_allclose(some.gradient[0], gradient[0] + gradient[2], rtol=1e-9, atol=1e-9)
 
 
 @every_family
 def test_gradient_and_hessian_match_differences(draw: Callable, family: Family) -> None:
-    drawn = draw(family, 2, n=400, K=2, keep=0.6, folds=2)
-    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3, 2), drawn.table, family)
+    drawn = draw(family, 2, n=400, K=2, keep=0.6)
+    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3), drawn.table, family)
     B = 0.3 * np.random.default_rng(1).normal(size=(3, 2))
     at, h = risk.expand(B), 1e-5
     for j in range(3):
@@ -58,16 +50,15 @@ def test_gradient_and_hessian_match_differences(draw: Callable, family: Family) 
             down[j, k] -= h
             plus, minus = risk.expand(up), risk.expand(down)
             by_value = (plus.value - minus.value) / (2 * h)
-            np.testing.assert_allclose(by_value[:, k], at.gradient[:, j, k], rtol=1e-6, atol=1e-5)
-            np.testing.assert_allclose(by_value[:, 1 - k], 0, atol=1e-6)  # groups do not share coefficients
+            np.testing.assert_allclose(by_value[k], at.gradient[j, k], rtol=1e-6, atol=1e-5)
+            np.testing.assert_allclose(by_value[1 - k], 0, atol=1e-6)  # groups do not share coefficients
             by_gradient = (plus.gradient - minus.gradient) / (2 * h)
-            np.testing.assert_allclose(by_gradient[:, :, k], at.hessian[:, k, :, j], rtol=1e-6, atol=1e-5)
+            np.testing.assert_allclose(by_gradient[:, k], at.hessian[k, :, j], rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("folds", [1, 4])
-def test_squared_risk_equals_the_general_one(draw: Callable, folds: int) -> None:
-    drawn = draw(Normal(), 3, n=1500, K=3, keep=0.6, folds=folds)
-    moments = compute_moments(drawn.rows, 4, folds)
+def test_squared_risk_equals_the_general_one(draw: Callable) -> None:
+    drawn = draw(Normal(), 3, n=1500, K=3, keep=0.6)
+    moments = compute_moments(drawn.rows, 4)
     squared, general = SquaredRisk(moments, drawn.table), GlmRisk(drawn.rows, moments, drawn.table, Normal())
     rng = np.random.default_rng(0)
     points = [rng.normal(size=(3, 3)) for _ in range(3)]
@@ -77,31 +68,12 @@ def test_squared_risk_equals_the_general_one(draw: Callable, folds: int) -> None
         np.testing.assert_allclose(x.hessian, y.hessian, rtol=1e-9, atol=1e-8)
         constant = a[0].value - b[0].value  # depends on y alone
         np.testing.assert_allclose(x.value - y.value, constant, rtol=1e-9, atol=1e-7)
-    many = rng.normal(size=(folds, 5, 3, 3))
-    np.testing.assert_allclose(squared.deviance(many), general.deviance(many), rtol=1e-9, atol=1e-7)
-
-
-@every_family
-def test_deviance_equals_a_loop(draw: Callable, family: Family) -> None:
-    drawn = draw(family, 4, n=150, K=2, keep=0.7, folds=3)
-    rows, a = drawn.rows, drawn.signed
-    moments = compute_moments(rows, 3, 3)
-    B = 0.3 * np.random.default_rng(0).normal(size=(3, 4, 3, 2))
-    Z = moments.coordinates.matrix(rows.X)
-    expected = np.zeros((3, 4))
-    for i in range(len(rows)):
-        f = rows.fold[i]
-        for c in range(4):
-            mu = family.link.mean_of(Z[i] @ B[f, c])
-            expected[f, c] += a[i] @ family.unit_deviance(np.full(2, rows.y[i]), mu)
-    result = make_risk(rows, moments, drawn.table, family).deviance(B)
-    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
 @every_family
 def test_without_the_hessian_the_rest_is_the_same(draw: Callable, family: Family) -> None:
-    drawn = draw(family, 5, n=3000, folds=2)
-    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3, 2), drawn.table, family)
+    drawn = draw(family, 5, n=3000)
+    risk = make_risk(drawn.rows, compute_moments(drawn.rows, 3), drawn.table, family)
     B = np.full((3, 2), 0.1)
     full, lean = risk.expand(B), risk.expand(B, hessian=False)
     np.testing.assert_array_equal(full.value, lean.value)

@@ -131,9 +131,9 @@ def prepare(
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
-    `n_codes` counts the reports and the missing report. `features` names the columns for messages, `origins` the columns
-    of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which changes
-    no estimate.
+    `n_codes` counts the reports and the missing report. `features` names the columns for messages, `origins` the
+    columns of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which
+    changes no estimate.
     """
     moments = compute_moments(rows, n_codes, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.used.tolist()))
