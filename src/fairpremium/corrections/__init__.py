@@ -18,7 +18,7 @@ from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._model_start import ModelFitSettings
-from fairpremium.corrections._propensity import fit_propensity, with_missing_row, x_features
+from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, with_missing_row, x_features
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._tournament_entries import ModelFit
@@ -29,6 +29,7 @@ __all__ = [
     "CandidateResult",
     "Chosen",
     "GroupFit",
+    "GroupPropensity",
     "Influence",
     "Latent",
     "ModelChosen",

@@ -150,10 +150,10 @@ class GroupPropensity:
     parameters: Parameters | None = None
 
     @classmethod
-    def learn(cls, problem: LinearProblem, channel: ReportChannel) -> GroupPropensity:
-        """Fit it to the reports."""
+    def learn(cls, problem: LinearProblem, channel: ReportChannel, *, always: bool = False) -> GroupPropensity:
+        """Fit it to the reports; those that are the truth need none, unless P(D given x) is wanted `always`."""
         T = with_missing_row(channel.matrix)
-        if channel.channel is None:
+        if channel.channel is None and not always:
             return cls(T)
         features = BentFeatures.learn(problem)
         latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)
@@ -164,6 +164,12 @@ class GroupPropensity:
             gamma = np.zeros((latent.n_groups - 1, latent.n_features))
             gamma[:, 0] = np.log(np.maximum(shares[1:], 0.01) / max(shares[0], 0.01))
             return cls(T, latent, Parameters(gamma))
+
+    def propensity(self, block: Block) -> Array:
+        """Compute P(D = k given x) for the rows of a block: shape (rows, K)."""
+        if self.latent is None or self.parameters is None:
+            raise ValueError("P(D given x) was not learned: the reports are the truth.")
+        return np.exp(self.latent.log_propensity(block, self.latent.features(block), self.parameters))
 
     def posterior(self, block: Block) -> Array:
         """Compute P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""

@@ -31,6 +31,7 @@ from fairpremium.models import (
     is_whole,
 )
 from fairpremium.noise import NoiseEstimator
+from fairpremium.pricing._certificate import certify_prices, check_segments
 from fairpremium.pricing._explain import explain_prices
 from fairpremium.pricing._fit_arguments import (
     check_counts,
@@ -413,6 +414,47 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         """
         prices, level = self._fitted(), None if level is None else check_level(level)
         return predict_to(prices, source, path, columns, level, self.unseen_levels)
+
+    def certificate(
+        self, X: Any, y: Any, *, sensitive: Any, by: Any = None, sample_weight: Any = None, level: float = 0.95
+    ) -> pd.DataFrame:
+        """Estimate the level of h* overall and by segment, without a law for y: see `fairpremium.audit.certify`.
+
+        The estimate is right if the best estimates are, or if P(D given x), a logit in the features and their products,
+        is. Give rows that the fit has not seen: on its own rows a flexible model looks better than it is.
+
+        Parameters
+        ----------
+        X, y, sensitive, sample_weight
+            As for `fit`; tables in memory.
+        by : array of shape (n,) or name of a column of X, optional
+            Segment of each row, such as the region or an age band.
+        level : float
+            Confidence level.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for all and one per segment: ``rows``, ``volume``, the mean ``premium``, the ``level`` of h* with
+            its ``standard_error`` and interval (``lower``, ``upper``), and whether the premium lies ``inside``.
+        """
+        prices, matrix = self._fitted(), self._matrix(X)
+        n = len(matrix)
+        channel = ReportChannel.of(self.channel_, self.groups_)
+        report = encode_reports(sensitive, channel.labels, n)
+        return certify_prices(
+            prices.premium(matrix),
+            prices.best_estimate(matrix),
+            self.reference_distribution_,
+            matrix,
+            check_outcome(y, n, get_family(self.family)),
+            report,
+            channel,
+            self.design_.features,
+            weight=check_weight(sample_weight, n),
+            segment=check_segments(by, X, n),
+            level=check_level(level),
+        )
 
     def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> float:
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
