@@ -120,9 +120,11 @@ class Prior:
         common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement
         M = common @ P[:q, q:]
         L = P[q:, q:] - P[q:, :q] @ M
+        values, vectors = np.linalg.eigh(0.5 * (L + L.T))
+        L = (vectors * np.maximum(values, 0.0)) @ vectors.T  # rounding may leave it a little below zero
         block = np.tile(self.block, K - 1)
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
-            theta, covariance, tau = _average(0.5 * (L + L.T), e[q:] - M.T @ e[:q], block, self.scale, draws)
+            theta, covariance, tau = _average(L, e[q:] - M.T @ e[:q], block, self.scale, draws)
         mean = E @ np.concatenate([common @ e[:q] - M @ theta, theta])
         joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
         deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
@@ -48,9 +47,11 @@ class MomentSums:
 
     @property
     def gain(self) -> Array:
-        """Return J V^-1, which turns moments into evidence."""
-        tiny = 1e-9 * np.diag(np.diag(self.V))
-        return np.asarray(cho_solve(cho_factor(self.V + tiny), self.J).T)
+        """Return J V^-1, which turns moments into evidence; directions without any variance tell nothing."""
+        scale = np.sqrt(np.maximum(np.diag(self.V), np.finfo(float).tiny))
+        values, vectors = np.linalg.eigh(self.V / np.outer(scale, scale))
+        inverse = (vectors / np.maximum(values, 1e-9)) @ vectors.T / np.outer(scale, scale)
+        return np.asarray(self.J.T @ inverse)
 
     def evidence(self, B: Array) -> Evidence:
         """Return what the moments say about the coefficients, linearised at B."""
