@@ -25,7 +25,7 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
-from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
+from fairpremium.corrections._empirical_bayes import Evidence, Posterior, Prior, relinearise
 from fairpremium.corrections._fit import TableScores, sum_of_squares
 from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.corrections._report_channel import ReportChannel
@@ -87,7 +87,7 @@ class SignedMoments:
             sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
             start = replace(self, rows=sample).shrink()[0].B
         _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
-        base = float(phi.mean())
+        base = max(float(phi.mean()), 1e-8 * Prior.of(self.problem).unit ** 2)  # a perfect fit has no dispersion at all
         ridge = self.problem.penalty(0.0).hessian(len(self.channel.groups))
         sums: MomentSums
 
