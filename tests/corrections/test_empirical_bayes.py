@@ -45,7 +45,7 @@ def quadrature(prior: Prior, evidence: Evidence, K: int, points: int) -> tuple[n
     """
     blocks = len(prior.scale)
     tau = np.array(list(itertools.product(*(scale * np.geomspace(1e-4, 60, points) for scale in prior.scale))))
-    factors = np.array([1, 0.3, 0.1, 0.03, 0.01])
+    factors = np.array([10, 3, 1, 0.3, 0.1, 0.03, 0.01])
     ratio = tau[:, :, None] / (prior.scale[:, None] * factors)  # (grid, blocks, factors)
     density = tau[:, :, None] / (prior.scale[:, None] * factors) / (1 + ratio**2)  # per unit of log tau
     log_prior = np.log(density[:, 0].mean(axis=1))
@@ -114,7 +114,8 @@ def test_shrinkage_is_the_posterior_mean_over_all_standard_deviations(
         assert_mean_is([np.array(p.deviations["main"]) for p in found], tau[0], 6)
     # the comparison has power: neither no pooling nor complete pooling would pass
     unpooled = np.linalg.solve(evidence.precision, evidence.shift)
-    assert np.abs(mean - unpooled).max() > 20 * np.std([p.B.T.ravel() for p in found], axis=0).max() / 4
+    error = np.std([p.B.T.ravel() for p in found], axis=0).max() / np.sqrt(SEEDS)
+    assert np.abs(mean - unpooled).max() > 12 * error  # twice what the comparison allows
     assert np.ptp(mean.reshape(K, -1), axis=0).max() > 0
 
 
@@ -167,18 +168,15 @@ def test_a_group_without_evidence_is_the_mean_of_the_others() -> None:
     assert np.abs(B[:, 0] - B[:, 1]).max() > 0.05
 
 
-def test_the_order_of_groups_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contrasts differ with the order, so that chains differ, but not in what they converge to."""
+def test_the_order_of_groups_does_not_matter() -> None:
+    """Contrasts follow what is known about a group, not its place, so that every chain is the same."""
     K, order = 4, np.array([2, 0, 3, 1])
     prior, evidence = make_prior(2), make_evidence(K, 2, 0.1, 400.0, 6)
     index = (2 * order[:, None] + np.arange(2)).ravel()
     renamed = Evidence(evidence.precision[np.ix_(index, index)], evidence.shift[index])
-    gaps = []
-    both = (chains(prior, these, K, monkeypatch, 300) for these in (evidence, renamed))
-    for a, b in zip(*both, strict=True):
-        gaps.append((a.B[:, order] - b.B).ravel())
-    assert_mean_is(gaps, np.zeros(2 * K), 6)
-    assert np.abs(gaps).max() < 0.3 * np.sqrt(np.diag(a.covariance).max())
+    a, b = prior.shrink(evidence, K), prior.shrink(renamed, K)
+    np.testing.assert_allclose(a.B[:, order], b.B, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(a.covariance[np.ix_(index, index)], b.covariance, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("K", [2, 3])

@@ -175,11 +175,13 @@ def test_relabelling_and_reordering_groups_change_nothing(K, pooling):
     settings = {"pooling": pooling, "random_state": 0}
     a = Pricer(channel=data["channel"], **settings).fit(data["X"], data["y"], sensitive=data["S"])
     b = Pricer(channel=renamed, **settings).fit(data["X"], data["y"], sensitive=[names[s] for s in data["S"]])
-    np.testing.assert_allclose(a.predict(data["X"]), b.predict(data["X"]), rtol=1e-7)
-    np.testing.assert_allclose(a.predict_interval(data["X"]), b.predict_interval(data["X"]), rtol=1e-6)
+    # outcomes are of size one; the iterations of a pooled likelihood stop at a thousandth of a standard error
+    atol = 0 if pooling == 0 else 1e-5
+    np.testing.assert_allclose(a.predict(data["X"]), b.predict(data["X"]), rtol=1e-7, atol=atol)
+    np.testing.assert_allclose(a.predict_interval(data["X"]), b.predict_interval(data["X"]), rtol=1e-6, atol=atol)
     best_a, best_b = a.predict_best_estimate(data["X"]), b.predict_best_estimate(data["X"])
     for group in data["groups"]:
-        np.testing.assert_allclose(best_a[group], best_b[names[group]], rtol=1e-7)
+        np.testing.assert_allclose(best_a[group], best_b[names[group]], rtol=1e-7, atol=atol)
 
 
 def test_unaware_and_discrimination_free_agree_when_the_groups_do_not_matter():

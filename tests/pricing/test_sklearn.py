@@ -45,8 +45,8 @@ class PricerWithGroups(DiscriminationFreePricer):
 def expected_failures(estimator):
     if estimator.pooling == "auto":
         return {
-            "check_sample_weight_equivalence_on_dense_data": "cross-validation folds are drawn per row: a row of "
-            "weight two is in one fold, two equal rows may be in two"
+            "check_sample_weight_equivalence_on_dense_data": "a row of weight two is one person in the scatter "
+            "of the moments, two equal rows are two"
         }
     return {}
 

@@ -13,6 +13,7 @@ on all rows:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +104,8 @@ def candidate_for(correction: str, problem: LinearProblem, classifier: Any = Non
 
 def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Chosen:
     """Take the likelihood that describes the rows best if it passes every check, otherwise the base."""
+    moments = base.moments or SignedMoments.of(problem, base.channel)
+    base = replace(base, moments=moments)
     fitted: dict[LikelihoodCandidate, Fitted] = {}
     reasons: dict[LikelihoodCandidate, str] = {}
     candidates = likelihoods_for(problem.family)
@@ -116,7 +119,6 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
         except FAILURES as error:
             reasons[candidate] = f"could not be fitted: {error}"
     order = sorted(fitted, key=lambda candidate: fitted[candidate].bic)
-    moments = base.moments or SignedMoments.of(problem, base.channel)
     best = None
     for candidate in order:
         if best is not None:

@@ -121,7 +121,7 @@ class Prior:
         M = common @ P[:q, q:]
         L = P[q:, q:] - P[q:, :q] @ M
         values, vectors = np.linalg.eigh(0.5 * (L + L.T))
-        L = (vectors * np.maximum(values, 0.0)) @ vectors.T  # rounding may leave it a little below zero
+        L = (vectors * np.maximum(values, 1e-12 * values[-1])) @ vectors.T  # rounding may leave it a little below zero
         block = np.tile(self.block, K - 1)
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
             theta, covariance, tau = _average(L, e[q:] - M.T @ e[:q], block, self.scale, draws)

@@ -266,7 +266,11 @@ def learn_law(latent: Latent, at: Parameters) -> tuple[Latent, Parameters]:
 
 
 def _some(latent: Latent) -> Block:
-    rows = latent.rows.spaced(_LAW_ROWS)
+    """Return some of the rows, one of each person: the choice of a bandwidth takes residuals for independent."""
+    rows = latent.rows
+    if isinstance(rows, Rows) and rows.cluster is not None:
+        rows = rows.take(np.sort(np.unique(rows.cluster, return_index=True)[1]))
+    rows = rows.spaced(_LAW_ROWS)
     return rows.block(0, len(rows))
 
 
