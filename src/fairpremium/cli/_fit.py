@@ -95,7 +95,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
     join, channel, source = result["join"], result["channel"], result["channel_source"]
     missing, reference = result["reports_missing"], result["reference"]
-    reason = "" if result["reason"] == "asked for" else f"; {result['reason']}"
+    reason = "" if result["reason"] == "asked for" else f": {result['reason']}"
     return {
         "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
         "Features": ", ".join(result["features"]),
@@ -105,7 +105,8 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
         "Noise": result["noise"] and result["noise"]["message"],
         "Model": result["model"],
-        "Correction": f"{result['correction']}, pooling {describe_pooling(result['pooling'])}{reason}",
+        "Correction": result["correction"] + reason,
+        "Pooling": describe_pooling(result["pooling"]),
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
         "Written": result["output"],
     }

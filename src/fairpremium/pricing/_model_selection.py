@@ -272,10 +272,10 @@ def candidates_table(results: list[CandidateResult], correction: str) -> pd.Data
 def describe_pooling(pooling: float | dict[str, Any]) -> str:
     """Say in words how groups were pooled: `pooling_` of a pricer."""
     if isinstance(pooling, float | int):
-        return f"{pooling:.4g}"
+        return f"{pooling:.4g} rows"
     slopes = pooling["slopes"].values()
-    between = f", of slopes {min(slopes):.3g} to {max(slopes):.3g}" if slopes else ""
-    return f"by empirical Bayes (standard deviation of the groups' levels {pooling['main']:.3g}{between})"
+    between = f", of their slopes {min(slopes):.3g} to {max(slopes):.3g}" if slopes else ""
+    return f"empirical Bayes; standard deviation of the groups' levels {pooling['main']:.3g}{between}"
 
 
 def correction_for(model: LinearModel | GroupModel, correction: str) -> str:
