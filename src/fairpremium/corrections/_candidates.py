@@ -9,11 +9,10 @@ import numpy as np
 from fairpremium.blocks import Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
-from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._fit import GroupFit, Unpooled
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import (
     LAW_PARAMETERS,
-    Unpooled,
     can_learn_law,
     first_law,
     fit_mixture,
@@ -146,7 +145,9 @@ class LikelihoodCandidate(Candidate):
         size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
         repeats = base.repeats
         bic = -2 * latent.value(at) / repeats + size * np.log(len(latent.rows) / repeats)
-        if pooling is None:
+        if self.law is None:  # prices are means, whatever the density: least squares with its weights
+            fit, unpooled = posterior_fit(problem, GroupPosterior(latent, at), base, pooling, self.correction)
+        elif pooling is None:
             fit, at, unpooled = shrink_likelihood(problem, latent, at, base)
         else:
             fit = likelihood_fit(problem, latent, at, channel, pooling)
@@ -181,7 +182,7 @@ class PosteriorCandidate(Candidate):
         if self.classifier is not None and self._classifier_loss(problem, base) < loss:
             trained = train_classifier(self.classifier, problem, channel.matrix)
             return Fitted(classifier_fit(problem, trained, base, pooling), trained)
-        return Fitted(posterior_fit(problem, best, base, pooling), best)
+        return Fitted(posterior_fit(problem, best, base, pooling)[0], best)
 
     def _learn(self, problem: LinearProblem, base: GroupFit, spline: bool, ridge: float) -> GroupPosterior:
         latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)

@@ -39,7 +39,7 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 
 _LEVEL = 0.001  # smallest p-value with which a likelihood is still taken
-_PRECISION = 0.85  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
+_PRECISION = 0.8  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
 _HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
 _CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
 

@@ -75,5 +75,5 @@ def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> 
 
 def classifier_fit(problem: LinearProblem, fitted: FittedClassifier, base: GroupFit, pooling: float | None) -> GroupFit:
     """Fit all groups with a classifier's posterior weights; see `posterior_fit`."""
-    B, hessian, pooled = weighted_prices(problem, fitted.weights, base, pooling)
-    return table_fit(problem, "posterior", base.channel, B, np.asarray(np.linalg.inv(hessian)), pooling, pooled)
+    prices = weighted_prices(problem, fitted.weights, base, pooling)
+    return table_fit(problem, "posterior", base.channel, prices.B, prices.response, pooling, prices.posterior)

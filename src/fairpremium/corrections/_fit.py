@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,13 @@ class Influence:
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
+
+
+class Unpooled(NamedTuple):
+    """What a fit would be without pooling, to first order."""
+
+    B: Array  # (q, K)
+    response: Array  # (K q, parameters), of B to the scores
 
 
 @dataclass(frozen=True)

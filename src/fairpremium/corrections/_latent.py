@@ -100,18 +100,25 @@ class Latent:
 
         r_k = P(D = k given x, y, s) moves by r_k (c_k - sum_l r_l c_l) with the complete-data scores c.
         """
+        w, one = _weights(block), np.ones((len(block.y), 1))
+        slopes = self.weight_gradient(block, at, one, np.broadcast_to(w, (len(w), self.n_groups)))
+        return (w * self.responsibilities(block, at)).sum(axis=0), slopes
+
+    def weight_gradient(self, block: Block, at: Parameters, Z: Array, by_group: Array) -> Array:
+        """Sum by_group[i, k] z_i times the derivative of r_k in the parameters: (K columns of Z, parameters)."""
         row = self._row_terms(block, at)
-        w = _weights(block)
         r, K = row.r, self.n_groups
-        own = np.eye(K)[None] - r[:, None, :]  # (rows, k, j): 1{j = k} - r_j
-        move = w[:, :, None] * r[:, :, None] * own  # (rows, k, j)
-        columns = [np.einsum("ikj,im->kjm", move[:, :, 1:], row.U).reshape(K, -1)]
-        if row.terms is not None:
-            columns.append(np.einsum("ikj,ij,iq->kjq", move, row.terms.d_eta, row.Z, optimize=True).reshape(K, -1))
-            if self.n_dispersions:
-                by_group = np.einsum("ikj,ij->kj", move, row.terms.d_lambda)
-                columns.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
-        return (w * r).sum(axis=0), np.concatenate(columns, axis=1)
+        found = []
+        for k in range(K):
+            move = (by_group[:, k] * r[:, k])[:, None] * (np.eye(K)[k] - r)  # (rows, j)
+            columns = [(Z * move[:, [j]]).T @ row.U for j in range(1, K)]
+            if row.terms is not None:
+                columns += [(Z * (move * row.terms.d_eta)[:, [j]]).T @ row.Z for j in range(K)]
+                if self.n_dispersions:
+                    own = Z.T @ (move * row.terms.d_lambda)
+                    columns.append(own if self.n_dispersions == K else own.sum(axis=1, keepdims=True))
+            found.append(np.concatenate(columns, axis=1))
+        return np.concatenate(found)
 
     def pack(self, at: Parameters) -> Array:
         """Flatten: gamma group by group, B group by group, the free log-dispersions."""

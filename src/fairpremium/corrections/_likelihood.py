@@ -18,7 +18,7 @@ from scipy.special import softmax
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, GaussianPenalty, Posterior, relinearise
-from fairpremium.corrections._fit import GroupFit, Influence
+from fairpremium.corrections._fit import GroupFit, Influence, Unpooled
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
@@ -30,7 +30,7 @@ from fairpremium.corrections._propensity import (
 )
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
-from fairpremium.families import Family, Law, ResidualLaw
+from fairpremium.families import Family, Gamma, Law, ResidualLaw
 from fairpremium.models import LinearProblem, Penalty
 
 _LAW_ROWS = 30_000  # rows whose residuals give the density
@@ -100,13 +100,6 @@ def fit_mixture(latent: Latent, starts: list[Parameters]) -> Parameters:
     if best is None:
         raise ConvergenceError("The likelihood found no maximum from any start.")
     return latent.maximise(best[1])
-
-
-class Unpooled(NamedTuple):
-    """What a fit would be without pooling, to first order."""
-
-    B: Array  # (q, K)
-    response: Array  # (K q, parameters), of B to the scores
 
 
 def likelihood_fit(
@@ -234,8 +227,8 @@ def _start_dispersion(problem: LinearProblem, rows: Rows | Stream, law: Law) -> 
 
 
 def can_learn_law(family: Family) -> bool:
-    """Tell whether residuals have one law at all: additive noise around means on the outcome's scale."""
-    return family.link.name == "identity"
+    """Tell whether residuals have a density: additive noise with an identity link, multiplicative for gamma."""
+    return family.link.name == "identity" or isinstance(family, Gamma)
 
 
 def first_law(latent: Latent, base: GroupFit, at: Parameters) -> tuple[ResidualLaw, Parameters]:
@@ -275,12 +268,19 @@ def _some(latent: Latent) -> Block:
 
 
 def _residuals(latent: Latent, block: Block, at: Parameters) -> tuple[Array, Array]:
-    """Compute y - f_k(x) and the volumes: (rows, K) and (rows, 1)."""
+    """Compute y - f_k(x), or log y - f_k(x), and the volumes: (rows, K) and (rows, 1)."""
     assert latent.predictors is not None
     w = np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]
-    return block.y[:, None] - latent.predictors(block) @ at.B, w
+    eta = latent.predictors(block) @ at.B
+    return (np.log(block.y) if _multiplicative(latent) else block.y)[:, None] - eta, w
+
+
+def _multiplicative(latent: Latent) -> bool:
+    law = latent.law
+    return law.multiplicative if isinstance(law, ResidualLaw) else law is not None and law.name != "normal"
 
 
 def _learn(latent: Latent, block: Block, at: Parameters, weight: Array) -> ResidualLaw:
     residual, w = _residuals(latent, block, at)
-    return ResidualLaw.learn((residual * np.sqrt(w) / np.exp(0.5 * at.log_dispersion)).ravel(), weight.ravel())
+    e = residual * np.sqrt(w) / np.exp(0.5 * at.log_dispersion)
+    return ResidualLaw.learn(e.ravel(), weight.ravel(), _multiplicative(latent))

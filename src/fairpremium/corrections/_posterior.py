@@ -7,6 +7,7 @@ classifier is trained through the channel by the log-loss of the reports, which 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
-from fairpremium.corrections._fit import GroupFit, Influence
+from fairpremium.corrections._fit import GroupFit, Influence, Unpooled
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.corrections._score import dispersion
@@ -55,100 +56,110 @@ class WeightedPrices(NamedTuple):
     """Group prices that were fitted with row weights."""
 
     B: Array  # (q, K)
-    hessian: Array  # (K q, K q), of risk plus penalty
+    response: Array  # (K q, K q), of B to the scores of the weighted fits
+    unpooled: Array  # (q, K)
+    unpooled_response: Array
     posterior: Posterior | None  # of empirical Bayes
 
 
 def weighted_prices(
-    problem: LinearProblem, weights: RowFunction, base: GroupFit, pooling: float | None
+    problem: LinearProblem, weights: RowFunction, base: GroupFit, pooling: float | None, doubt: Array | float = 0.0
 ) -> WeightedPrices:
-    """Fit all groups with row weights, pooled with a strength or by empirical Bayes."""
+    """Fit all groups with row weights, pooled with a strength or by empirical Bayes.
+
+    The scores of the weighted fits have the covariance phi H + doubt: H is their slope, and `doubt` (K q, K q) is what
+    the error of the weights adds.
+    """
     channel = base.channel
     risk = GlmRisk(problem.rows.with_shares(weights), problem.moments, channel.table, problem.family)
     if pooling is not None:
         start, model = problem.start(len(channel.table)), problem.model
         penalty = problem.penalty(pooling)
         found = minimise(risk, penalty, start, channel.groups, max_iter=model.max_iter, tol=model.tol)
-        return WeightedPrices(found.B, found.hessian, None)
-    scale = base.repeats * dispersion(problem, channel.table, base.B)
+        response = np.asarray(np.linalg.inv(found.hessian))
+        return WeightedPrices(found.B, response, found.B, response, None)
+    scale = dispersion(problem, channel.table, base.B)
+    gain, free, H = np.empty(0), base.B, np.empty(0)
 
     def evidence_at(B: Array) -> Evidence:
+        nonlocal gain, free, H
         expansion = risk.expand(B)
-        hessian = joint_hessian(expansion, problem.penalty(0.0))
-        gradient = expansion.gradient.T.ravel()
-        return Evidence(hessian, hessian @ B.T.ravel() - gradient).divided(scale)
+        H = joint_hessian(expansion, problem.penalty(0.0))
+        step = np.linalg.solve(H, expansion.gradient.T.ravel())
+        free = B - step.reshape(B.shape[::-1]).T
+        gain = H @ np.linalg.inv(base.repeats * (scale * H + doubt))
+        return Evidence(gain @ H, gain @ H @ free.T.ravel())
 
     posterior = relinearise(problem, base.B, evidence_at)
-    return WeightedPrices(posterior.B, np.asarray(scale * np.linalg.inv(posterior.covariance)), posterior)
+    return WeightedPrices(posterior.B, posterior.covariance @ gain, free, np.asarray(np.linalg.inv(H)), posterior)
 
 
-def posterior_fit(problem: LinearProblem, posterior: GroupPosterior, base: GroupFit, pooling: float | None) -> GroupFit:
-    """Fit all groups with the classifier's posterior weights, from a consistent fit that gives the channel.
+def posterior_fit(
+    problem: LinearProblem,
+    posterior: GroupPosterior,
+    base: GroupFit,
+    pooling: float | None,
+    correction: str = "posterior",
+) -> tuple[GroupFit, Unpooled]:
+    """Fit all groups with the weights P(D = k given x, y, s) of a model, from a consistent fit that gives the channel.
 
-    The shares are the mean of q_k(x, y) over all rows. The influence stacks the classifier's scores on those of the
-    weighted fits: leaving them out makes intervals far too short.
+    The shares are the mean of these weights over all rows (of P(D = k given x, y) for those that did not report). The
+    influence stacks the scores of the model on those of the weighted fits: leaving them out makes intervals far too
+    short.
     """
     latent, at = posterior.latent, posterior.parameters
-    K, q = latent.n_groups, problem.moments.q
-    B, hessian, pooled = weighted_prices(problem, posterior.weights, base, pooling)
-    g = at.gamma.size
-    W = problem.moments.total_weight
-    draft = _RowInfluence(problem, posterior, B, np.zeros(K))
-    cross, totals, share_gradient = problem.rows.reduce(draft.sums, block_rows=2048)
     _, _, complete, missing = latent.expand(at)
-    size = g + K * q
-    bread = np.zeros((size, size))
-    bread[:g, :g] = complete - missing
-    bread[g:, :g] = cross.reshape(K * q, g)
-    bread[g:, g:] = hessian
-    gradient = np.zeros((K, size))
-    gradient[:, :g] = share_gradient.reshape(K, g) / W
-    rows = replace(draft, shares=totals / W)
-    influence = Influence(rows.scores, np.asarray(np.linalg.inv(bread)), g, rows.share_scores, gradient)
-    return GroupFit(problem, "posterior", base.channel, B, rows.shares, pooling, influence, pooled)
+    inverse = np.asarray(np.linalg.inv(complete - missing))
+    rows = _RowInfluence(problem, posterior, base.B, base.shares)
+    cross = problem.rows.reduce(rows.cross, block_rows=2048)[0]
+    prices = weighted_prices(problem, posterior.weights, base, pooling, cross @ inverse @ cross.T)
+    totals, share_gradient = problem.rows.reduce(partial(latent.share_sums, at=at), block_rows=2048)
+    W = problem.moments.total_weight
+    rows = replace(rows, B=prices.B, shares=totals / W)
+    cross = problem.rows.reduce(rows.cross, block_rows=2048)[0]
+    g = len(inverse)
+    size = g + len(cross)
+
+    def stacked(response: Array) -> Array:
+        return np.hstack([-response @ cross @ inverse, response])
+
+    response, gradient = np.zeros((size, size)), np.zeros((len(totals), size))
+    response[:g, :g], response[g:] = inverse, stacked(prices.response)
+    gradient[:, :g] = share_gradient / W
+    influence = Influence(rows.scores, response, g, rows.share_scores, gradient)
+    fit = GroupFit(problem, correction, base.channel, prices.B, rows.shares, pooling, influence, prices.posterior)
+    return fit, Unpooled(prices.unpooled, stacked(prices.unpooled_response))
 
 
 @dataclass(frozen=True)
 class _RowInfluence:
-    """The classifier's scores stacked on those of the weighted fits, row by row, and sums for their derivative."""
+    """The scores of the model of the weights stacked on those of the weighted fits, row by row."""
 
     problem: LinearProblem
     posterior: GroupPosterior
     B: Array
     shares: Array
 
-    def _pieces(self, block: Block) -> tuple[Array, Array, Array]:
-        """Row weights, z, and w loss' at the group prices."""
+    def _pieces(self, block: Block) -> tuple[Array, Array]:
+        """Return z, and w loss' at the group prices, zero for rows that did not report."""
         Z = self.problem.moments.coordinates.matrix(block.X)
         _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
-        return self.posterior.weights(block), Z, slope if block.weight is None else slope * block.weight[:, None]
+        slope = slope if block.weight is None else slope * block.weight[:, None]
+        return Z, slope * self._reported(block)
+
+    def _reported(self, block: Block) -> Array:
+        return np.asarray(block.report != len(self.posterior.latent.T) - 1)[:, None]
 
     def scores(self, block: Block) -> Array:
         latent, at = self.posterior.latent, self.posterior.parameters
-        r, Z, slope = self._pieces(block)
-        own = (-(r * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), self.B.size)
-        reported = block.report != len(latent.T) - 1
-        return np.concatenate([latent.scores(block, at) * reported[:, None], own], axis=1)
+        Z, slope = self._pieces(block)
+        own = (-(self.posterior.weights(block) * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), self.B.size)
+        return np.concatenate([latent.scores(block, at) * self._reported(block), own], axis=1)
 
     def share_scores(self, block: Block) -> Array:
-        return np.asarray(self._propensity(block)[1] - self.shares)
+        return self.posterior.latent.responsibilities(block, self.posterior.parameters) - self.shares
 
-    def sums(self, block: Block) -> tuple[Array, ...]:
-        q, K = self.B.shape
-        r, Z, slope = self._pieces(block)
-        U, p = self._propensity(block)
-        w = np.ones(len(U)) if block.weight is None else block.weight
-        m = U.shape[1]
-        cross = np.empty((K, q, K - 1, m))
-        share_gradient = np.empty((K, K - 1, m))
-        for k in range(K):
-            for j in range(1, K):
-                move = r[:, k] * ((j == k) - r[:, j])  # derivative of r_k in the logit of group j
-                cross[k, :, j - 1] = (Z * (move * slope[:, k])[:, None]).T @ U
-                share_gradient[k, j - 1] = (w * p[:, k] * ((j == k) - p[:, j])) @ U
-        return cross, w @ p, share_gradient
-
-    def _propensity(self, block: Block) -> tuple[Array, Array]:
-        latent = self.posterior.latent
-        U = latent.features(block)
-        return U, np.exp(latent.log_propensity(block, U, self.posterior.parameters))
+    def cross(self, block: Block) -> tuple[Array]:
+        """Sum the derivative of the weighted fits' gradient in the parameters of the weights: (K q, parameters)."""
+        Z, slope = self._pieces(block)
+        return (self.posterior.latent.weight_gradient(block, self.posterior.parameters, Z, slope),)

@@ -31,6 +31,7 @@ class Statistics:
     group_means: Array  # (K,)
     mean_loss: float
     covariance: Array
+    group_covariance: Array | None = None  # of the coefficients, for statements about groups; None: as in `covariance`
 
 
 def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
@@ -94,9 +95,11 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     of_means = np.vstack([np.zeros((p, 2 * K + 1)), np.eye(2 * K + 1)])
     L = np.hstack([of_parameters @ influence.response, of_means])
     covariance = L @ meat @ L.T
+    groups = None
     if fit.posterior is not None:
         covariance = covariance + of_B @ fit.posterior.left @ of_B.T
-    return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance)
+        groups = of_B[:p] @ fit.posterior.group_covariance @ of_B[:p].T
+    return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance, groups)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
 """A law that nobody wrote down: the density of standardised residuals, learned from weighted residuals.
 
-    y = eta + sigma e / sqrt(w),   e ~ g with mean zero,   sigma^2 = exp(lambda)
+    y = eta + sigma e / sqrt(w)        additive noise
+    log y = eta + sigma e / sqrt(w)    multiplicative noise, for positive outcomes with a log link
 
-The density g is a kernel estimate on the scale asinh(e), so that heavy tails are smoothed more than the middle, with a
-little of a t density, so that it is positive everywhere. Its logarithm is a cubic spline with straight ends.
+with sigma^2 = exp(lambda) and a density g of e. It is a kernel estimate on the scale asinh(e), so that heavy tails are
+smoothed more than the middle, with a little of a t density, so that it is positive everywhere. Its logarithm is a cubic
+spline with straight ends.
+
+The density need not be centred. It serves to tell the groups apart; prices are means, which it does not give.
 """
 
 from __future__ import annotations
@@ -23,17 +27,17 @@ _CONSTANT = 0.5 * np.log(2 * np.pi)  # that the normal law leaves out
 
 
 class ResidualLaw(Law):
-    """Additive noise with a learned density: `values` are log g at increasing points `grid`."""
+    """Noise with a learned density: `values` are log g at increasing points `grid`."""
 
     name = "learned from residuals"
     has_dispersion = True
 
-    def __init__(self, grid: Array, values: Array):
-        self.grid = grid
+    def __init__(self, grid: Array, values: Array, multiplicative: bool = False):
+        self.grid, self.multiplicative = grid, multiplicative
         self._spline = CubicSpline(grid, values, bc_type="natural")
 
     @classmethod
-    def learn(cls, e: Array, weight: Array) -> ResidualLaw:
+    def learn(cls, e: Array, weight: Array, multiplicative: bool = False) -> ResidualLaw:
         """Estimate g from standardised residuals and weights, which may be negative: both of shape (n,).
 
         The bandwidth is the part of Silverman's under which each residual is most likely given the others.
@@ -57,20 +61,23 @@ class ResidualLaw(Law):
                 best, best_fit = (1 - _TAILS) * density + _TAILS * tails, fit
         grid = np.sinh(middle)
         density = best / np.cosh(middle)
-        mass = density * np.gradient(grid)
-        mean = float(mass @ grid / mass.sum())
-        return cls(grid - mean, np.log(density / mass.sum()))
+        return cls(grid, np.log(density / (density * np.gradient(grid)).sum()), multiplicative)
+
+    def residual(self, y: Array, eta: Array) -> Array:
+        """Compute the residuals before they are standardised."""
+        return np.asarray((np.log(y) if self.multiplicative else y) - eta)
 
     def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
         """Compute log p(y) and derivatives."""
         sigma = np.exp(0.5 * log_dispersion) / np.sqrt(weight)
-        e = (y - eta) / sigma
+        e = self.residual(y, eta) / sigma
         inside = np.clip(e, self.grid[0], self.grid[-1])
         beyond = e - inside
         value, slope, bend = (self._spline(inside, order) for order in (0, 1, 2))
         bend = np.where(beyond == 0, bend, 0.0)
+        constant = -np.log(y) if self.multiplicative else _CONSTANT
         return LawTerms(
-            value + slope * beyond - np.log(sigma) + _CONSTANT,
+            value + slope * beyond - np.log(sigma) + constant,
             -slope / sigma,
             bend / sigma**2,
             -0.5 * (slope * e + 1),
@@ -80,8 +87,9 @@ class ResidualLaw(Law):
 
     def unit(self, log_dispersion: Array) -> float:
         """Scale of the linear predictor."""
-        return float(np.exp(0.5 * np.max(log_dispersion)))
+        return 1.0 if self.multiplicative else float(np.exp(0.5 * np.max(log_dispersion)))
 
     def start(self, y: Array, weight: Array, mu: Array) -> float:
         """Take the variance around means that ignore the groups."""
-        return float(np.log(np.mean(weight * (y - mu) ** 2)))
+        eta = np.log(mu) if self.multiplicative else mu
+        return float(np.log(np.mean(weight * self.residual(y, eta) ** 2)))

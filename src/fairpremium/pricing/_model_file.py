@@ -100,6 +100,7 @@ def _prices_to_dict(prices: Prices) -> dict[str, Any]:
             "coefficients": prices.coefficients.T.tolist(),
             "unaware": prices.unaware.tolist(),
             "covariance": None if prices.covariance is None else prices.covariance.tolist(),
+            "group_covariance": None if prices.group_covariance is None else prices.group_covariance.tolist(),
         }
     assert isinstance(prices, ModelPrices)
     return {
@@ -125,6 +126,9 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
     K, p = len(groups), len(design.features)
     size = K * (1 + p) + K
     covariance = None if body["covariance"] is None else check_numbers(body["covariance"], (size, size), "covariance")
+    groups_own = body.get("group_covariance")  # files of 0.1.0 have none
+    if groups_own is not None:
+        groups_own = check_numbers(groups_own, (size - K, size - K), "group_covariance")
     return LinearPrices(
         family,
         design,
@@ -133,6 +137,7 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
         check_numbers(body["unaware"], (1 + p,), "unaware"),
         check_numbers(body["reference_distribution"], (K,), "reference_distribution"),
         covariance,
+        groups_own,
     )
 
 

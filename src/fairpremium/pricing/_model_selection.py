@@ -163,6 +163,7 @@ class LinearFit(ClassFit):
             fit.unaware_coefficients[:, 0],
             weights,
             reference.covariance(weights, statistics),
+            statistics.group_covariance,
         )
 
 
@@ -362,5 +363,10 @@ def _add_channel_error(
         return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
 
     slope = (stacked(estimator.keep_ + step) - stacked(estimator.keep_ - step)) / (2 * step)
-    variance = estimator.standard_error_**2
-    return replace(statistics, covariance=statistics.covariance + variance * np.outer(slope, slope))
+    slope *= estimator.standard_error_
+    single, own = statistics.group_covariance, slope[: statistics.coefficients.size]
+    return replace(
+        statistics,
+        covariance=statistics.covariance + np.outer(slope, slope),
+        group_covariance=None if single is None else single + np.outer(own, own),
+    )

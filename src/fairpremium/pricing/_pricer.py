@@ -372,23 +372,42 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         """Compute the unaware price mu(x), which leaves the attribute out and lets its proxies in."""
         return self._fitted().unaware_price(self._matrix(X))
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> Interval:
-        """Compute a confidence interval of the premium h*(x).
+    def predict_interval(self, X: Any, level: float = 0.95, *, group: Any = None, against: Any = None) -> Interval:
+        """Compute a confidence interval of the premium h*(x), of a group's best estimate, or of a difference.
 
         Parameters
         ----------
         X : data frame or array of shape (n, features)
         level : float
             Confidence level.
+        group : optional
+            A group, whose best estimate mu(x, group) gets the interval instead of the premium.
+        against : optional
+            A second group: the interval is that of mu(x, group) - mu(x, against).
 
         Returns
         -------
         Interval
             Named tuple of arrays ``lower`` and ``upper``. It covers the uncertainty of coefficients and P* (and of
-            an estimated channel, to first order), not that of the model's form, nor the bias of pooling or ridge.
-            The linear model has a sandwich covariance; for every other model it is a delete-a-group jackknife.
+            an estimated channel, to first order), not that of the model's form, nor the bias of a ridge or of a pooling
+            strength that was given. The linear model has a sandwich covariance; for every other model it is a
+            delete-a-group jackknife.
+
+        Notes
+        -----
+        With pooling by empirical Bayes the interval of a group or a difference of the linear model allows for what
+        pooling may have hidden: it is about as wide as without pooling, around a better estimate.
         """
-        return Interval(*self._fitted().interval(self._matrix(X), check_level(level)))
+        level, prices = check_level(level), self._fitted()
+        for name, given in (("group", group), ("against", against)):
+            if given is not None and given not in prices.groups:
+                raise ValueError(f"Got {name}={given!r}, but expected one of the groups {list(prices.groups)}.")
+        if group is None and against is not None:
+            raise ValueError(f"Got against={against!r} without a group to compare with it. Pass group= too.")
+        matrix = self._matrix(X)
+        if group is None:
+            return Interval(*prices.interval(matrix, level))
+        return Interval(*prices.group_interval(matrix, level, group, against))
 
     def predict_to(
         self, source: Any, path: str | PathLike[str], *, columns: Sequence[str] = (), level: float | None = None

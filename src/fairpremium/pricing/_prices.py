@@ -6,7 +6,7 @@ P*, the reference distribution, holds the weights that the groups' prices get in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,10 @@ class Prices(ABC):
     def half_width(self, matrix: Matrix, eta: Array, level: float) -> Array:
         """Compute half the width of the interval around the premium `eta`, on the scale of the link: shape (n,)."""
 
+    @abstractmethod
+    def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
+        """Compute half the width of an interval around sum_d c_d mu(x, d) with fixed weights c: shape (n,)."""
+
     def best_estimate(self, matrix: Matrix) -> Array:
         """Compute mu(x, d): shape (n, K)."""
         return self._mean(self.predictor(matrix))
@@ -73,14 +77,33 @@ class Prices(ABC):
 
     def interval(self, matrix: Matrix, level: float) -> tuple[Array, Array]:
         """Compute a confidence interval of h*(x), symmetric on the scale of the link."""
+        self._check_intervals()
+        eta = self.family.link.predictor(self.premium(matrix))
+        width = self.half_width(matrix, eta, level)
+        return self._mean(eta - width), self._mean(eta + width)
+
+    def group_interval(self, matrix: Matrix, level: float, group: Any, against: Any = None) -> tuple[Array, Array]:
+        """Compute a confidence interval of mu(x, group), or of mu(x, group) - mu(x, against)."""
+        self._check_intervals()
+        contrast = np.zeros(len(self.groups))
+        contrast[self.groups.index(group)] = 1.0
+        if against is not None:
+            contrast[self.groups.index(against)] -= 1.0
+        value = self.best_estimate(matrix) @ contrast
+        width = self.contrast_width(matrix, contrast, level)
+        if against is not None:
+            return value - width, value + width
+        link = self.family.link
+        eta = link.predictor(value)
+        width = width / link.slope(eta)
+        return self._mean(eta - width), self._mean(eta + width)
+
+    def _check_intervals(self) -> None:
         if not self.has_intervals:
             raise ValueError(
                 "The model has no intervals: it was fitted with intervals=False, or a warning at the fit said why they "
                 "could not be had. Fit it again with intervals=True."
             )
-        eta = self.family.link.predictor(self.premium(matrix))
-        width = self.half_width(matrix, eta, level)
-        return self._mean(eta - width), self._mean(eta + width)
 
     def _mean(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -104,6 +127,7 @@ class LinearPrices(Prices):
     unaware: Array  # (1 + features,)
     reference: Array  # (K,), P*
     covariance: Array | None  # of the coefficients, group after group, and P*: (K (1 + features) + K,) squared
+    group_covariance: Array | None = None  # of the coefficients, for single groups; None: as in `covariance`
 
     @property
     def has_intervals(self) -> bool:
@@ -133,6 +157,17 @@ class LinearPrices(Prices):
         gradient = np.concatenate([gradient, self.family.link.mean_of(eta)], axis=1)
         variance = np.einsum("ij,ij->i", gradient @ self.covariance, gradient)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+    def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
+        """Compute it from the covariance for single groups, by the delta method."""
+        assert self.covariance is not None
+        size = self.coefficients.size
+        covariance = self.covariance[:size, :size] if self.group_covariance is None else self.group_covariance
+        slopes = self.family.link.slope(self.predictor(matrix)) * contrast
+        with_one = np.column_stack([np.ones(len(matrix)), matrix])
+        gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(matrix), -1)
+        variance = np.einsum("ij,ij->i", gradient @ covariance, gradient)
+        return np.asarray(ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -206,17 +241,23 @@ class ModelPrices(Prices):
         With G folds the variance is (G - 1) / G sum_g (h_g - mean of h_g)^2 on the scale of the link, and the
         quantile is Student's with G - 1 degrees of freedom.
         """
-        G = len(self.replicates)
         link = self.family.link
-        h = np.array([link.predictor(self._premium(formula, matrix)) for formula in self.replicates])
+        return self._jackknife(
+            lambda f: link.predictor(np.asarray(self._mean(f.predictor(matrix)) @ f.reference)), level
+        )
+
+    def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
+        """Compute it from the same jackknife."""
+        return self._jackknife(lambda f: np.asarray(self._mean(f.predictor(matrix)) @ contrast), level)
+
+    def _jackknife(self, price: Callable[[Formula], Array], level: float) -> Array:
+        G = len(self.replicates)
+        h = np.array([price(formula) for formula in self.replicates])
         variance = (G - 1) / G * np.sum((h - h.mean(axis=0)) ** 2, axis=0)
         if self.shifted:
-            up, down = (link.predictor(self._premium(formula, matrix)) for formula in self.shifted)
+            up, down = (price(formula) for formula in self.shifted)
             variance = variance + (self.shift * (up - down)) ** 2
         return np.asarray(stdtrit(G - 1, 0.5 + level / 2) * np.sqrt(variance))
-
-    def _premium(self, formula: Formula, matrix: Matrix) -> Array:
-        return np.asarray(self._mean(formula.predictor(matrix)) @ formula.reference)
 
 
 # --- the reference distribution --------------------------------------------------------------------------------------
