@@ -127,8 +127,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         The pooling strength that was given, or the standard deviations that empirical Bayes found, on the scale of the
         link: ``{"main": of the groups' levels, "slopes": {column: of its effects}}``.
     candidates_ : pandas.DataFrame
-        What was compared: model, correction, detail, pooling strength (NaN: empirical Bayes), the choice and the
-        reason; corrected risk and report log-loss with standard errors where held-out rows were compared.
+        What was compared: model, correction, detail, pooling strength (NaN: empirical Bayes), corrected risk and report
+        log-loss with standard errors, the choice and the reason. The losses of the linear class are those of its own
+        rows (evenly spaced ones if there are more than 100,000); other classes, and several of them, are compared on
+        held-out rows. NaN: the candidate was not fitted or has no P(D given x, y), equal rows were merged, or a source
+        with a given pooling would have to be read once more.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     history_ : dict of lists or None
