@@ -26,9 +26,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np
 import pandas as pd
-from insurance_fairness import PrivatizedFairPricer
-from insurance_fairness_ldp import KaryRandomisedResponse, LDPDiscriminationFreePrice
-from sklearn.linear_model import LinearRegression, PoissonRegressor
+from _peers import FAIRNESS, LDP, price_by_peer
 
 import fairpremium
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
@@ -156,44 +154,23 @@ def contestants(case: Case, channel: RandomizedResponse) -> dict[str, Callable]:
         price = pricer.fit(case.X, case.y, sensitive=case.D, sample_weight=case.w).predict_unaware(fresh)
         return np.repeat(price[:, None], len(case.groups), axis=1), price
 
-    def ldp(S):
-        estimator = PoissonRegressor(alpha=0, max_iter=1000) if case.family == "poisson" else LinearRegression()
-        mechanism = KaryRandomisedResponse(epsilon=channel.epsilon, categories=case.groups)
-        model = LDPDiscriminationFreePrice(base_estimator=estimator, mechanism=mechanism)
-        model.fit(numbers(case.X, case.X), S, case.y, exposure=case.w)
-        Z = numbers(fresh, case.X)
-        return np.column_stack([model.group_models_[g].predict(Z) for g in case.groups]), model.predict(Z)
-
-    def clipped(S):
-        model = PrivatizedFairPricer(
-            pi=channel.keep,
-            n_groups=len(case.groups),
-            reference_distribution="empirical",
-            base_estimator="poisson_glm" if case.family == "poisson" else "ridge",
-        )
-        codes = np.array([case.groups.index(s) for s in S])
-        model.fit(numbers(case.X, case.X), case.y, codes, exposure=case.w)
-        return None, model.predict(numbers(fresh, case.X))
+    def peer(name):
+        return lambda S: price_by_peer(name, case.family, channel, (case.X, case.y, S, case.w), fresh)
 
     found = {
         "true D known": lambda S: ours(None, pooling=0)(case.D),
         "unaware price": unaware,
         "S taken as D": ours(None, pooling=0),
-        "insurance-fairness-ldp 0.1.1": ldp,
+        LDP: peer(LDP),
         "the paper (inverse, no pooling)": ours(channel, correction="inverse", pooling=0),
         "inverse, pooled": ours(channel, correction="inverse"),
         "score": ours(channel, correction="score"),
         "posterior": ours(channel, correction="posterior"),
         "likelihood": ours(channel, correction="likelihood"),
         "fairpremium (auto)": ours(channel),
-        "insurance-fairness 1.2.2": clipped,
+        FAIRNESS: peer(FAIRNESS),
     }
     return found
-
-
-def numbers(X: pd.DataFrame, like: pd.DataFrame) -> np.ndarray:
-    columns = pd.get_dummies(like, drop_first=True).columns
-    return pd.get_dummies(X).reindex(columns=columns, fill_value=0).to_numpy(dtype=float)
 
 
 def judge(case: Case, mu, h) -> dict[str, float]:

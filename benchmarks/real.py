@@ -1,7 +1,7 @@
 """Real portfolios: how far the default is from knowing the attribute, and from the simple answers.
 
-    FAIRPREMIUM_DATA=folder python benchmarks/real.py [--splits 10] [--keeps 0.9,0.8,0.7] [--portfolios health,auto]
-                                                      [--methods unaware,auto] [--json benchmarks/results/real.json]
+    FAIRPREMIUM_DATA=folder python benchmarks/real.py [--splits 10] [--keeps 0.9,0.8,0.7] [--epsilons 1] [--jobs 2]
+        [--portfolios health,auto] [--methods unaware,auto] [--json benchmarks/results/real.json]
 
 Each split fits 70 % of the rows and judges the other 30 %. Reports go through randomized response. Two figures, both
 against the fit that knows D without pooling, in per cent:
@@ -9,8 +9,11 @@ against the fit that knows D without pooling, in per cent:
 - excess: deviance of mu(x, D) on the test rows above that of the fit that knows D. Below zero is better than knowing D.
 - distance: root mean square difference of h*(x), over its mean.
 
-For each portfolio the last column compares a method with the best of the simple answers (unaware, S taken as D, the
-paper), split by split, with the standard error of the mean difference.
+Both are means over the splits with standard errors. The excess is also compared, split by split, with the best of the
+simple answers (unaware, S taken as D, the paper). A fit that raises an error or gives a price that is not a number has
+failed; means are over the other splits. insurance-fairness has no best estimates, and so no excess.
+
+Beside the JSON file a Markdown file of the same name has the tables of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -40,9 +45,16 @@ from fairpremium.portfolios import (
     load_swmotorcycle,
 )
 
+try:
+    from benchmarks._peers import FAIRNESS, LDP, price_by_peer
+except ModuleNotFoundError:  # run as a script
+    from _peers import FAIRNESS, LDP, price_by_peer
+
 RIDGE = 1e-3  # in rows, for the fits without pooling: a level without a claim in one group must not stop them
 SIMPLE = ("unaware", "S as D", "paper")
+PEERS = {"ldp": LDP, "fairness": FAIRNESS}
 CORRECTIONS = ("inverse", "score", "posterior", "likelihood")
+METHODS = (*SIMPLE, *PEERS, *CORRECTIONS, "auto")
 
 
 def thinned(share: float = 0.02) -> Portfolio:
@@ -50,9 +62,14 @@ def thinned(share: float = 0.02) -> Portfolio:
     p = load_bemtpl97()
     rng = np.random.default_rng(5)
     women, men = np.flatnonzero(p.sensitive == "female"), np.flatnonzero(p.sensitive == "male")
-    rows = np.sort(np.r_[men, rng.choice(women, int(share / (1 - share) * len(men)), replace=False)])
+    rows = np.r_[men, rng.choice(women, int(share / (1 - share) * len(men)), replace=False)]
+    return some_rows(p, np.sort(rows), f"beMTPL97, {100 * share:g} % women")
+
+
+def some_rows(p: Portfolio, rows: np.ndarray, name: str) -> Portfolio:
+    """Return some of the policies of a portfolio."""
     return Portfolio(
-        name="beMTPL97, 2 % women",
+        name=name,
         X=p.X.iloc[rows].reset_index(drop=True),
         y=p.y[rows],
         sensitive=p.sensitive[rows],
@@ -101,15 +118,19 @@ PORTFOLIOS: dict[str, Callable[[], Portfolio]] = {
 }
 
 
-def split_results(p: Portfolio, keep: float, seed: int, methods: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Fit every method on one split: excess, distance and processor seconds; NaN where a fit raised."""
-    rng = np.random.default_rng([seed, int(1000 * keep)])
+Splits = list[dict[str, dict[str, float]]]  # of each split, figures of each method
+
+
+def split_results(p: Portfolio, noise: dict[str, float], methods: tuple[str, ...], seed: int) -> dict:
+    """Fit every method on one split: excess, distance and processor seconds; without figures where a fit failed."""
+    channel = RandomizedResponse(p.groups, **noise)
+    rng = np.random.default_rng([seed, round(1000 * channel.keep)])
     train = np.random.default_rng(seed).random(len(p)) < 0.7
     test = ~train
-    channel = RandomizedResponse(p.groups, keep=keep)
     reports = channel.privatize(p.sensitive, rng=rng)
     family = get_family(p.family)
     weight = np.ones(len(p)) if p.sample_weight is None else p.sample_weight
+    volume = None if p.sample_weight is None else p.sample_weight[train]
     code = np.array([p.groups.index(g) for g in p.sensitive[test]])
     X, X_test = p.X[train], p.X[test]
 
@@ -117,7 +138,6 @@ def split_results(p: Portfolio, keep: float, seed: int, methods: tuple[str, ...]
         pricer = DiscriminationFreePricer(
             family=p.family, intervals=False, unseen_levels="base", random_state=seed, **settings
         )
-        volume = None if p.sample_weight is None else p.sample_weight[train]
         return pricer.fit(X, p.y[train], sensitive=sensitive[train], sample_weight=volume)
 
     def deviance(mu: np.ndarray) -> float:
@@ -130,10 +150,13 @@ def split_results(p: Portfolio, keep: float, seed: int, methods: tuple[str, ...]
     oracle = fitted(p.sensitive, **unpooled)
     best, target = deviance(oracle.predict_best_estimate(X_test).to_numpy()), oracle.predict(X_test)
 
-    def fit(method: str) -> tuple[np.ndarray, np.ndarray]:
+    def prices(method: str) -> tuple[np.ndarray | None, np.ndarray]:
         if method == "unaware":
             u = oracle.predict_unaware(X_test)
             return np.repeat(u[:, None], len(p.groups), axis=1), u
+        if method in PEERS:
+            rows = (X, p.y[train], reports[train], volume)
+            return price_by_peer(PEERS[method], p.family, channel, rows, X_test)
         if method == "S as D":
             pricer = fitted(reports, **unpooled)
         elif method == "paper":
@@ -142,63 +165,124 @@ def split_results(p: Portfolio, keep: float, seed: int, methods: tuple[str, ...]
             pricer = fitted(reports, channel=channel, correction=method)
         return pricer.predict_best_estimate(X_test).to_numpy(), pricer.predict(X_test)
 
+    def figures(method: str) -> dict[str, float]:
+        mu, h = prices(method)
+        w = weight[test] / weight[test].sum()
+        found = {"distance": 100 * float(np.sqrt(w @ (h - target) ** 2) / (w @ target))}
+        if mu is not None:
+            found["excess"] = 100 * (deviance(mu) / best - 1)
+        return found if np.isfinite(list(found.values())).all() else {}
+
     results = {}
     for method in methods:
         start = time.process_time()
-        try:
-            mu, h = fit(method)
-            gap = np.sqrt(np.average((h - target) ** 2, weights=weight[test])) / np.average(
-                target, weights=weight[test]
-            )
-            row = {"excess": 100 * (deviance(mu) / best - 1), "distance": 100 * float(gap)}
-        except (ValueError, ArithmeticError, RuntimeError):
-            row = {"excess": np.nan, "distance": np.nan}
-        results[method] = row | {"seconds": time.process_time() - start}
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                found = figures(method)
+            except Exception as failure:  # a method that fails is a result
+                print(f"  {p.name}, split {seed}, {method}: {type(failure).__name__}: {str(failure)[:100]}", flush=True)
+                found = {}
+        results[method] = {**found, "seconds": time.process_time() - start, "failed": float(not found)}
     return results
 
 
-def summary(splits: list[dict[str, dict[str, float]]]) -> pd.DataFrame:
-    """Average over the splits, with the difference from the best simple answer that never failed."""
-    excess = pd.DataFrame([{m: r["excess"] for m, r in split.items()} for split in splits])
-    others = {
-        f: pd.DataFrame([{m: r[f] for m, r in s.items()} for s in splits]).mean() for f in ("distance", "seconds")
-    }
+def over_best_simple(splits: Splits, method: str = "auto") -> tuple[float, float]:
+    """Compare excesses with the best simple answer that never failed, split by split: mean, standard error."""
+    excess = figure(splits, "excess")
     simple = [m for m in SIMPLE if m in excess and excess[m].notna().all()]
-    gap = excess.sub(excess[excess[simple].mean().idxmin()], axis=0) if simple else excess * np.nan
-    rows = np.sqrt(excess.notna().sum())
+    if not simple:
+        return np.nan, np.nan
+    gap = excess[method] - excess[excess[simple].mean().idxmin()]
+    return float(gap.mean()), float(gap.sem())
+
+
+def figure(splits: Splits, name: str) -> pd.DataFrame:
+    """Return one figure: a row for each split, a column for each method."""
+    return pd.DataFrame([{m: row.get(name, np.nan) for m, row in split.items()} for split in splits])
+
+
+def summary(splits: Splits) -> pd.DataFrame:
+    """Average over the splits: a row for each method."""
+    excess, distance = figure(splits, "excess"), figure(splits, "distance")
+    gaps = [over_best_simple(splits, method) for method in excess]
     return pd.DataFrame(
         {
             "excess": excess.mean(),
-            "excess_se": excess.std() / rows,
-            "over_best_simple": gap.mean(),
-            "over_best_simple_se": gap.std() / rows,
-            **others,
-            "failed": excess.isna().sum(),
+            "excess_se": excess.sem(),
+            "over_best_simple": [mean for mean, _ in gaps],
+            "over_best_simple_se": [error for _, error in gaps],
+            "distance": distance.mean(),
+            "distance_se": distance.sem(),
+            "seconds": figure(splits, "seconds").mean(),
+            "failed": figure(splits, "failed").sum().astype(int),
         }
     )
+
+
+def markdown(results: list[dict]) -> str:
+    """Return two tables for each kind of noise, with a row for each portfolio."""
+    lines = []
+    for noise in dict.fromkeys(result["noise"] for result in results):
+        here = [result for result in results if result["noise"] == noise]
+        methods = list(here[0]["table"])
+        for name, words in (
+            ("excess", "deviance of μ(x, D) above the fit that knows D, in %"),
+            ("distance", "distance of h\\* from that of the fit that knows D, in %"),
+        ):
+            lines += [f"{noise}: {words}", "", f"| | {' | '.join(methods)} |"]
+            lines.append("| --- |" + " ---: |" * len(methods))
+            for result in here:
+                cells = [_cell(result["table"][method], name, result["splits"]) for method in methods]
+                lines.append(f"| {result['portfolio']} | {' | '.join(cells)} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, float], name: str, splits: int) -> str:
+    if row["failed"] == splits:
+        return "all failed"
+    if np.isnan(row[name]):
+        return "–"
+    failed = f" ({row['failed']} failed)" if row["failed"] else ""
+    digits = 3 if name == "excess" and abs(row[name]) < 10 else 2
+    value = f"{row[name]:z.{digits}f}".replace("-", "−")
+    return value + ("" if np.isnan(row[f"{name}_se"]) else f" ± {row[f'{name}_se']:.{digits}f}") + failed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--keeps", default="0.9,0.8,0.7")
+    parser.add_argument("--epsilons", default="1")
     parser.add_argument("--portfolios", default=",".join(PORTFOLIOS))
-    parser.add_argument("--methods", default=",".join((*SIMPLE, *CORRECTIONS, "auto")))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "real.json")
     args = parser.parse_args()
     methods = tuple(args.methods.split(","))
-    results = []
-    for name in args.portfolios.split(","):
-        portfolio = PORTFOLIOS[name]()
-        for keep in map(float, args.keeps.split(",")):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                table = summary([split_results(portfolio, keep, seed, methods) for seed in range(args.splits)])
-            print(f"\n{portfolio.name}, keep {keep:g}, {args.splits} splits\n{table.round(3).to_string()}", flush=True)
-            results.append({"portfolio": portfolio.name, "keep": keep, "table": table.to_dict("index")})
-            args.json.write_text(
-                json.dumps({"fairpremium": __version__, "splits": args.splits, "results": results}, indent=1) + "\n"
-            )
+    noises = [{"keep": float(keep)} for keep in args.keeps.split(",") if keep]
+    noises += [{"epsilon": float(epsilon)} for epsilon in args.epsilons.split(",") if epsilon]
+    results: list[dict] = []
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for name in args.portfolios.split(","):
+            portfolio = PORTFOLIOS[name]()
+            for noise in noises:
+                said = " ".join(f"{kind} {value:g}" for kind, value in noise.items())
+                run = partial(split_results, portfolio, noise, methods)
+                table = summary(list(pool.map(run, range(args.splits))))
+                print(f"\n{portfolio.name}, {said}, {args.splits} splits\n{table.round(3).to_string()}", flush=True)
+                results.append(
+                    {
+                        "portfolio": portfolio.name,
+                        "noise": said,
+                        "splits": args.splits,
+                        "table": table.to_dict("index"),
+                    }
+                )
+                about = {"fairpremium": __version__, "results": results}
+                args.json.write_text(json.dumps(about, indent=1).replace(": NaN", ": null") + "\n")
+                args.json.with_suffix(".md").write_text(markdown(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -51,17 +51,19 @@ def load_json(path: str | PathLike[str], noun: str) -> Any:
         raise ModelFileError(f"{path} is not a {noun}: it is not JSON text.") from error
 
 
-def check_document(document: Any, form: str, version: int, noun: str, where: str) -> dict[str, Any]:
+def check_document(document: Any, form: str, version: int | tuple[int, ...], noun: str, where: str) -> dict[str, Any]:
     """Return the content of a document without its hash.
 
-    The fields "format" and "version" must be `form` and `version`. Messages say what the document should hold (`noun`)
-    and where it is from (`where`).
+    The fields "format" and "version" must be `form` and `version`, or one of several versions. Messages say what the
+    document should hold (`noun`) and where it is from (`where`).
     """
     if not isinstance(document, dict) or document.get("format") != form:
         raise ModelFileError(f'{where} is not a {noun}: expected "format": "{form}".')
-    if document.get("version") != version:
+    known = version if isinstance(version, tuple) else (version,)
+    if document.get("version") not in known:
         raise ModelFileError(
-            f"{where} has version {document.get('version')!r}, but this fairpremium reads version {version}. "
+            f"{where} has version {document.get('version')!r}, but this fairpremium reads version "
+            f"{' or '.join(map(str, known))}. "
             "Install a version that reads it, or fit again."
         )
     body = {key: value for key, value in document.items() if key != "sha256"}

@@ -18,7 +18,7 @@ from fairpremium import Channel, RandomizedResponse
 from fairpremium import audit as fa
 from fairpremium.audit._audit_data import premium_bins
 from fairpremium.audit._discrimination import _simplex_minimum
-from fairpremium.audit._weighted_reports import MIN_EFFECTIVE_REPORTS
+from fairpremium.corrections import MIN_EFFECTIVE_REPORTS
 
 CONTRACT = ["group", "share", "premium", "premium_low", "premium_high", "loss", "loss_low", "loss_high"]
 BY_REPORTS = [

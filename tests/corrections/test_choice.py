@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fairpremium.corrections._candidates as candidates_module
+import fairpremium.corrections._checks as checks_module
 import fairpremium.corrections._empirical_bayes as bayes_module
 import fairpremium.families._family as family_module
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
@@ -238,6 +239,7 @@ def test_a_likelihood_that_cannot_be_fitted_is_listed_and_breaks_nothing(monkeyp
     assert pricer.correction_ == "inverse"
     likelihoods = table[table["correction"] == "likelihood"]
     assert likelihoods["reason"].str.contains("could not be fitted: it went wrong on purpose").all()
+    assert likelihoods[["corrected_risk", "report_log_loss"]].isna().all().all()
     assert np.isfinite(pricer.predict(X)).all()
 
 
@@ -253,6 +255,73 @@ def test_a_propensity_that_cannot_be_fitted_breaks_nothing(monkeypatch: pytest.M
     assert pricer.correction_ == "inverse"
     assert pricer.candidates_["chosen"].sum() == 1
     assert np.isfinite(pricer.predict(X)).all()
+
+
+# -- the losses that are told ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("correction", ["auto", "score", "posterior", "likelihood", "inverse"])
+def test_the_losses_of_a_fit_are_those_of_its_rows(correction: str) -> None:
+    """By a second computation, with volumes, several rows per person and missing reports."""
+    X, y, _, D = paper("normal", 7, 900)
+    rng = np.random.default_rng(7)
+    volume, person = rng.uniform(0.5, 2, 900), rng.integers(0, 300, 900)
+    code = np.where(rng.random(900) < 0.1, -1, CHANNEL.encode(CHANNEL.privatize(np.array(CHANNEL.groups)[D], rng=7)))
+    problem = prepare(Rows(X.to_numpy(float), y, volume, np.where(code < 0, 2, code).astype(np.uint16), cluster=person),
+                      3, Normal(), LinearModel(), list(X.columns))  # fmt: skip
+    found = fit_correction(problem, ReportChannel.of(CHANNEL), correction, None)
+    told = next(result for result in found.results if result.chosen)
+
+    mu = np.column_stack([np.ones(900), X.to_numpy(float)]) @ found.fit.coefficients
+    risk, log_loss = np.zeros(900), np.zeros(900)
+    for i in np.flatnonzero(code >= 0):
+        risk[i] = sum(CHANNEL.inverse[k, code[i]] * (y[i] - mu[i, k]) ** 2 for k in (0, 1))
+        if found.posterior is not None:  # P(D given x, y) from P(D given x, y, s), by Bayes' rule
+            q = found.posterior.weights(problem.rows.block(i, i + 1))[0] / CHANNEL.matrix[code[i]]
+            log_loss[i] = -np.log(CHANNEL.matrix[code[i]] @ (q / q.sum()))
+
+    def mean_and_error(values: np.ndarray, w: np.ndarray) -> tuple[float, float]:
+        w = np.where(code >= 0, w, 0.0)
+        mean = (w * values).sum() / w.sum()
+        totals = [(w * (values - mean))[person == i].sum() for i in range(300)]
+        return mean, np.sqrt(np.sum(np.square(totals))) / w.sum()
+
+    assert (told.risk, told.risk_error) == pytest.approx(mean_and_error(risk, volume))
+    expected = (np.nan, np.nan) if found.posterior is None else mean_and_error(log_loss, np.ones(900))
+    assert (told.report_loss, told.report_loss_error) == pytest.approx(expected, nan_ok=True)
+    assert (found.posterior is not None) == (told.correction in ("posterior", "likelihood"))
+
+
+def test_every_candidate_that_was_fitted_has_losses(chosen: Callable[[str], DiscriminationFreePricer]) -> None:
+    table = chosen("normal").candidates_
+    assert table[["corrected_risk", "corrected_risk_se"]].notna().all().all()
+    assert table["report_log_loss"].notna().tolist() == (table["correction"] == "likelihood").tolist()
+
+
+def test_many_rows_are_represented_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, _, D = paper("normal", 8, 3000)
+    whole = fit(X, y, D, 8, correction="inverse").candidates_.iloc[0]
+    monkeypatch.setattr(checks_module, "SAMPLE_ROWS", 1000)
+    some = fit(X, y, D, 8, correction="inverse").candidates_.iloc[0]
+    assert some["corrected_risk_se"] > 1.4 * whole["corrected_risk_se"]  # 1,000 of 3,000 rows: 1.7 on average
+    assert abs(some["corrected_risk"] - whole["corrected_risk"]) < 4 * some["corrected_risk_se"]
+
+
+def test_merged_rows_have_no_losses() -> None:
+    """A merged row does not say how the outcomes in it differ."""
+    rng = np.random.default_rng(9)
+    X, D = rng.integers(0, 3, (4000, 1)).astype(float), rng.integers(0, 2, 4000)
+    S = CHANNEL.privatize(np.array(CHANNEL.groups)[D], rng=9)
+    y = rng.poisson(np.exp(0.3 * X[:, 0] + D)).astype(float)
+    pricer = DiscriminationFreePricer(family="poisson", channel=CHANNEL, correction="inverse", pooling=0)
+    assert pricer.fit(X, y, sensitive=S, merge=False).candidates_["corrected_risk"].notna().all()
+    assert pricer.fit(X, y, sensitive=S, merge=True).candidates_["corrected_risk"].isna().all()
+
+
+def test_the_posterior_tells_which_classifier_it_used() -> None:
+    X, y, _, D = paper("normal", 10, 800)
+    detail = fit(X, y, D, 10, correction="posterior").candidates_["detail"].item()
+    assert detail in {f"logit{bend}, ridge {ridge}" for bend in ("", ", spline of the outcome") for ridge in (0.1, 10)}
 
 
 def test_who_is_a_candidate() -> None:

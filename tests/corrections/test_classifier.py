@@ -76,6 +76,8 @@ def test_a_pricer_takes_any_classifier(classifier, monkeypatch):
     assert {type(fitted.classifier) for fitted in trained} == {type(classifier)}
     assert len(trained) >= 5  # without each fold
     assert pricer.candidates_["chosen"].sum() == 1
+    used = type(classifier).__name__ if len(trained) > 5 else "logit"  # trained on all rows only if it is used
+    assert pricer.candidates_["detail"].item().startswith(used)
     error = np.sqrt(np.diag(pricer._prices.covariance))[:4]
     # a classifier is never quite right: within sampling error and a tenth of the groups' distance
     assert (np.abs(pricer._prices.coefficients.T.ravel() - [3, 1, 0, 0.5]) < 5 * error + 0.3).all()

@@ -52,6 +52,32 @@ def test_round_trip_is_exact(rows, settings, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_the_version_says_whether_an_old_reader_can_read_the_file(rows, tmp_path):
+    """Version 1 is that of 0.1.0, where `pooling` is a number; with an object in its place the file has version 2."""
+    X, y, S = rows
+    for pooling, version in ((3.0, 1), (0, 1), ("auto", 2)):
+        pricer = DiscriminationFreePricer(pooling=pooling).fit(X, y, sensitive=S)
+        pricer.save(tmp_path / "m.json")
+        document = json.loads((tmp_path / "m.json").read_text())
+        assert document["version"] == version
+        loaded = DiscriminationFreePricer.load(tmp_path / "m.json").pooling_
+        assert loaded == pricer.pooling_ == document["pooling"]
+        assert type(loaded) is type(pricer.pooling_) is (float if version == 1 else dict)
+    assert set(document["pooling"]) == {"main", "slopes"}
+    assert set(document["pooling"]["slopes"]) == set(X.columns)
+    for wrong in (
+        {"version": 1},
+        {"pooling": 3.0},
+        {"pooling": {"main": 1.0}},
+        {"pooling": {"main": -1.0, "slopes": {}}},
+        {"pooling": {"main": 1.0, "slopes": {"age": "wide"}}},
+        {"pooling": {"main": None, "slopes": {}}},
+        {"pooling": {"main": 1.0, "slopes": {}, "hook": 1.0}},
+        {"pooling": [1.0, {}]},
+    ):
+        refuse(signed({**document, **wrong}), tmp_path, "pooling|not a valid fairpremium model")
+
+
 def test_groups_of_two_attributes(tmp_path):
     rng = np.random.default_rng(1)
     channel = Channel.product(RandomizedResponse(["F", "M"], keep=0.9), RandomizedResponse([1, 2], keep=0.9))
@@ -94,7 +120,7 @@ def test_other_files_are_refused(document, tmp_path):
     refuse("not json", tmp_path, "not JSON")
     refuse("[]", tmp_path, "not a fairpremium model")
     refuse({**document, "format": "other"}, tmp_path, "format")
-    refuse(signed({**document, "version": 2}), tmp_path, "version 2, but this fairpremium reads version 1")
+    refuse(signed({**document, "version": 3}), tmp_path, "version 3, but this fairpremium reads version 1 or 2")
     refuse({**document, "pooling": 3.0}, tmp_path, "sha256")
     refuse("[" * 100_000, tmp_path, "not JSON")
     (tmp_path / "p.json").write_bytes(pickle.dumps({"a": 1}))

@@ -1,11 +1,12 @@
 """Tables, drawings and pages that show what prices do to whom.
 
-``compute_*`` returns a table, ``plot_*`` takes the same arguments and draws it. An audit report is made in three steps:
-numbers to a dict, the dict to an HTML string, the string to a file. `drawing` holds what all drawings share.
+``compute_*`` returns a table, ``plot_*`` takes the same arguments and draws it, and `certify` checks the level of
+prices. An audit report is made in three steps: numbers to a dict, the dict to an HTML string, the string to a file.
+`drawing` holds what all drawings share.
 """
 
 from ._audit_report import render_chart, render_json, render_markdown, render_report, save_report, write_report
-from ._calibration import compute_calibration
+from ._calibration import certify, compute_calibration
 from ._channel_sensitivity import compute_keep_sensitivity
 from ._comparison import compute_price_comparison
 from ._comparison_chart import plot_price_comparison
@@ -33,6 +34,7 @@ from ._summary import MAX_GROUPS, describe_classes, summarize_pricer, summarize_
 
 __all__ = [
     "MAX_GROUPS",
+    "certify",
     "compute_adverse_selection",
     "compute_balance",
     "compute_calibration",

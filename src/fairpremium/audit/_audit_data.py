@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
+from fairpremium.corrections import describe_lack
 from fairpremium.models import check_outcome
 from fairpremium.pricing import check_level
 
 from ._estimate import Estimate, fieller
-from ._weighted_reports import REPORTED, WeightedReports, describe_lack
+from ._weighted_reports import REPORTED, WeightedReports
 
 Records = list[dict[str, Any]]
 
@@ -60,6 +61,7 @@ class AuditData:
                     f"Got {name} of shape {checked[name].shape}, but expected one column for each of the groups "
                     f"{list(reports.groups)}."
                 )
+            checked[name] = checked[name][:, group_columns(columns[name], reports.groups)]
         return cls(checked, reports, level, source, divisions)
 
     @property
@@ -158,6 +160,13 @@ def check_numbers(values: Any, name: str, n: int, of: str) -> Array:
         raise ValueError(str(error).replace("Got y ", f"Got {name} ", 1)) from None
 
 
+def group_columns(table: Any, groups: Sequence[Any]) -> list[int]:
+    """Return where each group's column is: by name if the columns are named like the groups, else in their order."""
+    names = list(map(str, getattr(table, "column_names", getattr(table, "columns", ()))))
+    wanted = list(map(str, groups))
+    return [names.index(group) for group in wanted] if sorted(names) == sorted(wanted) else list(range(len(wanted)))
+
+
 def class_codes(by: Any, n: int, of: str = "X") -> tuple[npt.NDArray[Any], list[Any]]:
     """Return the position of each row's class, and the classes in order: of their categories, or of first rows."""
     if hasattr(by, "to_pandas"):
@@ -200,6 +209,9 @@ def frame_like_source(source: Any, table: pd.DataFrame) -> Any:
     if backend.is_pandas():
         return table
     data = {name: [to_scalar(v) for v in table[name]] for name in table.columns}
+    for name, values in data.items():
+        if len({type(value) for value in values if value is not None}) > 1:  # a column has one type
+            data[name] = [None if value is None else str(value) for value in values]
     return nw.from_dict(data, backend=backend).to_native()
 
 

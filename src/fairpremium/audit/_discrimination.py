@@ -8,12 +8,12 @@ from scipy.special import ndtri
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows as PortfolioRows
-from fairpremium.corrections import Latent, fit_propensity, x_features
+from fairpremium.corrections import Latent, describe_lack, fit_propensity, x_features
 from fairpremium.models import Design, compute_moments, frame_like
 from fairpremium.privacy import project_to_simplex
 
 from ._audit_data import AuditData, Records
-from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, describe_lack, effective_reports
+from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, effective_reports
 
 _NONE = (float("nan"), float("nan"), float("nan"))
 _CLOSE = 1e-6  # probabilities in single precision sum to one this closely

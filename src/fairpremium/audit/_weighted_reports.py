@@ -18,7 +18,6 @@ from fairpremium.privacy import Channel
 
 from ._estimate import Estimate
 
-MIN_EFFECTIVE_REPORTS = 50.0  # below that a number would be noise: its denominator has a relative error above 14 %
 REPORTED, EVERYONE = -2, -1  # "groups" beside the groups: all rows with a report, all rows
 
 Codes = npt.NDArray[np.integer[Any]]
@@ -142,16 +141,3 @@ def effective_reports(volume: Estimate) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = volume.value**2 / volume.variance
     return np.where((volume.value > 0) & (volume.variance > 0), effective, 0.0)
-
-
-def describe_lack(effective: float) -> str:
-    """Return what stands in the place of a number that would be noise; empty if there is enough.
-
-    Examples
-    --------
-    >>> describe_lack(12.34), describe_lack(50.0)
-    ('too few effective reports (12, but 50 are needed)', '')
-    """
-    if effective >= MIN_EFFECTIVE_REPORTS:
-        return ""
-    return f"too few effective reports ({effective:.0f}, but {MIN_EFFECTIVE_REPORTS:.0f} are needed)"

@@ -18,14 +18,21 @@ from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
 from fairpremium.corrections._model_start import ModelFitSettings
-from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, with_missing_row, x_features
-from fairpremium.corrections._report_channel import ReportChannel
+from fairpremium.corrections._propensity import (
+    GroupPropensity,
+    fit_propensity,
+    report_shares,
+    with_missing_row,
+    x_features,
+)
+from fairpremium.corrections._report_channel import MIN_EFFECTIVE_REPORTS, ReportChannel, describe_lack
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
 from fairpremium.corrections._tournament_entries import ModelFit
 
 __all__ = [
     "CHECK_ROWS",
     "FAILURES",
+    "MIN_EFFECTIVE_REPORTS",
     "CandidateResult",
     "Chosen",
     "GroupFit",
@@ -40,6 +47,7 @@ __all__ = [
     "Statistics",
     "TableScores",
     "corrected_risk",
+    "describe_lack",
     "fit_correction",
     "fit_inverse",
     "fit_model",
@@ -53,6 +61,7 @@ __all__ = [
     "paired_z",
     "plausible_range",
     "portfolio_means",
+    "report_shares",
     "sandwich",
     "with_missing_row",
     "x_features",

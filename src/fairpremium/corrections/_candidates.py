@@ -54,6 +54,7 @@ class Fitted(NamedTuple):
     posterior: Any = None  # its P(D given x, y), with `weights` and `report_log_loss`; None if it has none
     unpooled: Unpooled | None = None  # the fit without pooling, to first order; None if it needs no check
     bic: float = np.nan  # of a likelihood
+    detail: str = ""  # what the candidate chose itself
 
 
 class Candidate(NamedCorrection):
@@ -171,18 +172,21 @@ class PosteriorCandidate(Candidate):
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
         """Choose a classifier and fit with its weights."""
         channel = base.channel
-        best, loss = None, np.inf
+        best, detail, loss = None, "", np.inf
         for spline in (False, True):
             for ridge in (0.1, 10.0) if problem.moments.q <= 7 else (3.0,):
                 posterior = self._learn(problem, base, spline, ridge)
                 held = self._held_loss(problem, posterior)
                 if held < loss:
-                    best, loss = posterior, held
+                    bends = ", spline of the outcome" if spline else ""
+                    best, detail, loss = posterior, f"logit{bends}, ridge {ridge:g}", held
         assert best is not None
         if self.classifier is not None and self._classifier_loss(problem, base) < loss:
             trained = train_classifier(self.classifier, problem, channel.matrix)
-            return Fitted(classifier_fit(problem, trained, base, pooling), trained)
-        return Fitted(posterior_fit(problem, best, base, pooling)[0], best)
+            return Fitted(
+                classifier_fit(problem, trained, base, pooling), trained, detail=type(self.classifier).__name__
+            )
+        return Fitted(posterior_fit(problem, best, base, pooling)[0], best, detail=detail)
 
     def _learn(self, problem: LinearProblem, base: GroupFit, spline: bool, ridge: float) -> GroupPosterior:
         latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)

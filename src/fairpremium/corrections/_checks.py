@@ -6,15 +6,19 @@ independent.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, Stream
+from fairpremium.corrections._propensity import SAMPLE_ROWS
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family
+
+if TYPE_CHECKING:
+    from fairpremium.corrections._fit import GroupFit
 
 CHECK_ROWS = 30_000  # rows on which model classes are compared
 FAILURES = (FairPremiumError, np.linalg.LinAlgError, FloatingPointError)
@@ -99,6 +103,27 @@ def held_risk(family: Family, held: Rows, eta: Array, table: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         deviance = family.unit_deviance(held.y[:, None], family.link.mean_of(eta))
     return np.asarray(np.einsum("ik,ik->i", table.T[held.report], deviance))
+
+
+def losses_of_fit(fit: "GroupFit", posterior: Any) -> dict[str, Any]:
+    """Compute both losses of a linear fit on its own rows, evenly spaced ones if there are many.
+
+    `posterior` is its P(D given x, y) with `report_log_loss`, or None. There are no losses where rows were merged,
+    because those do not tell how their outcomes differ, and none of a source with a given pooling, which would have to
+    be read once more.
+    """
+    problem, table = fit.problem, fit.channel.table
+    merged = len(problem.rows) < problem.moments.counts.sum()
+    if merged or (isinstance(problem.rows, Stream) and fit.strength is not None):
+        return {}
+    rows = problem.rows.spaced(SAMPLE_ROWS).reported(table.shape[1] - 1)
+    eta = problem.moments.coordinates.matrix(rows.X) @ fit.B
+    risk, risk_error = mean_and_error(held_risk(problem.family, rows, eta, table), rows.weight, rows.cluster)
+    found = {"risk": risk, "risk_error": risk_error}
+    if posterior is not None:
+        loss, error = mean_and_error(rows.map(posterior.report_log_loss), cluster=rows.cluster)
+        found |= {"report_loss": loss, "report_loss_error": error}
+    return found
 
 
 def held_volumes(held: Sequence[Rows]) -> Array:

@@ -30,7 +30,7 @@ from fairpremium.corrections._candidates import (
     ScoreCandidate,
     likelihoods_for,
 )
-from fairpremium.corrections._checks import FAILURES, CandidateResult
+from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
 from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._report_channel import ReportChannel
@@ -83,15 +83,15 @@ def fit_correction(
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
         reason = "the true attribute" if channel.channel is None else "asked for"
-        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), fit, True, reason)])
+        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), Fitted(fit), True, reason)])
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
         candidate = candidate_for(correction, problem, classifier)
-        fit, posterior, *_ = candidate.fit(problem, base, pooling)
-        return Chosen(candidate, fit, posterior, [_result(candidate, fit, True, "asked for")])
+        found = candidate.fit(problem, base, pooling)
+        return Chosen(candidate, found.fit, found.posterior, [_result(candidate, found, True, "asked for")])
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
-        return Chosen(InverseCandidate(), base, None, [_result(InverseCandidate(), base, True, reason)])
+        return Chosen(InverseCandidate(), base, None, [_result(InverseCandidate(), Fitted(base), True, reason)])
     return choose(problem, base, pooling)
 
 
@@ -133,10 +133,9 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     of_base = "the distribution-free base; " + (
         "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
     )
-    results = [_result(InverseCandidate(), base, best is None, of_base)]
+    results = [_result(InverseCandidate(), Fitted(base), best is None, of_base)]
     for candidate in candidates:
-        fit = fitted[candidate].fit if candidate in fitted else None
-        results.append(_result(candidate, fit, candidate is best, reasons[candidate]))
+        results.append(_result(candidate, fitted.get(candidate), candidate is best, reasons[candidate]))
     if best is None:
         return Chosen(InverseCandidate(), base, None, results)
     return Chosen(best, fitted[best].fit, fitted[best].posterior, results)
@@ -193,6 +192,10 @@ def _is_clear(channel: ReportChannel) -> bool:
     return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
 
 
-def _result(candidate: Candidate, fit: GroupFit | None, chosen: bool, reason: str) -> CandidateResult:
-    strength = np.nan if fit is None or fit.strength is None else fit.strength
-    return CandidateResult(candidate.correction, candidate.detail, strength, chosen, reason)
+def _result(candidate: Candidate, found: Fitted | None, chosen: bool, reason: str) -> CandidateResult:
+    """Tell what became of a candidate; one that was not fitted has no losses."""
+    if found is None:
+        return CandidateResult(candidate.correction, candidate.detail, np.nan, chosen, reason)
+    strength = np.nan if found.fit.strength is None else found.fit.strength
+    detail, losses = found.detail or candidate.detail, losses_of_fit(found.fit, found.posterior)
+    return CandidateResult(candidate.correction, detail, strength, chosen, reason, **losses)

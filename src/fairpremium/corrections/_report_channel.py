@@ -1,4 +1,4 @@
-"""A channel as the corrections use it: T, its inverse with a column for missing reports, and the labels."""
+"""A channel as the corrections use it: T, its inverse with a column for missing reports, the labels; enough reports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.privacy import Channel
+
+MIN_EFFECTIVE_REPORTS = 50.0  # below that a number would be noise: its denominator has a relative error above 14 %
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,16 @@ class ReportChannel:
 def pad_missing(inverse: Array) -> Array:
     """Append a zero column for the missing report: such rows count for no group."""
     return np.hstack([inverse, np.zeros((len(inverse), 1))])
+
+
+def describe_lack(effective: float) -> str:
+    """Return what stands in the place of a number that would be noise; empty if there is enough.
+
+    Examples
+    --------
+    >>> describe_lack(12.34), describe_lack(50.0)
+    ('too few effective reports (12, but 50 are needed)', '')
+    """
+    if effective >= MIN_EFFECTIVE_REPORTS:
+        return ""
+    return f"too few effective reports ({effective:.0f}, but {MIN_EFFECTIVE_REPORTS:.0f} are needed)"

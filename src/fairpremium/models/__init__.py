@@ -1,7 +1,7 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
-from fairpremium.models._checks import check_cluster, check_outcome, check_weight, is_whole
+from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
 from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
 from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
@@ -34,6 +34,7 @@ __all__ = [
     "check_finite",
     "check_numbers",
     "check_outcome",
+    "check_volume",
     "check_weight",
     "compute_moments",
     "find_redundant",

@@ -72,6 +72,25 @@ def check_weight(sample_weight: Any, n: int, *, of: str = "X") -> Array | None:
     return weight
 
 
+def check_volume(y: Array, sample_weight: Any, exposure: Any, *, of: str = "X") -> tuple[Array, Array | None]:
+    """Return outcomes per unit of volume, and the volumes; with an exposure, y is a total over it."""
+    if exposure is None:
+        return y, check_weight(sample_weight, len(y), of=of)
+    if sample_weight is not None:
+        raise ValueError(
+            "Got both exposure and sample_weight, but expected one of them: exposure if y is a total over it, "
+            "sample_weight if y is already per unit of volume."
+        )
+    volume = _numbers(exposure, "exposure", len(y), of)
+    bad = int(np.count_nonzero(~(np.isfinite(volume) & (volume > 0))))
+    if bad:
+        raise ValueError(
+            f"Got exposure with {bad} of {len(y)} values that are not positive and finite; expected an exposure above "
+            "zero for each row. Leave rows without exposure out."
+        )
+    return np.asarray(y / volume), volume
+
+
 def check_cluster(cluster: Any, n: int, *, of: str = "X") -> npt.NDArray[np.integer[Any]] | None:
     """Return codes of the persons, or None if every row is a person of its own."""
     if cluster is None:

@@ -7,6 +7,7 @@ from fairpremium.pricing._bounds import (
     required_rows,
     required_splits,
 )
+from fairpremium.pricing._certificate import certify_prices, check_segments
 from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.pricing._model_selection import describe_pooling
 from fairpremium.pricing._planning import Plan, plan
@@ -24,8 +25,10 @@ __all__ = [
     "Prices",
     "Reference",
     "SourcePortfolio",
+    "certify_prices",
     "check_keeps",
     "check_level",
+    "check_segments",
     "count_labels",
     "default_keeps",
     "describe_pooling",

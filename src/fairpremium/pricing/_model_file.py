@@ -22,7 +22,7 @@ from fairpremium.privacy import Channel
 
 _READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
-VERSION = 1
+VERSIONS = (1, 2)  # 2: `pooling` is an object, which readers of version 1 take for damage
 NOUN = "fairpremium model"
 
 
@@ -32,7 +32,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
     reference = pricer.reference if isinstance(pricer.reference, str) else "given"
     body = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 2 if isinstance(pricer.pooling_, dict) else 1,
         "family": prices.family.to_dict(),
         "model": {"kind": pricer.model_.kind, **plain_data(pricer.model_.get_params())},
         "groups": [label_to_json(group) for group in prices.groups],
@@ -54,7 +54,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
 
 def from_document(cls: Any, document: Any, where: str = "The document") -> Any:
     """Build a pricer from the data of `to_document`."""
-    body = check_document(document, FORMAT, VERSION, NOUN, where)
+    body = check_document(document, FORMAT, VERSIONS, NOUN, where)
     try:
         return _build(cls, body)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -84,7 +84,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         model,
         channel=channel,
         correction=body["correction"],
-        pooling=body["pooling"] if isinstance(body["pooling"], dict) else float(body["pooling"]),
+        pooling=_pooling(body["pooling"]) if body["version"] == 2 else float(body["pooling"]),
         group_distribution=check_numbers(body["group_distribution"], (K,), "group_distribution"),
         candidates=_candidates(body["candidates"]),
         n_rows=int(body["rows"]),
@@ -167,6 +167,14 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
     for each in (found.formula, *found.replicates, *found.shifted):
         each.predictor(np.zeros((0, p)))  # the pieces fit together
     return found
+
+
+def _pooling(scales: dict[str, Any]) -> dict[str, Any]:
+    """Check the standard deviations that empirical Bayes found."""
+    found = [scales["main"], *scales["slopes"].values()]
+    if (check_numbers(found, (len(found),), "pooling") < 0).any() or len(scales) != 2:
+        raise ModelFileError("The file's pooling is not a standard deviation of the levels and one for each column.")
+    return {"main": float(scales["main"]), "slopes": {name: float(sd) for name, sd in scales["slopes"].items()}}
 
 
 def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from fairpremium.models import (
     LinearModel,
     check_cluster,
     check_outcome,
+    check_volume,
     check_weight,
     frame_like,
     is_whole,
@@ -126,8 +127,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         The pooling strength that was given, or the standard deviations that empirical Bayes found, on the scale of the
         link: ``{"main": of the groups' levels, "slopes": {column: of its effects}}``.
     candidates_ : pandas.DataFrame
-        What was compared: model, correction, detail, pooling strength (NaN: empirical Bayes), the choice and the
-        reason; corrected risk and report log-loss with standard errors where held-out rows were compared.
+        What was compared: model, correction, detail, pooling strength (NaN: empirical Bayes), corrected risk and report
+        log-loss with standard errors, the choice and the reason. The losses of the linear class are those of its own
+        rows (evenly spaced ones if there are more than 100,000); other classes, and several of them, are compared on
+        held-out rows. NaN: the candidate was not fitted or has no P(D given x, y), equal rows were merged, or a source
+        with a given pooling would have to be read once more.
     coefficients_ : pandas.DataFrame
         Coefficients of the groups and of the unaware price on the scale of the features (linear predictor).
     history_ : dict of lists or None
@@ -435,19 +439,32 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         return predict_to(prices, source, path, columns, level, self.unseen_levels)
 
     def certificate(
-        self, X: Any, y: Any, *, sensitive: Any, by: Any = None, sample_weight: Any = None, level: float = 0.95
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any,
+        by: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        cluster: Any = None,
+        level: float = 0.95,
     ) -> pd.DataFrame:
-        """Estimate the level of h* overall and by segment, without a law for y: see `fairpremium.audit.certify`.
+        """Estimate the mean of h* over a portfolio and by segment, without a law for y.
 
         The estimate is right if the best estimates are, or if P(D given x), a logit in the features and their products,
         is. Give rows that the fit has not seen: on its own rows a flexible model looks better than it is.
+        `fairpremium.audit.certify` does the same for prices from elsewhere.
 
         Parameters
         ----------
-        X, y, sensitive, sample_weight
+        X, y, sensitive, sample_weight, cluster
             As for `fit`; tables in memory.
         by : array of shape (n,) or name of a column of X, optional
             Segment of each row, such as the region or an age band.
+        exposure : array of shape (n,), optional
+            If y holds totals over an exposure (counts, amounts): then y / exposure is certified, with the exposure as
+            its volume.
         level : float
             Confidence level.
 
@@ -455,22 +472,32 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         -------
         pandas.DataFrame
             One row for all and one per segment: ``rows``, ``volume``, the mean ``premium``, the ``level`` of h* with
-            its ``standard_error`` and interval (``lower``, ``upper``), and whether the premium lies ``inside``.
+            its ``standard_error`` and interval (``lower``, ``upper``), whether the premium lies ``inside``,
+            ``effective_reports`` (how many rows the estimate rests on) and ``note``. Where they are fewer than 50
+            there is a note instead of an estimate.
+
+        Notes
+        -----
+        With e_d(x) = P(D = d given x) among those who reported and r(x) the probability of a report,
+
+            xi_i = sum_d P*(d) [mu_d(x_i) + T^-1[d, s_i] / (e_d(x_i) r(x_i)) (y_i - mu_d(x_i))]
+
+        has the mean h*(x_i) if mu is right or e and r are: it is doubly robust. The level is the mean of xi over the
+        segment. e and r are cross-fitted. P* is that of the pricer, `reference_distribution_`, and taken as given.
+        Missing reports may depend on the features and on the group, but not on the loss beyond these.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n = len(matrix)
         channel = ReportChannel.of(self.channel_, self.groups_)
         report = encode_reports(sensitive, channel.labels, n)
+        outcome, weight = check_volume(check_outcome(y, n), sample_weight, exposure)
+        prices.family.check_outcome(outcome)
         return certify_prices(
             prices.premium(matrix),
             prices.best_estimate(matrix),
-            self.reference_distribution_,
-            matrix,
-            check_outcome(y, n, get_family(self.family)),
-            report,
+            Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n)),
             channel,
-            self.design_.features,
-            weight=check_weight(sample_weight, n),
+            reference=self.reference_distribution_,
             segment=check_segments(by, X, n),
             level=check_level(level),
         )
