@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fairpremium import RandomizedResponse
+from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
-from fairpremium.corrections import ReportChannel, balance_shift
+from fairpremium.corrections import ReportChannel, balance_shift, fit_correction
+from fairpremium.corrections._balance import balanced
 from fairpremium.families import get_family
+from fairpremium.models import LinearModel, prepare
 
 CHANNEL = ReportChannel.of(RandomizedResponse(["a", "b", "c"], keep=0.8))
 
@@ -79,3 +81,56 @@ def test_where_no_shift_gives_balance_there_is_none() -> None:
     none = Rows(rows.X, np.zeros(len(rows)), rows.weight, rows.report)
     assert balance_shift(get_family("bernoulli"), none, eta, CHANNEL.table) == 0.0
     assert balance_shift(get_family("poisson"), none, eta, CHANNEL.table) == 0.0
+
+
+@pytest.mark.parametrize("correction", ["inverse", "likelihood", "posterior", "score"])
+@pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
+def test_a_pooled_fit_reproduces_the_total(family: str, correction: str) -> None:
+    """By signed weights, or by its own P(D given x, y, s), over the rows that reported; the unaware price over all."""
+    rows, _ = make(family)
+    problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
+    found = fit_correction(problem, CHANNEL, correction, None)
+    link, block = problem.family.link, rows.block(0, len(rows))
+    one = np.column_stack([np.ones(len(rows)), rows.X])
+    mu = link.mean_of(one @ found.fit.coefficients)
+    weights = CHANNEL.table.T[rows.report] if found.posterior is None else found.posterior.weights(block)
+    reported = rows.report < 3
+    assert_allclose(weights.sum(axis=1), reported, atol=1e-12)
+    total = (rows.weight * rows.y)[reported].sum()
+    assert_allclose((rows.weight[:, None] * weights * mu).sum(), total, rtol=1e-9)
+    unaware = link.mean_of(one @ found.fit.unaware_coefficients)[:, 0]
+    assert_allclose(rows.weight @ unaware, rows.weight @ rows.y, rtol=1e-7)
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
+def test_the_influence_of_a_row_on_the_total_is_its_own_imbalance(family: str) -> None:
+    """The signed total of the prices is that of the outcomes, so that it moves by what the row itself adds."""
+    rows, _ = make(family)
+    problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
+    fit = fit_correction(problem, CHANNEL, "inverse", None).fit
+    link, Z = problem.family.link, problem.moments.coordinates.matrix(rows.X)
+    signed = rows.weight[:, None] * CHANNEL.table.T[rows.report]
+    gradient = (Z.T @ (signed * link.slope(Z @ fit.B))).T.ravel()
+    influence = fit.influence
+    own = influence.response[influence.first : influence.first + fit.B.size]
+    moved = influence.scores(rows.block(0, len(rows))) @ own.T @ gradient
+    expected = (signed * (rows.y[:, None] - link.mean_of(Z @ fit.B))).sum(axis=1)
+    assert_allclose(moved, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_a_given_strength_is_left_alone() -> None:
+    rows, _ = make("gamma")
+    problem = prepare(rows, 4, get_family("gamma"), LinearModel(), ["a", "b"])
+    fit = fit_correction(problem, CHANNEL, "inverse", 0.0).fit
+    assert balanced(fit) is fit
+
+
+def test_the_default_reproduces_the_total_of_a_tweedie_portfolio() -> None:
+    rng = np.random.default_rng(3)
+    X, D = rng.normal(size=(4000, 2)), rng.integers(0, 2, 4000)
+    mu = np.exp(0.2 * X[:, 0] + 0.4 * D)
+    y = np.where(rng.random(4000) < 0.4, rng.gamma(2.0, mu / 0.8), 0.0)
+    true = DiscriminationFreePricer("tweedie", intervals=False).fit(X, y, sensitive=D)
+    own = true.predict_best_estimate(X).to_numpy()[np.arange(4000), D]
+    assert_allclose(own.sum(), y.sum(), rtol=1e-9)
+    assert_allclose(true.predict_unaware(X).sum(), y.sum(), rtol=1e-9)

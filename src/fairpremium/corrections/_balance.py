@@ -4,15 +4,22 @@ With signed weights T^-1[k, s] the total of mu(x, D) under the true attribute ca
 fits with a canonical link and without pooling reproduce the total of the outcomes by themselves. All other prices
 become balanced by one number, the same for every group, that is added to the linear predictors:
 
-    sum_i w_i sum_k T^-1[k, s_i] (mu(eta_ik + c) - y_i) = 0.
+    sum_i w_i sum_k a_ik (mu(eta_ik + c) - y_i) = 0,   a_ik = T^-1[k, s_i].
+
+A fit that knows P(D = k given x_i, y_i, s_i) takes it for a_ik: it is far less noisy than the signed weights, which
+would throw away the precision for which a likelihood was taken.
 """
 
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
+from fairpremium.corrections._fit import GroupFit
+from fairpremium.corrections._posterior import GroupPosterior
 from fairpremium.families import Family, Link
 
 _STEPS = 50
@@ -20,7 +27,7 @@ _CLOSE = 1e-12  # a gap this small, relative to the total, is none
 _LARGEST_STEP = 2.0
 
 
-def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction, table: Array) -> float:
+def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction, weights: Array | RowFunction) -> float:
     """Find the shift c of the linear predictors with which best estimates reproduce the total of the outcomes.
 
     Parameters
@@ -30,9 +37,9 @@ def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction,
     eta : array of shape (n, K), or a function from a block to such an array
         Linear predictors of the rows. Rows that are read piece by piece need the function, and it must be picklable;
         identity and log link take one pass over them.
-    table : array of shape (K, reports + 1)
+    weights : array of shape (K, reports + 1), or a function from a block to an array (rows, K)
         Weight of a report for each group: the inverse channel. Rows without a report are left out by a last column of
-        zeros, as in a `ReportChannel`, or count with the shares that it holds.
+        zeros, as in a `ReportChannel`, or count with the shares that it holds. Or the rows' own weights.
 
     Returns
     -------
@@ -42,8 +49,10 @@ def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction,
     """
     if not callable(eta):
         assert isinstance(rows, Rows)
-        return balance_shift(family, Rows(eta, rows.y, rows.weight, rows.report), _columns, table)
-    link, sums = family.link, partial(_sums, link=family.link, eta=eta, by_report=np.ascontiguousarray(table.T))
+        return balance_shift(family, Rows(eta, rows.y, rows.weight, rows.report), _columns, weights)
+    if not callable(weights):
+        weights = partial(_by_report, table=np.ascontiguousarray(weights.T))
+    link, sums = family.link, partial(_sums, link=family.link, eta=eta, weights=weights)
     outcome, price, slope = map(float, rows.reduce(partial(sums, shift=0.0)))
     if link.name == "log":
         return float(np.log(outcome / price)) if outcome > 0 and price > 0 else 0.0
@@ -62,9 +71,9 @@ def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction,
     return 0.0
 
 
-def _sums(block: Block, link: Link, eta: RowFunction, by_report: Array, shift: float) -> tuple[Array, ...]:
+def _sums(block: Block, link: Link, eta: RowFunction, weights: RowFunction, shift: float) -> tuple[Array, ...]:
     """Signed sums of outcomes, of best estimates, and of their slopes in the shift."""
-    weight = by_report[block.report]
+    weight = weights(block)
     weight = weight if block.weight is None else weight * block.weight[:, None]
     at = eta(block) + shift
     sums = (weight * block.y[:, None]).sum(), (weight * link.mean_of(at)).sum(), (weight * link.slope(at)).sum()
@@ -74,3 +83,82 @@ def _sums(block: Block, link: Link, eta: RowFunction, by_report: Array, shift: f
 def _columns(block: Block) -> Array:
     """Return linear predictors that are the features."""
     return np.asarray(block.X, dtype=np.float64)
+
+
+def _by_report(block: Block, table: Array) -> Array:
+    return np.asarray(table[block.report])
+
+
+def _ones(block: Block) -> Array:
+    return np.ones((len(block.y), 1))
+
+
+def balanced(fit: GroupFit, posterior: Any = None) -> GroupFit:
+    """Shift the intercepts of all groups until the best estimates reproduce the portfolio's total.
+
+    The weights are those of `posterior`, if the fit has one. The total has its own error, which the fit's influence
+    then holds: with u_i the row's imbalance, G its derivative in the parameters and D that in the shift, the shift
+    moves by (u_i + G (influence of the parameters)) / D. The unaware price gets a shift of its own.
+
+    A strength that was given is left as it is: then the fit is exactly what was asked for.
+    """
+    problem, influence = fit.problem, fit.influence
+    if fit.posterior is None:
+        return fit
+    own = _Imbalance(fit, posterior)
+    shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
+    B = fit.B + shift * np.eye(len(fit.B))[:, :1]
+    own = replace(own, fit=replace(fit, B=B))
+    slope, of_B, of_weights = problem.rows.reduce(own.derivatives, block_rows=2048)
+    first, size = influence.first, fit.B.size
+    G = np.zeros(len(influence.response))
+    G[first : first + size] -= of_B.T.ravel()
+    G[: len(of_weights)] += of_weights
+    level = np.kron(np.ones(fit.B.shape[1]), np.eye(len(fit.B))[0]) / float(slope)
+    moved = influence.response[first : first + size] + np.outer(level, G @ influence.response)
+    # the parameters as they were, from which the shares follow, and after them the balanced coefficients
+    response = np.block([[influence.response, np.zeros((len(G), 1))], [moved, level[:, None]]])
+    gradient = np.hstack([influence.share_gradient, np.zeros((len(fit.shares), size))])
+    extended = replace(influence, scores=own.scores, response=response, first=len(G), share_gradient=gradient)
+    unaware = balance_shift(problem.family, problem.rows, own.unaware_predictor, _ones)
+    return replace(fit, B=B, influence=extended, unaware_shift=unaware)
+
+
+@dataclass(frozen=True)
+class _Imbalance:
+    """What each row adds to outcomes minus best estimates, and its derivatives."""
+
+    fit: GroupFit
+    posterior: Any  # with `weights`; None: signed weights
+
+    def weights(self, block: Block) -> Array:
+        if self.posterior is not None:
+            return np.asarray(self.posterior.weights(block))
+        return _by_report(block, self.fit.channel.table.T)
+
+    def predictor(self, block: Block) -> Array:
+        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.B)
+
+    def unaware_predictor(self, block: Block) -> Array:
+        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.problem.unaware)
+
+    def scores(self, block: Block) -> Array:
+        mu = self.fit.problem.family.link.mean_of(self.predictor(block))
+        gap = (self._volumes(block) * self.weights(block) * (block.y[:, None] - mu)).sum(axis=1)
+        return np.column_stack([self.fit.influence.scores(block), gap])
+
+    def derivatives(self, block: Block) -> tuple[Array, ...]:
+        """Slope in the shift, in B (q, K), and in the parameters of the weights."""
+        link = self.fit.problem.family.link
+        eta, w = self.predictor(block), self._volumes(block)
+        slope = w * self.weights(block) * link.slope(eta)
+        of_weights = np.zeros(0)
+        if isinstance(self.posterior, GroupPosterior):
+            reported = (block.report != len(self.posterior.latent.T) - 1)[:, None]
+            gap = reported * w * (block.y[:, None] - link.mean_of(eta))
+            of_weights = self.posterior.weight_gradient(block, np.ones((len(eta), 1)), gap).sum(axis=0)
+        Z = self.fit.problem.moments.coordinates.matrix(block.X)
+        return np.asarray(slope.sum()), Z.T @ slope, of_weights
+
+    def _volumes(self, block: Block) -> Array:
+        return np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]

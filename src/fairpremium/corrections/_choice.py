@@ -21,6 +21,7 @@ from scipy.stats import chi2
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
+from fairpremium.corrections._balance import balanced
 from fairpremium.corrections._candidates import (
     Candidate,
     Fitted,
@@ -57,7 +58,7 @@ class Chosen(NamedTuple):
         problem = problem or self.fit.problem
         base = fit_base(problem, channel, self.fit.strength)
         found = self.candidate.fit(problem, base, self.fit.strength)
-        return self._replace(fit=found.fit, posterior=found.posterior)
+        return self._replace(fit=balanced(found.fit, found.posterior), posterior=found.posterior)
 
 
 def fit_correction(
@@ -83,15 +84,18 @@ def fit_correction(
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
         reason = "the true attribute" if channel.channel is None else "asked for"
-        return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), Fitted(fit), True, reason)])
+        result = _result(InverseCandidate(), Fitted(fit), True, reason)
+        return Chosen(InverseCandidate(), balanced(fit), None, [result])
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
         candidate = candidate_for(correction, problem, classifier)
         found = candidate.fit(problem, base, pooling)
-        return Chosen(candidate, found.fit, found.posterior, [_result(candidate, found, True, "asked for")])
+        result = _result(candidate, found, True, "asked for")
+        return Chosen(candidate, balanced(found.fit, found.posterior), found.posterior, [result])
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
-        return Chosen(InverseCandidate(), base, None, [_result(InverseCandidate(), Fitted(base), True, reason)])
+        result = _result(InverseCandidate(), Fitted(base), True, reason)
+        return Chosen(InverseCandidate(), balanced(base), None, [result])
     return choose(problem, base, pooling)
 
 
@@ -137,8 +141,9 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     for candidate in candidates:
         results.append(_result(candidate, fitted.get(candidate), candidate is best, reasons[candidate]))
     if best is None:
-        return Chosen(InverseCandidate(), base, None, results)
-    return Chosen(best, fitted[best].fit, fitted[best].posterior, results)
+        return Chosen(InverseCandidate(), balanced(base), None, results)
+    found = fitted[best]
+    return Chosen(best, balanced(found.fit, found.posterior), found.posterior, results)
 
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:

@@ -50,6 +50,9 @@ class GroupFit:
     influence: Influence
     posterior: Posterior | None = None  # of empirical Bayes
     moments: SignedMoments | None = None  # that it rests on, if they were computed
+    unaware_shift: float = (
+        0.0  # with which the unaware price reproduces the portfolio's total, on the scale of the link
+    )
 
     @property
     def repeats(self) -> float:
@@ -72,7 +75,9 @@ class GroupFit:
     @property
     def unaware_coefficients(self) -> Array:
         """Coefficients of the unaware price on the caller's scale: shape (1 + features, 1)."""
-        return self.problem.moments.coordinates.to_raw(self.problem.unaware)
+        found = self.problem.moments.coordinates.to_raw(self.problem.unaware)
+        found[0] += self.unaware_shift
+        return found
 
 
 @dataclass(frozen=True)

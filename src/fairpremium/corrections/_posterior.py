@@ -41,6 +41,10 @@ class GroupPosterior:
         reported = block.report != len(self.latent.T) - 1
         return np.asarray(self.latent.responsibilities(block, self.parameters) * reported[:, None])
 
+    def weight_gradient(self, block: Block, Z: Array, by_group: Array) -> Array:
+        """Sum by_group[i, k] z_i times the derivative of the weight of k: (K columns of Z, parameters)."""
+        return self.latent.weight_gradient(block, self.parameters, Z, by_group)
+
     def report_log_loss(self, block: Block) -> Array:
         """Compute -log P(s given x, y)."""
         return self.latent.report_log_loss(block, self.parameters)
@@ -162,4 +166,4 @@ class _RowInfluence:
     def cross(self, block: Block) -> tuple[Array]:
         """Sum the derivative of the weighted fits' gradient in the parameters of the weights: (K q, parameters)."""
         Z, slope = self._pieces(block)
-        return (self.posterior.latent.weight_gradient(block, self.posterior.parameters, Z, slope),)
+        return (self.posterior.weight_gradient(block, Z, slope),)
