@@ -41,14 +41,14 @@ def quadrature(prior: Prior, evidence: Evidence, K: int, points: int) -> tuple[n
     """Posterior mean (K q), covariance (K q, K q) and mean of each tau, by sums over a grid of log tau.
 
     The deviations from the groups' mean have precision (I - 11'/K) x diag(1 / tau^2), in the prior's coordinates; the
-    mean itself has none. tau_0 is half-Cauchy with scale 0.3 c, the others with 0.03 d, c and d uniform over factors.
+    mean itself has none. tau_0 is half-Cauchy with scale 0.3 c, the others with 0.03 d, c and d uniform over their factors.
     """
     blocks = len(prior.scale)
     tau = np.array(list(itertools.product(*(scale * np.geomspace(1e-4, 60, points) for scale in prior.scale))))
-    factors = np.array([10, 3, 1, 0.3, 0.1, 0.03, 0.01])
+    factors = np.array([1, 0.3, 0.1, 0.03, 0.01, 10, 3])  # the last two for slopes only
     ratio = tau[:, :, None] / (prior.scale[:, None] * factors)  # (grid, blocks, factors)
     density = tau[:, :, None] / (prior.scale[:, None] * factors) / (1 + ratio**2)  # per unit of log tau
-    log_prior = np.log(density[:, 0].mean(axis=1))
+    log_prior = np.log(density[:, 0, :5].mean(axis=1))
     if blocks > 1:
         log_prior += np.log(density[:, 1:].prod(axis=1).mean(axis=1))
     back = np.linalg.inv(prior.transform)
@@ -301,8 +301,13 @@ def test_effects_count_per_standard_deviation_of_a_number_and_per_step_of_an_ind
     slopes = np.array([1 / sd[0], 1.0, 1 / sd[2]])
     np.testing.assert_allclose(raw[1:, 1:], np.diag(slopes), rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(raw[0], [1, *(-mean * slopes)], rtol=1e-8)
-    unit = np.sqrt(np.average((rows.y - np.average(rows.y, weights=rows.weight)) ** 2, weights=rows.weight))
-    np.testing.assert_allclose(prior.scale, unit * np.array([0.3, 0.03, 0.03, 0.03]), rtol=1e-8)
+    one = np.column_stack([np.ones(3000), rows.X]) * np.sqrt(rows.weight)[:, None]
+    residual = rows.y * np.sqrt(rows.weight)
+    residual -= one @ np.linalg.lstsq(one, residual, rcond=None)[0]
+    unit = np.sqrt(residual @ residual / rows.weight.sum())
+    np.testing.assert_allclose(prior.scale, np.full(4, 0.03 * unit), rtol=1e-8)
+    counts = replace(rows, y=np.round(np.abs(rows.y)))
+    np.testing.assert_allclose(Prior.of(problem_of(counts, 2, Poisson())).scale, [0.3, 0.03, 0.03, 0.03])
 
 
 def test_levels_of_a_text_column_are_one_block(randomized_response: Callable, report: Callable) -> None:

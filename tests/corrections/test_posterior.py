@@ -58,7 +58,7 @@ def quadratic_fit(rows: Rows, T: np.ndarray, family: Family, ridge: float = 0.1)
     """The right classifier of these portfolios, without a choice among several."""
     problem, channel = prepared(rows, T, family)
     start = fit_inverse(problem, channel, 0.0)
-    return posterior_fit(problem, PosteriorCandidate()._learn(problem, start, False, ridge), start, 0.0)
+    return posterior_fit(problem, PosteriorCandidate()._learn(problem, start, False, ridge), start, 0.0)[0]
 
 
 @pytest.mark.parametrize("spline", [False, True])

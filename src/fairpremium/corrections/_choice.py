@@ -60,6 +60,12 @@ class Chosen(NamedTuple):
         found = self.candidate.fit(problem, base, self.fit.strength)
         return self._replace(fit=balanced(found.fit, found.posterior), posterior=found.posterior)
 
+    @classmethod
+    def only(cls, candidate: Candidate, found: Fitted, reason: str) -> Chosen:
+        """Take a candidate without a choice."""
+        found = found._replace(fit=balanced(found.fit, found.posterior))
+        return cls(candidate, found.fit, found.posterior, [_result(candidate, found, True, reason)])
+
 
 def fit_correction(
     problem: LinearProblem, channel: ReportChannel, correction: str, pooling: float | None, classifier: Any = None
@@ -84,18 +90,14 @@ def fit_correction(
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
         reason = "the true attribute" if channel.channel is None else "asked for"
-        result = _result(InverseCandidate(), Fitted(fit), True, reason)
-        return Chosen(InverseCandidate(), balanced(fit), None, [result])
+        return Chosen.only(InverseCandidate(), Fitted(fit), reason)
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
         candidate = candidate_for(correction, problem, classifier)
-        found = candidate.fit(problem, base, pooling)
-        result = _result(candidate, found, True, "asked for")
-        return Chosen(candidate, balanced(found.fit, found.posterior), found.posterior, [result])
+        return Chosen.only(candidate, candidate.fit(problem, base, pooling), "asked for")
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
-        result = _result(InverseCandidate(), Fitted(base), True, reason)
-        return Chosen(InverseCandidate(), balanced(base), None, [result])
+        return Chosen.only(InverseCandidate(), Fitted(base), reason)
     return choose(problem, base, pooling)
 
 
@@ -137,13 +139,13 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     of_base = "the distribution-free base; " + (
         "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
     )
-    results = [_result(InverseCandidate(), Fitted(base), best is None, of_base)]
+    found = Fitted(base) if best is None else fitted[best]
+    found = found._replace(fit=balanced(found.fit, found.posterior))
+    results = [_result(InverseCandidate(), found if best is None else Fitted(base), best is None, of_base)]
     for candidate in candidates:
-        results.append(_result(candidate, fitted.get(candidate), candidate is best, reasons[candidate]))
-    if best is None:
-        return Chosen(InverseCandidate(), balanced(base), None, results)
-    found = fitted[best]
-    return Chosen(best, balanced(found.fit, found.posterior), found.posterior, results)
+        own = found if candidate is best else fitted.get(candidate)
+        results.append(_result(candidate, own, candidate is best, reasons[candidate]))
+    return Chosen(InverseCandidate() if best is None else best, found.fit, found.posterior, results)
 
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
