@@ -41,7 +41,7 @@ def quadrature(prior: Prior, evidence: Evidence, K: int, points: int) -> tuple[n
     """Posterior mean (K q), covariance (K q, K q) and mean of each tau, by sums over a grid of log tau.
 
     The deviations from the groups' mean have precision (I - 11'/K) x diag(1 / tau^2), in the prior's coordinates; the
-    mean itself has none. tau_0 is half-Cauchy with scale 0.3 c, the others with 0.03 d; c and d are uniform over factors.
+    mean itself has none. tau_0 is half-Cauchy with scale 0.3 c, the others with 0.03 d; c and d are uniform.
     """
     blocks = len(prior.scale)
     tau = np.array(list(itertools.product(*(scale * np.geomspace(1e-4, 60, points) for scale in prior.scale))))

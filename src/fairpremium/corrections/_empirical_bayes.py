@@ -35,9 +35,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import null_space
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import blas
+from fairpremium.errors import ConvergenceError
 from fairpremium.models import LinearProblem, Moments
 
 _LEVEL = 0.3  # usual deviation of a group's level, on the scale of the link
@@ -222,27 +224,47 @@ def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draw
     """
     rng = np.random.default_rng(_SEED)
     size = np.bincount(block, minlength=len(scale))
-    scale_now, precision, rate = scale.copy(), 1 / scale**2, scale**2
+    steps = _BURN_IN + draws
+    normal = rng.standard_normal((steps, len(h)))
+    gamma = rng.standard_gamma((size + 1) / 2, size=(steps, len(scale)))
+    exponential = rng.standard_exponential((steps, len(scale)))
+    uniform = rng.random((steps, 2))
+    factors = (slice(0, 1), _Factors(_FACTORS, 1)), (slice(1, None), _Factors(_SLOPE_FACTORS, len(scale) - 1))
+    unit, square_now = 1 / scale**2, scale**2
+    precision, rate = unit.copy(), square_now.copy()
     mean, square, tau = np.zeros(len(h)), np.zeros_like(L), np.zeros(len(scale))
-    for i in range(-_BURN_IN, draws):
-        root = np.linalg.cholesky(L + np.diag(precision[block]))
-        inverse = np.linalg.inv(root)
-        m = inverse.T @ (inverse @ h)
-        if i >= 0:
+    diagonal = np.arange(len(h))
+    for i in range(steps):
+        A = L.copy()
+        A[diagonal, diagonal] += precision[block]
+        root, failed = dpotrf(A, lower=1)
+        if failed:
+            raise ConvergenceError("The evidence about the groups is not finite.")
+        covariance = dpotri(root, lower=1)[0]
+        covariance = np.tril(covariance) + np.tril(covariance, -1).T
+        m = covariance @ h
+        if i >= _BURN_IN:
             mean += m
-            square += inverse.T @ inverse + np.outer(m, m)
+            square += covariance + np.outer(m, m)
             tau += precision**-0.5
-        theta = m + inverse.T @ rng.standard_normal(len(h))
-        precision = rng.gamma((size + 1) / 2) / (rate + 0.5 * np.bincount(block, theta**2, minlength=len(scale)))
-        for which, factors in ((slice(0, 1), _FACTORS), (slice(1, None), _SLOPE_FACTORS)):
-            scale_now[which] = scale[which] * _draw_factor(precision[which] ** -0.5 / scale[which], factors, rng)
-        rate = rng.gamma(1.0, size=len(scale)) / (1 / scale_now**2 + precision)
+        theta = m + dtrtrs(root, normal[i], lower=1, trans=1)[0]
+        precision = gamma[i] / (rate + 0.5 * np.bincount(block, theta**2, minlength=len(scale)))
+        for (which, factor), u in zip(factors, uniform[i], strict=True):
+            square_now[which] = scale[which] ** 2 * factor.draw(unit[which] / precision[which], u) ** 2
+        rate = exponential[i] / (1 / square_now + precision)
     mean /= draws
     return mean, square / draws - np.outer(mean, mean), tau / draws
 
 
-def _draw_factor(ratio: Array, factors: Array, rng: np.random.Generator) -> float:
-    """Draw a factor given standard deviations tau / scale, each half-Cauchy with the factor as its scale."""
-    log_density = -(np.log(factors) + np.log1p((ratio[:, None] / factors) ** 2)).sum(axis=0)
-    weight = np.exp(log_density - log_density.max())
-    return float(rng.choice(factors, p=weight / weight.sum()))
+class _Factors:
+    """Draws of a factor given standard deviations tau / scale, each half-Cauchy with the factor as its scale."""
+
+    def __init__(self, values: Array, count: int):
+        self.values, self.inverse = values, values**-2.0
+        self.constant = -count * np.log(values)
+
+    def draw(self, squares: Array, uniform: float) -> float:
+        """Draw by inversion; `squares` are (tau / scale)^2."""
+        log_density = self.constant - np.log1p(squares[:, None] * self.inverse).sum(axis=0)
+        reached = np.cumsum(np.exp(log_density - log_density.max()))
+        return float(self.values[np.searchsorted(reached, uniform * reached[-1])])
