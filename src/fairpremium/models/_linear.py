@@ -120,24 +120,24 @@ class LinearProblem:
         model, penalty = self.model, self.penalty(strength)
         try:
             return minimise(self.risk(table), penalty, start, groups, max_iter=model.max_iter, tol=model.tol)
-        except RiskUnboundedError as error:
-            raise self._named(error, table, groups) from error
+        except RiskUnboundedError:
+            self._name_lossless(table, groups)
+            raise
 
-    def _named(self, error: RiskUnboundedError, table: Array, groups: tuple[object, ...]) -> RiskUnboundedError:
-        """Say which levels of a group without noise have no loss, if that is why its risk has no minimum."""
+    def _name_lossless(self, table: Array, groups: tuple[object, ...]) -> None:
+        """Raise with the levels that have no loss in a group, if that is why its risk has no minimum."""
         if has_noise(table) or not self.features:
-            return error
+            return
         for k, group in enumerate(groups):
             lossless = _without_losses(self.moments, self.family, self.features, table[k])
             if lossless:
-                return RiskUnboundedError(
+                raise RiskUnboundedError(
                     f"The risk of group {group!r} has no minimum: the rows of {lossless} have no loss at all in this "
                     "group, so that no finite coefficient describes them. What helps: merge such a level with another, "
                     "more pooling, or a ridge (model=LinearModel(ridge=...)).",
                     group=group,
                     effective_rows=float(self.moments.effective_rows(table)[k]),
                 )
-        return error
 
 
 def prepare(
