@@ -21,7 +21,7 @@ from fairpremium.noise._report_classifier import ReportClassifier, select_report
 
 _UNDECLARED = (
     "No anchor is declared, and features and reports cannot show that there is one. If you know of features that give "
-    "a group away with certainty, declare them: group=... and anchor_share=..., the share of the rows that have them. "
+    "a group away with certainty, declare them with group= and anchor_share=, the share of the rows that have them. "
     "Better: take the channel from the protocol that drew the reports, or use RetestNoise, ValidationNoise or "
     "MarginNoise."
 )
