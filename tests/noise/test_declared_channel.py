@@ -153,6 +153,18 @@ def test_any_channel_is_rejected_when_the_column_is_the_truth(name):
         assert "The declared channel is rejected" in check.message
 
 
+@pytest.mark.parametrize("unit", [1e-250, 1e250])
+def test_units_do_not_matter(unit):
+    p, S = reported(1000, 0.9, 0)
+    limits = [
+        check_declared_channel(
+            p.X[["age"]] * of_x, p.y * of_y, sensitive=S, channel=declare(0.8), classifier="linear", random_state=0
+        ).lower_limit
+        for of_x, of_y in ((1.0, 1.0), (unit, 1.0), (1.0, unit))
+    ]
+    assert limits[1:] == pytest.approx(limits[:1] * 2)
+
+
 @pytest.mark.simulation
 def test_one_row_of_each_person_is_looked_at(repetitions):
     # Ten rows share a report: taken for 6,000 people, the 600 are rejected far too often.

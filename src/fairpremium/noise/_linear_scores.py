@@ -38,6 +38,8 @@ class LinearScores:
 
 def standardise(design: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the columns centred and of spread one; constant ones are zero."""
+    largest = np.abs(design).max(axis=0)
+    design = design / np.where(largest > 0, largest, 1.0)  # squares of very large or small numbers have no float
     spread = design.std(axis=0)
     z: NDArray[np.float64] = (design - design.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return z
