@@ -148,6 +148,17 @@ def check_declared_channel(
     return _check(scores, channel, level, seen, describe_missing(known, "reports were"))
 
 
+def check_coded_reports(
+    X: NDArray[np.float64], y: NDArray[np.float64], s: NDArray[np.intp], channel: Channel, level: float
+) -> DeclaredChannelCheck:
+    """Check a declared channel on rows that are numbers already, with the linear classifier.
+
+    Every row must have a report, `s` being its position in ``channel.reports``, and a person of its own.
+    """
+    scores = LinearScores(with_outcome(X, y), s, len(channel.reports), np.random.default_rng(0))
+    return _check(scores, channel, level, "features and outcomes", [])
+
+
 def _check(
     scores: ReportScores, channel: Channel, level: float, seen: str, sentences: list[str]
 ) -> DeclaredChannelCheck:

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, clone
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
 from fairpremium.errors import ChannelRefutedWarning
-from fairpremium.labels import decode_labels, encode_labels, infer_labels
+from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models import BoostedModel, GroupModel, LinearModel, NeuralModel, RegressorModel
-from fairpremium.noise import NoiseEstimator, check_declared_channel
+from fairpremium.noise import NoiseEstimator, check_coded_reports
 from fairpremium.privacy import Channel
 
 MODELS: dict[str, type[LinearModel | GroupModel]] = {
@@ -142,18 +142,10 @@ def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     else:
         some = replace(rows, thorough=False).glance(_CHECK_ROWS)
     some = some.reported(channel.n_codes - 1)
-    people = len(some) if some.cluster is None else len(np.unique(some.cluster))
-    if people < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
+    if some.cluster is not None:
+        some = some.take(np.unique(some.cluster, return_index=True)[1])
+    if len(some) < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
         return
-    check = check_declared_channel(
-        some.X,
-        some.y,
-        sensitive=decode_labels(some.report, declared.reports),
-        channel=declared,
-        level=0.999,
-        classifier="linear",
-        random_state=0,
-        cluster=some.cluster,
-    )
+    check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
     if check.rejected:
         warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)
