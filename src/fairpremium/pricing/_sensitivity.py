@@ -75,7 +75,7 @@ def sensitivity_band(
 def default_keeps(keep: float, n_groups: int) -> list[float]:
     """Return values of keep around the one in use: a little below it, and all the way up to one.
 
-    Why wider upwards: estimates of keep err low (an anchor value is a lower bound), a keep that is too low does
+    Why wider upwards: estimates of keep often err low (that of an anchor errs low only), a keep that is too low does
     far more harm than one that is too high, so that a careful user moves up, and no check sees a keep that
     is too high, while one that is too low can be refuted. At one the reports are taken for the truth, so that
     the band ends where nothing further can happen.
