@@ -3,7 +3,8 @@
 The reports came without the probability `keep` that a report is true; it is 0.8. Five sources can estimate it, each
 with an interval. Second reports of 2,000 people, 400 people whose sex is known, and the likelihood of the costs come
 close. Known shares of the groups say little here, because the shares are almost equal. The paper's anchor method errs
-low: it needs people whose features give their sex away, and there are none. Its interval covers the truth.
+low: it needs people whose features give their sex away, and there are none. Nobody declared that there are, so that it
+identifies nothing; its interval is a lower bound, and covers the truth.
 
 [When the noise is unknown](../guide/unknown-noise.md) says what each source rests on.
 """

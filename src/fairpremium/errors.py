@@ -1,4 +1,4 @@
-"""The errors that a caller may want to catch; wrong arguments are plain ``ValueError`` or ``TypeError``."""
+"""The errors and warnings that a caller may want to catch; wrong arguments are ``ValueError`` or ``TypeError``."""
 
 
 class FairPremiumError(Exception):
@@ -62,3 +62,7 @@ class BundleError(ModelFileError):
 
 class MissingExtraError(FairPremiumError, ImportError):
     """An optional dependency is not installed."""
+
+
+class ChannelRefutedWarning(UserWarning):
+    """The reports are sharper than the declared channel permits, so that a fit with it overcorrects."""

@@ -178,6 +178,30 @@ def test_estimated_noise(call, call_json, simulated, words):
 
 def test_noise_that_the_data_do_not_tell(refuse, simulated):
     assert "not identified" in refuse(*simulated, "--noise", "margin", "--margin", "F=0.5,M=0.5")
+    assert "No anchor is declared" in refuse(*simulated, "--noise", "anchor")
+    assert "belong to --noise anchor" in refuse(*simulated, "--keep", 0.8, "--anchor-group", "F")
+
+
+def test_a_declared_anchor(call_json, portfolio):
+    """A column that gives the men of one region away."""
+    region = np.where((portfolio.sensitive == "M") & (np.arange(len(portfolio)) % 3 == 0), "north", "south")
+    reports = RandomizedResponse(["F", "M"], keep=0.8).privatize(portfolio.sensitive, rng=1)
+    table = portfolio.X.assign(region=region, y=portfolio.y, report=reports)
+    table.to_csv("anchored.csv", index=False)
+    words = ["--noise", "anchor", "--anchor-group", "M", "--anchor-share", 0.15, "--random-state", 0]
+    noise = call_json("fit", "anchored.csv", "--outcome", "y", *words, "-o", "model.json")["noise"]
+    error = np.sqrt(0.8 * 0.2 / (0.15 * len(portfolio)))
+    assert abs(noise["keep"] - 0.8) < 4 * error
+    assert "your declaration" in noise["message"]
+
+
+@pytest.mark.filterwarnings("always::fairpremium.errors.ChannelRefutedWarning")
+def test_the_true_attribute_with_a_keep_is_seen(call, portfolio):
+    portfolio.X.assign(y=portfolio.y, report=portfolio.sensitive).to_csv("true.csv", index=False)
+    said = call("fit", "true.csv", "--outcome", "y", "--keep", 0.8, "-o", "model.json").stderr
+    assert said.startswith("Warning: The declared keep of 0.800 is rejected")
+    assert "--true-attribute" in said
+    assert said.count("\n") == 1
 
 
 # --- contradictions and mistakes ---

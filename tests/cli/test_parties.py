@@ -404,6 +404,8 @@ FIT = "insurer fit f --study s --portfolio p"
         ("study create s --groups F,M --keep 0.8 --family nornal --key me.key", "families.0: Input should be"),
         ("study create s --groups F,M --keep 0.8 --collector a --insurer a --key me.key", "collector and insurer"),
         ("study create s --groups F,M --true --release-epsilon -1 --key me.key", "release.epsilon"),
+        ("study create s --groups F,M --estimated anchor --key me.key", "needs --anchor-group"),
+        ("study create s --groups F,M --true --anchor-share 0.1 --key me.key", "belong to --estimated anchor"),
         ("study create s --spec t.csv --keep 0.8 --key me.key", "--spec or the options"),
         ("study create s --spec t.csv --key me.key", "t.csv: "),
         (SUBMIT.replace("s.secret", "t.csv") + " --key me.key", "t.csv"),

@@ -144,18 +144,44 @@ def test_a_risk_without_lower_bound_is_refused(family: Family, case: str) -> Non
         assert caught.value.group == "b"
 
 
-def test_a_level_without_claims_has_no_minimum_and_is_given_a_ridge() -> None:
-    """The ordinary Poisson fit of a cell without a claim has its infimum at a price of zero."""
+@pytest.mark.parametrize("family", [Poisson(), Bernoulli()], ids=repr)
+def test_a_level_without_claims_has_no_minimum_and_is_given_a_ridge(family: Family) -> None:
+    """The ordinary fit of a cell without a claim has its infimum at a price of zero."""
     x = np.zeros(1000)
     x[:20] = 1.0
-    y = np.where(x == 1, 0.0, np.arange(1000) % 3).astype(float)
+    y = np.where(x == 1, 0.0, np.arange(1000) % (3 if family == Poisson() else 2)).astype(float)
     rows = Rows(x[:, None], y, None, np.zeros(1000, dtype=int))
     with pytest.warns(UserWarning, match="have no loss at all.*ridge"):
-        given = problem_of(rows, 2, Poisson())
-    problem = problem_of(rows, 2, Poisson(), ridge=1.0)
+        given = problem_of(rows, 2, family)
+    problem = problem_of(rows, 2, family, ridge=1.0)
     np.testing.assert_allclose(given.unaware, problem.unaware)
-    low, high = np.exp(problem.moments.coordinates.matrix(np.array([[1.0], [0.0]])) @ problem.unaware)[:, 0]
+    eta = problem.moments.coordinates.matrix(np.array([[1.0], [0.0]])) @ problem.unaware
+    low, high = family.link.mean_of(eta)[:, 0]
     assert 0 < low < high
+
+
+@pytest.mark.parametrize("family", [Poisson(), Bernoulli()], ids=repr)
+def test_a_level_without_claims_in_one_group_is_named(family: Family) -> None:
+    """With the true attribute there is no noise to undo, and the message does not speak of any."""
+    x = (np.arange(1000) < 40).astype(float)
+    group = np.arange(1000) // 2 % 2
+    y = np.where((x == 1) & (group == 1), 0.0, np.arange(1000) % 2)
+    rows = Rows(np.column_stack([np.arange(1000.0) % 7, x]), y, None, group)
+    with pytest.raises(RiskUnboundedError, match=r"group 'b' has no minimum: the rows of \['x1'\]") as caught:
+        problem_of(rows, 3, family).solve(np.eye(2, 3), 0.0, ("a", "b"))
+    assert caught.value.group == "b"
+    assert "noise" not in str(caught.value)
+    assert np.isfinite(problem_of(rows, 3, family).solve(np.eye(2, 3), 10.0, ("a", "b")).B).all()  # what helps, helps
+
+
+def test_a_group_of_few_rows_is_named_without_speaking_of_noise() -> None:
+    rng = np.random.default_rng(0)
+    group = (np.arange(1000) < 2).astype(int)
+    rows = Rows(rng.normal(size=(1000, 3)), rng.normal(size=1000), None, group)
+    with pytest.raises(RiskUnboundedError, match="group 'b' has no minimum: its 2 effective rows") as caught:
+        problem_of(rows, 3, Normal()).solve(np.eye(2, 3), 0.0, ("a", "b"))
+    assert caught.value.effective_rows == 2
+    assert "nois" not in str(caught.value)
 
 
 def test_the_start_is_not_changed(draw: Callable) -> None:

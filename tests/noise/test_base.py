@@ -37,7 +37,7 @@ def data(flip):
 def make(kind, data):
     _, D, S, S2 = data
     return {
-        "anchor": lambda: AnchorNoise(random_state=0),
+        "anchor": lambda: AnchorNoise(group="F", anchor_share=0.5, random_state=0),
         "validation": lambda: ValidationNoise(D[:500], S[:500]),
         "matrix": lambda: ValidationNoise(D[:500], S[:500], symmetric=False),
         "retest": lambda: RetestNoise(S[:900], S2[:900]),

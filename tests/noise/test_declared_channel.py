@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,7 +28,9 @@ def declare(keep, groups=("F", "M")):
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("keep", [0.9, 0.7])
-@pytest.mark.parametrize("classifier", [None, DecisionTreeClassifier(max_depth=4)], ids=["logistic", "tree"])
+@pytest.mark.parametrize(
+    "classifier", [None, "linear", DecisionTreeClassifier(max_depth=4)], ids=["logistic", "linear", "tree"]
+)
 def test_a_true_declaration_is_rarely_rejected(keep, classifier, repetitions):
     level, repeats = 0.8, repetitions(12, 400)
     rejected = 0
@@ -95,10 +99,98 @@ def test_three_groups_and_missing_reports():
     assert not check_declared_channel(X, y, sensitive=S, channel=declare(0.9, "abc"), random_state=0).rejected
 
 
+CHANNELS = {
+    "asymmetric": Channel([[0.9, 0.3], [0.1, 0.7]], groups=["F", "M"]),
+    "more reports than groups": Channel(
+        [[0.7, 0.1], [0.2, 0.2], [0.1, 0.7]], groups=["F", "M"], reports=["F", "no answer", "M"]
+    ),
+    "a report that is always true": Channel([[0.8, 0.0], [0.2, 1.0]], groups=["F", "M"]),
+    "three groups": RandomizedResponse(["F", "M", "X"], keep=0.7),
+    "several attributes": Channel.product(
+        RandomizedResponse(["F", "M"], keep=0.8), RandomizedResponse(["a", "b", "c"], keep=0.7)
+    ),
+}
+
+
+def separated(channel, n, rng):
+    """Features and outcomes that nearly tell the group, unbalanced groups."""
+    K = len(channel.groups)
+    d = rng.choice(K, size=n, p=np.arange(1, K + 1) / np.arange(1, K + 1).sum())
+    X = rng.normal(size=(n, 3))
+    X[:, 0] += 2 * (d == 0)
+    labels = np.empty(K, dtype=object)
+    labels[:] = list(channel.groups)
+    return X, 3.0 * d + rng.normal(size=n), labels[d]
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("name", CHANNELS)
+def test_any_channel_is_rarely_rejected_when_it_is_true(name, repetitions):
+    channel, level, repeats = CHANNELS[name], 0.8, repetitions(20, 400)
+    rejected = 0
+    for seed in range(repeats):
+        rng = np.random.default_rng([seed, 7])
+        X, y, D = separated(channel, 900, rng)
+        S = channel.privatize(list(D), rng=rng)
+        check = check_declared_channel(
+            X, y, sensitive=S, channel=channel, level=level, classifier="linear", random_state=seed
+        )
+        rejected += check.rejected
+    assert rejected <= binom.isf(1e-6, repeats, 1 - level)
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_any_channel_is_rejected_when_the_column_is_the_truth(name):
+    channel = CHANNELS[name]
+    X, y, D = separated(channel, 6000, np.random.default_rng(0))
+    check = check_declared_channel(X, y, sensitive=list(D), channel=channel, level=0.999, random_state=0)
+    assert check.rejected
+    assert "the declared channel permits at" in check.message
+    if name == "three groups":
+        assert check.keep == channel.keep < check.lower_limit < 1
+    else:
+        assert np.isnan([check.keep, check.lower_limit]).all()
+        assert "The declared channel is rejected" in check.message
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e250])
+def test_units_do_not_matter(unit):
+    p, S = reported(1000, 0.9, 0)
+    limits = [
+        check_declared_channel(
+            p.X[["age"]] * of_x, p.y * of_y, sensitive=S, channel=declare(0.8), classifier="linear", random_state=0
+        ).lower_limit
+        for of_x, of_y in ((1.0, 1.0), (unit, 1.0), (1.0, unit))
+    ]
+    assert limits[1:] == pytest.approx(limits[:1] * 2)
+
+
+@pytest.mark.simulation
+def test_one_row_of_each_person_is_looked_at(repetitions):
+    # Ten rows share a report: taken for 6,000 people, the 600 are rejected far too often.
+    level, alone, together = 0.95, 0, 0
+    repeats = repetitions(20, 200)
+    for seed in range(repeats):
+        rng = np.random.default_rng([seed, 3])
+        person = np.repeat(np.arange(600), 10)
+        d = np.repeat(rng.random(600) < 0.97, 10)
+        y = np.repeat(rng.normal(size=600), 10) + 0.1 * rng.normal(size=6000)
+        S = np.repeat(declare(0.8).privatize(np.where(d[::10], "F", "M"), rng=rng), 10)
+        check = partial(
+            check_declared_channel, y[:, None], y, sensitive=S, channel=declare(0.8), level=level, random_state=0
+        )
+        together += check(classifier="linear", cluster=person).rejected
+        alone += check(classifier="linear").rejected
+    assert together <= binom.isf(1e-6, repeats, 1 - level)
+    assert alone > 3 * (1 - level) * repeats
+
+
 @pytest.mark.parametrize(
     "change, error, match",
     [
-        ({"channel": Channel(np.array([[0.9, 0.2], [0.1, 0.8]]), groups=["F", "M"])}, TypeError, "RandomizedResponse"),
+        ({"channel": 0.8}, TypeError, "expected a Channel"),
+        ({"classifier": "forest"}, ValueError, "classifier='forest'"),
+        ({"cluster": [1, 2]}, ValueError, "cluster"),
         ({"level": 0}, ValueError, "level"),
         ({"sensitive": ["F", "M"] * 99}, ValueError, "same rows"),
         ({"sensitive": [None] * 150 + ["F", "M"] * 25}, ValueError, "at least 60"),

@@ -16,7 +16,9 @@ def test_blocks_run_in_order(capsys):
     names: dict[str, object] = {}
     for number, block in enumerate(blocks):
         exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
-    assert "It rests on an anchor point" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "No anchor is declared" in out
+    assert "It rests on your declaration" in out
 
 
 def test_every_source_is_mentioned():

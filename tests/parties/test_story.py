@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,6 +12,8 @@ from sqlalchemy import select
 
 from fairpremium import Channel, RandomizedResponse
 from fairpremium.parties import (
+    DeclaredAnchor,
+    EstimatedChannel,
     Feature,
     FitSpec,
     KnownChannel,
@@ -106,6 +110,36 @@ def test_the_true_attribute_is_told_in_the_manifest(parties, table, tmp_path):
     trusted = [VerifyKey(parties.third_party.public_key)]
     bundle = parties.insurer.fetch("f1", tmp_path / "bundle.zip", trusted=trusted)
     assert bundle.manifest["true_attribute"] is True
+
+
+def test_unknown_noise_needs_a_declared_anchor(parties, table, tmp_path):
+    table["club"] = np.where((table["sex"] == "M") & (np.arange(len(table)) % 3 == 0), "yes", "no")
+    reports = table[["policy"]].assign(report=CHANNEL.privatize(table["sex"], rng=0))
+    for study, anchor in (("motor", None), ("home", DeclaredAnchor(group="M", share=0.15))):
+        attribute = EstimatedChannel(groups=("F", "M"), anchor=anchor)
+        spec = StudySpec(title="t", attribute=attribute, collectors=("app",), insurers=("acme",), release=None)
+        parties.operator.put_study(study, spec)
+        parties.operator.set_state(study, "open")
+        parties.collector.submit(reports, study=study, secret=parties.secret, channel=None)
+        parties.insurer.upload(
+            table.drop(columns="sex"), study=study, portfolio=study, secret=parties.secret, policy="policy", outcome="y"
+        )
+        parties.insurer.fit(study, FitSpec(study=study, portfolio=study))
+        assert work_once(parties.context)
+    failed = parties.insurer.watch("motor")
+    assert failed.state == "failed"
+    assert "declares no anchor" in str(failed.problem)
+    assert parties.insurer.watch("home").state == "succeeded"
+    trusted = [VerifyKey(parties.third_party.public_key)]
+    used = parties.insurer.fetch("home", tmp_path / "bundle.zip", trusted=trusted).pricer.channel_.keep
+    assert abs(used - 0.8) < 4 * np.sqrt(0.8 * 0.2 / (0.15 * len(table)))
+
+
+@pytest.mark.parametrize("anchor", [{"group": "X", "share": 0.1}, {"group": "F", "share": 0.0}, {"group": "F"}])
+def test_an_anchor_is_one_of_the_groups_and_has_a_share(anchor):
+    fields = {"kind": "estimated", "groups": ["F", "M"], "anchor": anchor}
+    with pytest.raises(Problem):
+        EstimatedChannel.parse(json.dumps(fields).encode())
 
 
 def test_a_fit_that_breaks_a_rule_is_refused_by_name(parties, table, tmp_path):

@@ -34,18 +34,24 @@ def fit(
         str | None, column_option(help="Columns to price with; all without a role if left out.")
     ] = None,
     noise: Annotated[NoiseMethod | None, noise_option(help="Estimate an unknown channel.")] = None,
+    anchor_group: Annotated[
+        str | None, noise_option(help="With --noise anchor: the group that some features give away with certainty.")
+    ] = None,
+    anchor_share: Annotated[
+        float | None, noise_option(help="With --noise anchor: the share of the rows that have such features.")
+    ] = None,
 ) -> Answer:
     """Learn discrimination-free prices from losses, features and noisy reports.
 
     Say how the reports were drawn with one of --keep, --epsilon, --channel, --noise or --true-attribute;
-    reports that privatize wrote say it themselves. Folders and large Parquet files are read piece by piece, so that
-    they may be larger than memory.
+    reports that privatize wrote say it themselves. A warning says if the reports refute it. Folders and large Parquet
+    files are read piece by piece, so that they may be larger than memory.
 
     Example: fairpremium fit portfolio.csv --outcome y --sensitive report --keep 0.8 --family normal
     -o model.json
     """
     check_output(output, suffixes=(".json",), inputs=[source.channel])
-    estimator = source.estimator(noise, options.random_state)
+    estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share)
     pricer = options.make_pricer()
     chosen = split_list(features, "--features")
     with ExitStack() as stack:

@@ -70,7 +70,13 @@ class ReportSource:
         """Return the names of the samples that are given to estimate a channel from."""
         return [name for name in ("margin", "validation", "retest") if getattr(self, name) is not None]
 
-    def estimator(self, noise: NoiseMethod | None = None, random_state: int | None = None) -> NoiseEstimator | None:
+    def estimator(
+        self,
+        noise: NoiseMethod | None = None,
+        random_state: int | None = None,
+        anchor_group: str | None = None,
+        anchor_share: float | None = None,
+    ) -> NoiseEstimator | None:
         """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict."""
         samples = self._samples()
         kinds = sorted({*samples, *([noise.value] if noise else [])})
@@ -89,7 +95,11 @@ class ReportSource:
         if len(named) > 1:
             raise ValueError(f"Got {' and '.join(named)}, but expected one way to say how the reports were drawn.")
         if noise is NoiseMethod.anchor:
-            return AnchorNoise(groups=self.labels, random_state=random_state)
+            return AnchorNoise(
+                groups=self.labels, group=anchor_group, anchor_share=anchor_share, random_state=random_state
+            )
+        if anchor_group is not None or anchor_share is not None:
+            raise ValueError("--anchor-group and --anchor-share belong to --noise anchor.")
         if self.margin is not None:
             return MarginNoise(split_weights(self.margin, "--margin") or {})
         if self.validation is not None:

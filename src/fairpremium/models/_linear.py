@@ -17,7 +17,7 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
 from fairpremium.models._moments import Moments, compute_moments
-from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, make_risk, minimise
+from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, has_noise, make_risk, minimise
 
 _LOSSLESS_RIDGE = 1.0  # in rows, where the rows of a level have no loss
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
@@ -70,6 +70,7 @@ class LinearProblem:
     metric: Array  # (q, q)
     unaware: Array  # (q, 1), coefficients of the unaware price
     origins: tuple[str, ...] = ()  # name of the column that each feature is from
+    features: tuple[str, ...] = ()  # names of the features, for messages
 
     @property
     def ridge(self) -> Array | None:
@@ -116,8 +117,27 @@ class LinearProblem:
             penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
             with suppress(RiskUnboundedError, ConvergenceError):
                 start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
-        model = self.model
-        return minimise(self.risk(table), self.penalty(strength), start, groups, max_iter=model.max_iter, tol=model.tol)
+        model, penalty = self.model, self.penalty(strength)
+        try:
+            return minimise(self.risk(table), penalty, start, groups, max_iter=model.max_iter, tol=model.tol)
+        except RiskUnboundedError:
+            self._name_lossless(table, groups)
+            raise
+
+    def _name_lossless(self, table: Array, groups: tuple[object, ...]) -> None:
+        """Raise with the levels that have no loss in a group, if that is why its risk has no minimum."""
+        if has_noise(table) or not self.features:
+            return
+        for k, group in enumerate(groups):
+            lossless = _without_losses(self.moments, self.family, self.features, table[k])
+            if lossless:
+                raise RiskUnboundedError(
+                    f"The risk of group {group!r} has no minimum: the rows of {lossless} have no loss at all in this "
+                    "group, so that no finite coefficient describes them. What helps: merge such a level with another, "
+                    "more pooling, or a ridge (model=LinearModel(ridge=...)).",
+                    group=group,
+                    effective_rows=float(self.moments.effective_rows(table)[k]),
+                )
 
 
 def prepare(
@@ -148,12 +168,14 @@ def prepare(
     if merged is not None:
         rows = merged
     origins = tuple(features if origins is None else origins)
-    null = LinearProblem(rows, family, model, moments, moments.gram, _null_model(moments, family), origins)
+    null = LinearProblem(
+        rows, family, model, moments, moments.gram, _null_model(moments, family), origins, tuple(features)
+    )
     null = null.with_model(model)
     try:
         unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
     except (RiskUnboundedError, ConvergenceError) as error:
-        lossless = _without_losses(moments, family, features)
+        lossless = _without_losses(moments, family, features, np.ones(n_codes))
         if not lossless or model.ridge > 0:
             raise ConvergenceError(f"The price that ignores the groups was not found. {error}") from error
         warnings.warn(
@@ -168,12 +190,18 @@ def prepare(
     return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
 
 
-def _without_losses(moments: Moments, family: Family, features: Sequence[str]) -> list[str]:
-    """Name the features whose rows have no loss at all, as far as the moments show them."""
-    if family.link.name != "log":
+def _without_losses(moments: Moments, family: Family, features: Sequence[str], weights: Array) -> list[str]:
+    """Name the features whose rows have no loss at all, as far as the moments show them.
+
+    `weights` says how much each report counts: all the same, or those of one group.
+    """
+    if family.link.name not in ("log", "logit"):
         return []
     q, c = moments.q, moments.coordinates
-    cross = moments.by_report.sum(axis=0)[:, q] + moments.y_center * moments.by_report.sum(axis=0)[:, 0]
+    sums = np.einsum("s,sij->ij", weights, moments.by_report)
+    if not sums[0, 0] > 0:
+        return []
+    cross = sums[:, q] + moments.y_center * sums[:, 0]
     raw = cross[1:q] * c.spread[c.used] + c.center[c.used] * cross[0]  # sum of w x y, and that of w y is cross[0]
     scale = (np.abs(c.center[c.used]) + c.spread[c.used]) * cross[0]
     return [features[c.used[j]] for j in np.flatnonzero(np.abs(raw) <= 1e-12 * scale)]

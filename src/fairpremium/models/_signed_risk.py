@@ -248,6 +248,8 @@ def minimise(
             expansion = Expansion(trial.value, trial.gradient, expansion.hessian)
         if not quadratic and _rms(B - start, risk) > _FAR_AWAY:
             raise _unbounded(risk, start, penalty, groups)
+    if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
+        raise _unbounded(risk, start, penalty, groups)
     raise ConvergenceError(
         f"The solver did not converge in {max_iter} passes. Scale extreme features down, or add pooling or ridge."
     )
@@ -297,11 +299,21 @@ def _unbounded(risk: SignedRisk, start: Array, penalty: Penalty, groups: tuple[o
     curvature = [smallest_curvature(block, penalty.metric, total) for block in blocks]
     k = int(np.argmin(curvature))
     rows = float(risk.moments.effective_rows(risk.table)[k])
-    return RiskUnboundedError(
-        f"The corrected risk of group {groups[k]!r} has no minimum: after undoing the noise the group is worth "
-        f"{rows:,.0f} effective rows, too few for {risk.q} coefficients (smallest relative curvature "
-        f"{curvature[k]:.2g}). What helps: more data, a less noisy channel, fewer features, more pooling, or a ridge "
-        "(model=LinearModel(ridge=...)).",
-        group=groups[k],
-        effective_rows=rows,
-    )
+    why = f"for {risk.q} coefficients (smallest relative curvature {curvature[k]:.2g})"
+    helps = "fewer features, more pooling, or a ridge (model=LinearModel(ridge=...))."
+    if has_noise(risk.table):
+        message = (
+            f"The corrected risk of group {groups[k]!r} has no minimum: after undoing the noise the group is worth "
+            f"{rows:,.0f} effective rows, too few {why}. What helps: more data, a less noisy channel, {helps}"
+        )
+    else:
+        message = (
+            f"The risk of group {groups[k]!r} has no minimum: its {rows:,.0f} effective rows say too little {why}. "
+            f"What helps: more data, {helps}"
+        )
+    return RiskUnboundedError(message, group=groups[k], effective_rows=rows)
+
+
+def has_noise(table: Array) -> bool:
+    """Tell whether row weights undo some noise: those of the true attribute are zeros and ones."""
+    return not bool(np.isin(table, (0.0, 1.0)).all())

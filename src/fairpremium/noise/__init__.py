@@ -7,6 +7,7 @@ in the constructor, and says in ``message_`` what the estimate rests on.
 from fairpremium.noise._anchor import AnchorNoise
 from fairpremium.noise._base import NoiseEstimator
 from fairpremium.noise._declared_channel import DeclaredChannelCheck, check_declared_channel
+from fairpremium.noise._declared_channel import check_coded_reports as check_coded_reports  # for pricers
 from fairpremium.noise._likelihood import LikelihoodNoise
 from fairpremium.noise._margin import MarginNoise
 from fairpremium.noise._retest import RetestNoise

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 
 def keep_to_c1(keep: ArrayLike, n_groups: int) -> Any:
@@ -69,6 +69,6 @@ def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float]:
     (0.4439, 0.9748)
     """
     tail = (1 - level) / 2
-    low = float(beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
     return low, high

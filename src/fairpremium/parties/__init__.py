@@ -21,9 +21,9 @@ __all__, __getattr__ = lazy_exports(
         "clients": "AppTransport Client Collector Insurer Operator ServiceUnreachable draw_reports",
         "http": "create_app",
         "protocol": (
-            "CollectorStudy EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel LinkageSecret "
-            "OperatorStudy Portfolio PortfolioSpec Problem SigningKey StudySpec TrueAttribute VerifyKey new_key "
-            "new_secret read_key read_public_key read_secret write_key write_secret"
+            "CollectorStudy DeclaredAnchor EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel "
+            "LinkageSecret OperatorStudy Portfolio PortfolioSpec Problem SigningKey StudySpec TrueAttribute VerifyKey "
+            "new_key new_secret read_key read_public_key read_secret write_key write_secret"
         ),
         "service": "Party ServiceLimits ServiceSettings ThirdParty",
     },

@@ -1,21 +1,27 @@
 """Checks of the arguments of a fit, each made once at the entry: the pricer's parameters, the channel, the reports."""
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 
+from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
+from fairpremium.errors import ChannelRefutedWarning
 from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models import BoostedModel, GroupModel, LinearModel, NeuralModel, RegressorModel
-from fairpremium.noise import NoiseEstimator
+from fairpremium.noise import NoiseEstimator, check_coded_reports
 from fairpremium.privacy import Channel
 
 MODELS: dict[str, type[LinearModel | GroupModel]] = {
     each.kind: each for each in (LinearModel, BoostedModel, NeuralModel)
 }
 _CORRECTIONS = ("auto", *LinearModel.corrections)
+_CHECK_ROWS = 20_000  # rows on which a declared channel is checked
+_CHECK_FROM = 50  # people per group, or per report, from which on it is
 
 
 def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel | GroupModel]:
@@ -120,3 +126,26 @@ def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_grou
             f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
             f"{list(channel.groups)}. Leave a group out of the channel only if nobody could have reported it."
         )
+
+
+def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
+    """Warn if the reports are sharper than a declared channel permits; an estimated one has checks of its own.
+
+    Of rows that are read piece by piece the first of some pieces are looked at, which takes no pass over them. Any rows
+    will do, as long as they were not chosen by their reports.
+    """
+    declared = channel.channel
+    if declared is None or channel.estimator is not None:
+        return
+    if isinstance(rows, Rows):
+        some = rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
+    else:
+        some = replace(rows, thorough=False).glance(_CHECK_ROWS)
+    some = some.reported(channel.n_codes - 1)
+    if some.cluster is not None:
+        some = some.take(np.unique(some.cluster, return_index=True)[1])
+    if len(some) < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
+        return
+    check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
+    if check.rejected:
+        warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)

@@ -41,6 +41,7 @@ from fairpremium.pricing._fit_arguments import (
     check_pooling,
     encode_reports,
     resolve_channel,
+    warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import FitInput, candidates_table, correction_for, select_model
@@ -210,6 +211,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss with
         the inverse correction, a given pooling strength and ``intervals=False``.
 
+        A given channel is checked against the reports of at most 20,000 rows, one of each person:
+        `fairpremium.check_declared_channel` at level 0.999 says what can be seen. Of a source the first rows of some
+        pieces are looked at.
+
         Raises
         ------
         ValueError, TypeError
@@ -218,6 +223,11 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             The reports carry too little information about a group.
         NotIdentifiedError
             `channel` is a noise estimator and the data do not tell the noise.
+
+        Warns
+        -----
+        ChannelRefutedWarning
+            The reports are sharper than the channel permits, as if `sensitive` were the true attribute.
         """
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
@@ -255,6 +265,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
+        warn_if_refuted(rows, channel)
         reference = Reference.of(self.reference, channel.groups)
         best, results = select_model(inputs, models)
         fit = best.chosen.fit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,12 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
-from fairpremium.errors import ConvergenceError, RiskUnboundedError, UnattainableReferenceError
+from fairpremium.errors import (
+    ChannelRefutedWarning,
+    ConvergenceError,
+    RiskUnboundedError,
+    UnattainableReferenceError,
+)
 from fairpremium.pricing._model_selection import correction_for
 from fairpremium.privacy import RandomizedResponse
 
@@ -55,7 +61,10 @@ def sensitivity_band(
                 intervals=False,
             )
             try:
-                premium = other.fit(X, y, sensitive=sensitive, sample_weight=sample_weight).predict(risks)
+                with warnings.catch_warnings():  # another keep than the right one is what the band is about
+                    warnings.simplefilter("ignore", ChannelRefutedWarning)
+                    other.fit(X, y, sensitive=sensitive, sample_weight=sample_weight)
+                premium = other.predict(risks)
             except (RiskUnboundedError, ConvergenceError, UnattainableReferenceError):
                 premium = np.full(len(positions), np.nan)
         columns = {"row": positions, "keep": keep, "premium": premium, "unaware": unaware, "used": keep == channel.keep}
@@ -66,7 +75,7 @@ def sensitivity_band(
 def default_keeps(keep: float, n_groups: int) -> list[float]:
     """Return values of keep around the one in use: a little below it, and all the way up to one.
 
-    Why wider upwards: estimates of keep err low (an anchor value is a lower bound), a keep that is too low does
+    Why wider upwards: estimates of keep often err low (that of an anchor errs low only), a keep that is too low does
     far more harm than one that is too high, so that a careful user moves up, and no check sees a keep that
     is too high, while one that is too low can be refuted. At one the reports are taken for the truth, so that
     the band ends where nothing further can happen.

@@ -33,6 +33,12 @@ def create(
         Literal["anchor", "likelihood"] | None,
         noise_option(help="Reports have unknown noise, to be estimated like this."),
     ] = None,
+    anchor_group: Annotated[
+        str | None, noise_option(help="With --estimated anchor: the group that some features give away with certainty.")
+    ] = None,
+    anchor_share: Annotated[
+        float | None, noise_option(help="With --estimated anchor: the share of the rows that have such features.")
+    ] = None,
     collector: Annotated[list[str] | None, _party_option(help="A collector; may be repeated.")] = None,
     insurer: Annotated[list[str] | None, _party_option(help="An insurer; may be repeated.")] = None,
     family: Annotated[list[str] | None, _party_option(help="An allowed family, may be repeated; all.")] = None,
@@ -66,13 +72,16 @@ def create(
     release = {name: value for name, value in release.items() if value is not None}
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
+        given += [anchor_group, anchor_share]
         if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
         declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
     else:
         fields: dict[str, Any] = {
             "title": title or study,
-            "attribute": _attribute(split_list(groups, "--groups"), keep, epsilon, channel, true, estimated),
+            "attribute": _attribute(
+                split_list(groups, "--groups"), keep, epsilon, channel, true, estimated, (anchor_group, anchor_share)
+            ),
             "collectors": collector or [],
             "insurers": insurer or [],
             "families": family,
@@ -101,6 +110,7 @@ def _attribute(
     channel: Path | None,
     true: bool,
     estimated: str | None,
+    anchor: tuple[str | None, float | None],
 ) -> dict[str, Any]:
     """Return how reports come about, as JSON has it."""
     ways = {
@@ -114,12 +124,23 @@ def _attribute(
     if len(named) != 1:
         got = " and ".join(named) or "none of them"
         raise ValueError(f"Got {got}, but expected one way to say how reports are drawn: {', '.join(ways)}.")
+    if estimated != "anchor" and anchor != (None, None):
+        raise ValueError("--anchor-group and --anchor-share belong to --estimated anchor.")
     if channel is not None:
         return {"kind": "known", "channel": load_channel(channel).channel.descriptor()}
     if groups is None:
         raise ValueError(f"{named[0]} needs --groups, all values of the attribute, such as F,M.")
     if true:
         return {"kind": "true", "groups": groups}
+    if estimated == "anchor":
+        group, share = anchor
+        if group is None or share is None:
+            raise ValueError(
+                "--estimated anchor needs --anchor-group and --anchor-share, the group that some features give away "
+                "with certainty and the share of the rows that have them: without an anchor no fit tells the noise."
+            )
+        declared = {"group": group, "share": share}
+        return {"kind": "estimated", "groups": groups, "method": estimated, "anchor": declared}
     if estimated is not None:
         return {"kind": "estimated", "groups": groups, "method": estimated}
     return {"kind": "known", "channel": RandomizedResponse(groups, keep=keep, epsilon=epsilon).descriptor()}

@@ -111,12 +111,10 @@ class Real:
         first = np.asarray(table.columns)[there.argmax(axis=1)]
         return np.asarray(np.where(there.any(axis=1), first, self.last), dtype=float)
 
-    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE, quantity: str = "keep") -> Array:
-        """Return the anchor estimates from four splits by seed, or whether they are "identified" (0 or 1)."""
+    def estimated_keep(self, keep: float, sample: str = FULL_SAMPLE) -> Array:
+        """Return the anchor estimates from four splits by seed."""
         r = self.runs
-        wanted = (
-            (r["quantity"] == quantity) & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
-        )
+        wanted = (r["quantity"] == "keep") & (r["keep"] == keep) & (r["assumed"] == "n1 = 4") & (r["sample"] == sample)
         return np.asarray(r[wanted].sort_values("seed")["value"])
 
 

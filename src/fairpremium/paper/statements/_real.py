@@ -172,13 +172,6 @@ def parts_less(m: Real) -> Cases:
         yield Case(f"keep {keep}", np.abs(_gain(m, RAW, keep)) - np.abs(_gain(m, LEARNED, keep)))
 
 
-@_state("ours", "share of seeds in which `AnchorNoise` says that keep is identified, minus one half")
-def usable(m: Real) -> Cases:
-    """The library would use the anchor estimate (n1 = 4) in most runs."""
-    for keep in KEEPS:
-        yield Case(f"keep {keep}", m.estimated_keep(keep, quantity="identified") - 0.5)
-
-
 def _better(m: Real, method: str, other: str) -> Cases:
     for features, keep, assumed in product(BOTH, KEEPS, (EXACT, LOW, HIGH, "n1 = 4")):
         name = f"{features}, keep {keep}" + ("" if assumed == EXACT else f", {assumed}")

@@ -32,7 +32,7 @@ __all__, __getattr__ = lazy_exports(
         "_keys": "SigningKey VerifyKey load_or_create_key new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",
         "_messages": (
-            "Checkpoint CollectorStudy ENDED Entry EstimatedChannel Feature Fit FitSpec ID InsurerStudy "
+            "Checkpoint CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit FitSpec ID InsurerStudy "
             "KnownChannel LogPage Message OperatorStudy PartTaken Portfolio PortfolioSpec PublicKey Refusal "
             "ReleaseRules Report ReportsTaken Role StudySpec TrueAttribute check_id"
         ),

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fairpremium.documents import canonical_json
 from fairpremium.privacy import Channel
@@ -86,13 +86,30 @@ class KnownChannel(Message):
     channel: Annotated[dict[str, Any], AfterValidator(_check_channel)]
 
 
+class DeclaredAnchor(Message):
+    """A share of the rows, those where its report is most likely, are known to belong to a group."""
+
+    group: Label
+    share: Annotated[float, Field(gt=0, le=1)]
+
+
 class EstimatedChannel(Message):
-    """Reports are noisy, nobody knows how much: the noise is estimated at each fit (Procedure 4.5)."""
+    """Reports are noisy, nobody knows how much: the noise is estimated at each fit.
+
+    The method "anchor" needs a declared anchor; without one no fit identifies the noise.
+    """
 
     kind: Literal["estimated"] = "estimated"
     groups: Groups
     method: Literal["anchor", "likelihood"] = "anchor"
     n_splits: Annotated[int, Field(ge=1, le=100)] = 4
+    anchor: DeclaredAnchor | None = None
+
+    @model_validator(mode="after")
+    def _check_anchor(self) -> Self:
+        if self.anchor is not None and (self.method != "anchor" or self.anchor.group not in self.groups):
+            raise ValueError("an anchor belongs to the method anchor, and to one of the groups")
+        return self
 
 
 class TrueAttribute(Message):

@@ -13,6 +13,7 @@ Two mechanisms, and none:
 """
 
 import math
+import warnings
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.blocks import open_source
+from fairpremium.errors import ChannelRefutedWarning
 from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
@@ -180,9 +182,13 @@ def fit_release(
     refuse(rule_results)
     tell("fit", 0.2)
     pricer = DiscriminationFreePricer(**vars(settings), channel=effective, random_state=0)
-    pricer.fit(X, y, sensitive=data.reports, sample_weight=sample_weight, features=features)
+    hidden = second is not None and len(second.groups) > len(labels)
+    with warnings.catch_warnings():
+        if hidden:  # the channel is then an average over the rows, and some are sharper
+            warnings.simplefilter("ignore", ChannelRefutedWarning)
+        pricer.fit(X, y, sensitive=data.reports, sample_weight=sample_weight, features=features)
     missing = pricer.n_missing_reports_
-    if second is not None and len(second.groups) > len(labels):
+    if second is not None and hidden:
         missing = round(pricer.n_rows_ * missing_share(second, missing / pricer.n_rows_))
     pricer.n_missing_reports_ = round_missing(pricer.n_rows_, missing, rules)
     tell("done", 1.0)

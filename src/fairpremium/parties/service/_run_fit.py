@@ -100,6 +100,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     identity = _identity(job, keys_sha256)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
+    _channel(job)  # what no reports could make fit costs nothing
     if privacy.mechanism == "gaussian" and job.rows <= context.limits.memory_rows:
         _check_rows(job)
 
@@ -211,7 +212,10 @@ def _channel(job: FitJob) -> Channel | NoiseEstimator | None:
         return channel_of(attribute)
     groups = attribute.groups
     if attribute.method == "anchor":
-        return AnchorNoise(n_splits=attribute.n_splits, groups=groups, random_state=0)
+        if attribute.anchor is None:
+            raise Problem("cannot-fit", "the study declares no anchor, without which reports do not tell their noise")
+        group, share = attribute.anchor.group, attribute.anchor.share
+        return AnchorNoise(attribute.n_splits, group=group, anchor_share=share, groups=groups, random_state=0)
     return LikelihoodNoise(family=_settings(job).family, groups=groups, random_state=0)
 
 
