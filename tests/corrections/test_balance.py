@@ -8,8 +8,9 @@ from numpy.testing import assert_allclose
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
-from fairpremium.corrections import ReportChannel, balance_shift, fit_correction
+from fairpremium.corrections import Chosen, ReportChannel, balance_shift, fit_correction
 from fairpremium.corrections._balance import balanced
+from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.families import get_family
 from fairpremium.models import LinearModel, prepare
 
@@ -83,38 +84,48 @@ def test_where_no_shift_gives_balance_there_is_none() -> None:
     assert balance_shift(get_family("poisson"), none, eta, CHANNEL.table) == 0.0
 
 
+def weights_of(found: Chosen, rows: Rows) -> np.ndarray:
+    """P(D given x, y, s), or P(D given x, s) of a fit without a model of the former: (n, 3)."""
+    block = rows.block(0, len(rows))
+    if found.posterior is not None:
+        return found.posterior.weights(block)
+    return SignedMoments.of(found.fit.problem, CHANNEL).propensity.posterior(block)
+
+
 @pytest.mark.parametrize("correction", ["inverse", "likelihood", "posterior", "score"])
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
 def test_a_pooled_fit_reproduces_the_total(family: str, correction: str) -> None:
-    """By signed weights, or by its own P(D given x, y, s), over the rows that reported; the unaware price over all."""
+    """With its own weights, over the rows that reported, and by signed weights within the standard error."""
     rows, _ = make(family)
     problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
     found = fit_correction(problem, CHANNEL, correction, None)
-    link, block = problem.family.link, rows.block(0, len(rows))
+    link = problem.family.link
     one = np.column_stack([np.ones(len(rows)), rows.X])
     mu = link.mean_of(one @ found.fit.coefficients)
-    weights = CHANNEL.table.T[rows.report] if found.posterior is None else found.posterior.weights(block)
-    reported = rows.report < 3
-    assert_allclose(weights.sum(axis=1), reported, atol=1e-12)
-    total = (rows.weight * rows.y)[reported].sum()
-    assert_allclose((rows.weight[:, None] * weights * mu).sum(), total, rtol=1e-9)
+    weights = weights_of(found, rows)
+    counted = rows.report < 3
+    assert_allclose(weights.sum(axis=1), counted, atol=1e-12)
+    assert_allclose((rows.weight[:, None] * weights * mu).sum(), (counted * rows.weight) @ rows.y, rtol=1e-9)
     unaware = link.mean_of(one @ found.fit.unaware_coefficients)[:, 0]
     assert_allclose(rows.weight @ unaware, rows.weight @ rows.y, rtol=1e-7)
+    signed = rows.weight[:, None] * CHANNEL.table.T[rows.report] * (rows.y[:, None] - mu)
+    assert abs(signed.sum()) < 4 * np.sqrt((signed.sum(axis=1) ** 2).sum())
+    assert (np.abs(signed.sum(axis=0)) < 4 * np.sqrt((signed**2).sum(axis=0))).all()
 
 
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
 def test_the_influence_of_a_row_on_the_total_is_its_own_imbalance(family: str) -> None:
-    """The signed total of the prices is that of the outcomes, so that it moves by what the row itself adds."""
+    """The total of the prices is that of the outcomes, so that it moves by what the row itself adds."""
     rows, _ = make(family)
     problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
-    fit = fit_correction(problem, CHANNEL, "inverse", None).fit
-    link, Z = problem.family.link, problem.moments.coordinates.matrix(rows.X)
-    signed = rows.weight[:, None] * CHANNEL.table.T[rows.report]
-    gradient = (Z.T @ (signed * link.slope(Z @ fit.B))).T.ravel()
+    found = fit_correction(problem, CHANNEL, "inverse", None)
+    fit, link, Z = found.fit, problem.family.link, problem.moments.coordinates.matrix(rows.X)
+    weights = rows.weight[:, None] * weights_of(found, rows)
+    gradient = (Z.T @ (weights * link.slope(Z @ fit.B))).T.ravel()
     influence = fit.influence
     own = influence.response[influence.first : influence.first + fit.B.size]
     moved = influence.scores(rows.block(0, len(rows))) @ own.T @ gradient
-    expected = (signed * (rows.y[:, None] - link.mean_of(Z @ fit.B))).sum(axis=1)
+    expected = (weights * (rows.y[:, None] - link.mean_of(Z @ fit.B))).sum(axis=1)
     assert_allclose(moved, expected, atol=1e-8 * np.abs(expected).max())
 
 
@@ -122,7 +133,7 @@ def test_a_given_strength_is_left_alone() -> None:
     rows, _ = make("gamma")
     problem = prepare(rows, 4, get_family("gamma"), LinearModel(), ["a", "b"])
     fit = fit_correction(problem, CHANNEL, "inverse", 0.0).fit
-    assert balanced(fit) is fit
+    assert balanced(fit, fit) is fit
 
 
 def test_the_default_reproduces_the_total_of_a_tweedie_portfolio() -> None:

@@ -305,9 +305,11 @@ def test_effects_count_per_standard_deviation_of_a_number_and_per_step_of_an_ind
     residual = rows.y * np.sqrt(rows.weight)
     residual -= one @ np.linalg.lstsq(one, residual, rcond=None)[0]
     unit = np.sqrt(residual @ residual / rows.weight.sum())
-    np.testing.assert_allclose(prior.scale, np.full(4, 0.03 * unit), rtol=1e-8)
-    counts = replace(rows, y=np.round(np.abs(rows.y)))
-    np.testing.assert_allclose(Prior.of(problem_of(counts, 2, Poisson())).scale, [0.3, 0.03, 0.03, 0.03])
+    np.testing.assert_allclose(prior.scale, unit * np.array([0.3, 0.03, 0.03, 0.03]), rtol=1e-8)
+    assert prior.factors.max() == 0.1
+    of_counts = Prior.of(problem_of(replace(rows, y=np.round(np.abs(rows.y))), 2, Poisson()))
+    np.testing.assert_allclose(of_counts.scale, [0.3, 0.03, 0.03, 0.03])
+    assert of_counts.factors.max() == 1.0
 
 
 def test_levels_of_a_text_column_are_one_block(randomized_response: Callable, report: Callable) -> None:

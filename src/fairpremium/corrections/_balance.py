@@ -1,13 +1,14 @@
 """Balance: best estimates that reproduce the portfolio's total.
 
-With signed weights T^-1[k, s] the total of mu(x, D) under the true attribute can be estimated from the reports. Linear
-fits with a canonical link and without pooling reproduce the total of the outcomes by themselves. All other prices
-become balanced by one number, the same for every group, that is added to the linear predictors:
+With weights a_ik whose mean is P(D = k given x_i, y_i, s_i), the total of mu(x, D) under the true attribute can be
+estimated from the reports. Linear fits with a canonical link and without pooling reproduce the total of the outcomes by
+themselves, with the signed weights T^-1[k, s_i]. All other prices become balanced by one number, the same for every
+group, that is added to the linear predictors:
 
-    sum_i w_i sum_k a_ik (mu(eta_ik + c) - y_i) = 0,   a_ik = T^-1[k, s_i].
+    sum_i w_i sum_k a_ik (mu(eta_ik + c) - y_i) = 0.
 
-A fit that knows P(D = k given x_i, y_i, s_i) takes it for a_ik: it is far less noisy than the signed weights, which
-would throw away the precision for which a likelihood was taken.
+Pooled linear fits take P(D = k given x_i, y_i, s_i), or P(D = k given x_i, s_i) if they have no model of the former.
+Signed weights are so noisy that they would undo what pooling and likelihoods gain.
 """
 
 from dataclasses import dataclass, replace
@@ -93,19 +94,21 @@ def _ones(block: Block) -> Array:
     return np.ones((len(block.y), 1))
 
 
-def balanced(fit: GroupFit, posterior: Any = None) -> GroupFit:
+def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
     """Shift the intercepts of all groups until the best estimates reproduce the portfolio's total.
 
-    The weights are those of `posterior`, if the fit has one. The total has its own error, which the fit's influence
-    then holds: with u_i the row's imbalance, G its derivative in the parameters and D that in the shift, the shift
-    moves by (u_i + G (influence of the parameters)) / D. The unaware price gets a shift of its own.
+    The weights are those of `posterior`, if the fit has one, else those of the base's moments. The total has its own
+    error, which the fit's influence then holds: with u_i the row's imbalance, G its derivative in the parameters and
+    D that in the shift, the shift moves by (u_i + G (influence of the parameters)) / D. The unaware price gets a
+    shift of its own.
 
     A strength that was given is left as it is: then the fit is exactly what was asked for.
     """
     problem, influence = fit.problem, fit.influence
     if fit.posterior is None:
         return fit
-    own = _Imbalance(fit, posterior)
+    assert base.moments is not None
+    own = _Imbalance(fit, base.moments.propensity.posterior if posterior is None else posterior.weights, posterior)
     shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
     B = fit.B + shift * np.eye(len(fit.B))[:, :1]
     own = replace(own, fit=replace(fit, B=B))
@@ -129,12 +132,8 @@ class _Imbalance:
     """What each row adds to outcomes minus best estimates, and its derivatives."""
 
     fit: GroupFit
-    posterior: Any  # with `weights`; None: signed weights
-
-    def weights(self, block: Block) -> Array:
-        if self.posterior is not None:
-            return np.asarray(self.posterior.weights(block))
-        return _by_report(block, self.fit.channel.table.T)
+    weights: RowFunction
+    posterior: Any
 
     def predictor(self, block: Block) -> Array:
         return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.B)

@@ -58,12 +58,12 @@ class Chosen(NamedTuple):
         problem = problem or self.fit.problem
         base = fit_base(problem, channel, self.fit.strength)
         found = self.candidate.fit(problem, base, self.fit.strength)
-        return self._replace(fit=balanced(found.fit, found.posterior), posterior=found.posterior)
+        return self._replace(fit=balanced(found.fit, base, found.posterior), posterior=found.posterior)
 
     @classmethod
-    def only(cls, candidate: Candidate, found: Fitted, reason: str) -> Chosen:
+    def only(cls, candidate: Candidate, found: Fitted, base: GroupFit, reason: str) -> Chosen:
         """Take a candidate without a choice."""
-        found = found._replace(fit=balanced(found.fit, found.posterior))
+        found = found._replace(fit=balanced(found.fit, base, found.posterior))
         return cls(candidate, found.fit, found.posterior, [_result(candidate, found, True, reason)])
 
 
@@ -90,14 +90,14 @@ def fit_correction(
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
         reason = "the true attribute" if channel.channel is None else "asked for"
-        return Chosen.only(InverseCandidate(), Fitted(fit), reason)
+        return Chosen.only(InverseCandidate(), Fitted(fit), fit, reason)
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
         candidate = candidate_for(correction, problem, classifier)
-        return Chosen.only(candidate, candidate.fit(problem, base, pooling), "asked for")
+        return Chosen.only(candidate, candidate.fit(problem, base, pooling), base, "asked for")
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
-        return Chosen.only(InverseCandidate(), Fitted(base), reason)
+        return Chosen.only(InverseCandidate(), Fitted(base), base, reason)
     return choose(problem, base, pooling)
 
 
@@ -140,7 +140,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
         "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
     )
     found = Fitted(base) if best is None else fitted[best]
-    found = found._replace(fit=balanced(found.fit, found.posterior))
+    found = found._replace(fit=balanced(found.fit, base, found.posterior))
     results = [_result(InverseCandidate(), found if best is None else Fitted(base), best is None, of_base)]
     for candidate in candidates:
         own = found if candidate is best else fitted.get(candidate)

@@ -6,10 +6,10 @@ contrasts) share a standard deviation tau_j,
 
     theta_j ~ N(0, tau_j^2),   tau_0 ~ half-Cauchy(0.3 c) for the level,   tau_j ~ half-Cauchy(0.03 d) for feature j,
 
-in units of the linear predictor, per standard deviation of a number or per step of an indicator. With an identity link
-the unit is the standard deviation of y around the unaware price, of which groups differ by a small part: 0.03 c for the
-level too. The factors c and d are unknown, c from 1 and d from 10 down to 0.01: where no feature's effect differs
-between groups, all are drawn to zero together.
+in units of the linear predictor, per standard deviation of a number or per step of an indicator. The factors c and d
+are unknown, c from 1 and d from 10 down to 0.01: where no feature's effect differs between groups, all are drawn to
+zero together. With an identity link the unit is the standard deviation of y around the unaware price, of which groups
+differ by a small part, and c begins at 0.1.
 
 Evidence comes in information form, log L(b) = eta'b - b'Lambda b / 2 + constant, so that no minimum of the corrected
 risk is needed. The posterior mean is averaged over tau, c and d by a Gibbs sampler on these few numbers; the single
@@ -29,7 +29,7 @@ on the side that was moved away from, wherever b is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ _DRAWS = 600
 _ROUNDS = 12  # linearisations at most
 _NEAR = 1e-3  # change of the linear predictor, in its unit, that counts as none
 _ROUGH = 150  # draws while the linearisation still moves
+_EVERY = 4  # draws after which factors and standard deviations are moved together
 _SEED = 0  # the draws are part of the estimator: the same evidence gives the same prices
 
 
@@ -73,7 +74,8 @@ class Posterior:
 
     B: Array  # (q, K)
     covariance: Array  # (K q, K q), group after group; what tau adds is part of it
-    group_covariance: Array  # (K q, K q), for statements about single groups, which do not lean on what tau was learned
+    wide_mean: Array  # (K q,), with the widest prior
+    wide_covariance: Array  # (K q, K q)
     deviations: dict[str, Any]  # posterior means of tau: {"main": ..., "slopes": {column: ...}}
     evidence: Evidence
 
@@ -83,10 +85,19 @@ class Posterior:
         C = self.covariance
         return np.asarray(C - C @ self.evidence.precision @ C)
 
+    @property
+    def group_covariance(self) -> Array:
+        """Covariance for statements about single groups, which do not lean on what tau was learned."""
+        gap = self.B.T.ravel() - self.wide_mean
+        return np.asarray(self.wide_covariance + np.outer(gap, gap))
+
     def price_variance(self, problem: LinearProblem) -> float:
-        """Compute the mean variance of the group prices over the portfolio, on the scale of the link."""
+        """Compute the mean variance of the group prices over the portfolio, on the scale of the link.
+
+        It is that under the widest prior: with a learned tau, evidence that says too little looks precise.
+        """
         metric = np.kron(np.eye(self.B.shape[1]), problem.metric)
-        return float(np.sum(metric * self.covariance))
+        return float(np.sum(metric * self.wide_covariance))
 
     @property
     def prior_precision(self) -> Array:
@@ -105,6 +116,7 @@ class Prior:
     scale: Array  # (blocks,), scales of the half-Cauchy distributions
     unit: float  # of the linear predictor: one, or for an identity link the standard deviation of y - u(x)
     names: tuple[str, ...]  # of the columns, in the order of the blocks after the first
+    factors: Array = field(default_factory=lambda: _FACTORS)  # of the level
 
     @classmethod
     def of(cls, problem: LinearProblem) -> Prior:
@@ -124,8 +136,8 @@ class Prior:
         block = np.array([0, *(1 + names.index(problem.origins[j]) for j in coordinates.used)], dtype=np.intp)
         identity = problem.family.link.name == "identity"
         unit = _deviation(moments) if identity else 1.0
-        scale = unit * np.concatenate([[_SLOPE if identity else _LEVEL], np.full(len(names), _SLOPE)])
-        return cls(transform, block, scale, unit, tuple(names))
+        scale = unit * np.concatenate([[_LEVEL], np.full(len(names), _SLOPE)])
+        return cls(transform, block, scale, unit, tuple(names), _FACTORS[2:] if identity else _FACTORS)
 
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
@@ -142,7 +154,7 @@ class Prior:
         L = (vectors * np.maximum(values, 1e-12 * values[-1])) @ vectors.T  # rounding may leave it a little below zero
         block, h = np.tile(self.block, K - 1), e[q:] - M.T @ e[:q]
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
-            theta, covariance, tau = _average(L, h, block, self.scale, draws)
+            theta, covariance, tau = _average(L, h, block, self.scale, self.factors, draws)
 
         def for_groups(theta: Array, covariance: Array) -> tuple[Array, Array]:
             joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
@@ -151,9 +163,8 @@ class Prior:
         mean, total = for_groups(theta, covariance)
         wide = np.linalg.inv(L + np.diag((_WIDE * self.scale[block]) ** -2.0))
         wide_mean, wide_covariance = for_groups(wide @ h, wide)
-        cautious = wide_covariance + np.outer(mean - wide_mean, mean - wide_mean)
         deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
-        return Posterior(mean.reshape(K, q).T, total, cautious, deviations, evidence)
+        return Posterior(mean.reshape(K, q).T, total, wide_mean, wide_covariance, deviations, evidence)
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,9 @@ def _indicators(problem: LinearProblem) -> npt.NDArray[np.bool_]:
     return np.asarray((np.abs(square - x) <= 1e-9 * np.abs(square)) & (x >= 0))
 
 
-def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draws: int) -> tuple[Array, Array, Array]:
+def _average(
+    L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, level_factors: Array, draws: int
+) -> tuple[Array, Array, Array]:
     """Average theta ~ N(L^-1 h, L^-1) x N(0, tau_block^2) over tau: mean, covariance, and mean of tau.
 
     Each draw of tau gives an exact Gaussian, whose mean and covariance are averaged instead of draws of theta. A
@@ -229,7 +242,7 @@ def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draw
     gamma = rng.standard_gamma((size + 1) / 2, size=(steps, len(scale)))
     exponential = rng.standard_exponential((steps, len(scale)))
     uniform = rng.random((steps, 2))
-    factors = (slice(0, 1), _Factors(_FACTORS, 1)), (slice(1, None), _Factors(_SLOPE_FACTORS, len(scale) - 1))
+    factors = (slice(0, 1), _Factors(level_factors, 1)), (slice(1, None), _Factors(_SLOPE_FACTORS, len(scale) - 1))
     unit, square_now = 1 / scale**2, scale**2
     precision, rate = unit.copy(), square_now.copy()
     mean, square, tau = np.zeros(len(h)), np.zeros_like(L), np.zeros(len(scale))
@@ -250,21 +263,48 @@ def _average(L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, draw
         theta = m + dtrtrs(root, normal[i], lower=1, trans=1)[0]
         precision = gamma[i] / (rate + 0.5 * np.bincount(block, theta**2, minlength=len(scale)))
         for (which, factor), u in zip(factors, uniform[i], strict=True):
-            square_now[which] = scale[which] ** 2 * factor.draw(unit[which] / precision[which], u) ** 2
+            if i % _EVERY:
+                now = factor.draw(unit[which] / precision[which], u)
+            else:
+                now = factor.draw_with_taus(L, h, precision, block, which, u)
+            square_now[which] = scale[which] ** 2 * now**2
         rate = exponential[i] / (1 / square_now + precision)
     mean /= draws
     return mean, square / draws - np.outer(mean, mean), tau / draws
 
 
 class _Factors:
-    """Draws of a factor given standard deviations tau / scale, each half-Cauchy with the factor as its scale."""
+    """Draws of a factor, which is the scale of the half-Cauchy distributions of tau / scale.
+
+    A small factor makes all tau small, and small tau make the factor small: draws of one given the other hardly move.
+    Now and then the factor and all its tau are therefore moved together, theta integrated out.
+    """
 
     def __init__(self, values: Array, count: int):
-        self.values, self.inverse = values, values**-2.0
+        self.values, self.inverse, self.now = values, values**-2.0, 0
         self.constant = -count * np.log(values)
 
     def draw(self, squares: Array, uniform: float) -> float:
         """Draw by inversion; `squares` are (tau / scale)^2."""
         log_density = self.constant - np.log1p(squares[:, None] * self.inverse).sum(axis=0)
+        return self._pick(log_density, uniform)
+
+    def draw_with_taus(
+        self, L: Array, h: Array, precision: Array, block: npt.NDArray[np.intp], which: slice, uniform: float
+    ) -> float:
+        """Draw the factor given tau / factor, and move the precisions of its blocks with it."""
+        trials = np.repeat(precision[None], len(self.values), axis=0)
+        trials[:, which] *= (self.values[self.now] / self.values[:, None]) ** 2
+        own = trials[:, block]
+        A = L + own[:, :, None] * np.eye(len(h))
+        root = np.linalg.cholesky(A)
+        half = np.linalg.solve(root, np.broadcast_to(h, own.shape)[:, :, None])[:, :, 0]
+        log_root = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+        value = self._pick(0.5 * (half**2).sum(axis=1) - log_root + 0.5 * np.log(own).sum(axis=1), uniform)
+        precision[which] = trials[self.now, which]
+        return value
+
+    def _pick(self, log_density: Array, uniform: float) -> float:
         reached = np.cumsum(np.exp(log_density - log_density.max()))
-        return float(self.values[np.searchsorted(reached, uniform * reached[-1])])
+        self.now = int(np.searchsorted(reached, uniform * reached[-1]))
+        return float(self.values[self.now])
