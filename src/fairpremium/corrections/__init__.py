@@ -1,5 +1,6 @@
 """Ways to learn group prices from privatized reports, and the checks that choose between them."""
 
+from fairpremium.corrections._balance import balance_shift
 from fairpremium.corrections._checks import (
     CHECK_ROWS,
     FAILURES,
@@ -39,6 +40,7 @@ __all__ = [
     "ReportChannel",
     "Statistics",
     "TableScores",
+    "balance_shift",
     "corrected_risk",
     "fit_correction",
     "fit_inverse",
