@@ -20,15 +20,7 @@ from scipy.stats import chi2
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
-from fairpremium.corrections._candidates import (
-    Candidate,
-    Fitted,
-    InverseCandidate,
-    LikelihoodCandidate,
-    PosteriorCandidate,
-    ScoreCandidate,
-    likelihoods_for,
-)
+from fairpremium.corrections._candidates import Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult
 from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
@@ -48,7 +40,7 @@ class Chosen(NamedTuple):
 
     candidate: Candidate
     fit: GroupFit
-    posterior: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it has none
+    posterior: Any  # its P(D given x, y) with `weights`; None if it has none
     results: list[CandidateResult]
 
     def refit(self, channel: ReportChannel, problem: LinearProblem | None = None) -> Chosen:
@@ -85,7 +77,7 @@ def fit_correction(
         return Chosen(InverseCandidate(), fit, None, [_result(InverseCandidate(), fit, True, reason)])
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
-        candidate = candidate_for(correction, problem, classifier)
+        candidate = Candidate.kinds[correction].asked(problem.family, classifier)
         fit, posterior, *_ = candidate.fit(problem, base, pooling)
         return Chosen(candidate, fit, posterior, [_result(candidate, fit, True, "asked for")])
     if _is_clear(channel):
@@ -94,18 +86,11 @@ def fit_correction(
     return choose(problem, base, pooling)
 
 
-def candidate_for(correction: str, problem: LinearProblem, classifier: Any = None) -> Candidate:
-    """Return the candidate of a correction that was asked for."""
-    if correction == "likelihood":
-        return likelihoods_for(problem.family)[0]
-    return ScoreCandidate() if correction == "score" else PosteriorCandidate(classifier)
-
-
 def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Chosen:
     """Take the likelihood that describes the rows best if it passes every check, otherwise the base."""
-    fitted: dict[LikelihoodCandidate, Fitted] = {}
-    reasons: dict[LikelihoodCandidate, str] = {}
-    candidates = likelihoods_for(problem.family)
+    fitted: dict[Candidate, Fitted] = {}
+    reasons: dict[Candidate, str] = {}
+    candidates = [rival for kind in Candidate.kinds.values() for rival in kind.rivals(problem.family)]
     for candidate in candidates:
         try:
             ratio = candidate.prospect(problem, base)
