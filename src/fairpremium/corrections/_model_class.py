@@ -3,13 +3,13 @@
 1. The unaware price u(x) is the linear one plus what the class adds to it.
 2. The groups start from the linear fit, with the correction that `fit_correction` chooses, in x and in what the class
    added to the unaware price. All rows teach the unaware price what the features do, whatever the noise.
-3. To this start the class adds what it finds with the weights P(D given x, y, s) that go with the chosen correction:
-   those of the likelihood if one was chosen, otherwise those of the posterior correction.
+3. To this start the class adds what it finds with the weights P(D given x, y, s) of the likelihood, which follow the
+   prices, or of the posterior correction.
 4. One shift of all linear predictors makes best estimates reproduce the portfolio's total.
 
 Additions are cross-fitted: every row is priced by a fit that did not see it. They are taken if these prices are better
-than those of the start by two standard errors, in deviance (the unaware price) or in corrected risk (the groups).
-Otherwise the prices are the linear ones.
+than those of the start by two standard errors, in deviance (the unaware price) or in corrected risk (the groups; of
+both weights the one with the smaller risk). Otherwise the prices are the linear ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fairpremium.models import (
 )
 
 _GAIN = 2.0  # standard errors by which additions must improve on the start
-_FREE = ("auto", "likelihood")  # corrections that need not be taught by their own weights
+_SETTLE = 20  # rounds that bring dispersion and propensity to their values at the final prices
 _RIDGE = 1.0  # of the linear fits, in rows: a rare level must not stop them
 
 Mask = npt.NDArray[np.bool_]
@@ -62,7 +62,9 @@ class ModelFit:
     lift: Array  # (n,), u(x) of each row by a fit that did not see it
     start: Chosen
     teacher: Chosen  # whose P(D given x, y, s) weight the rows, unless the channel does
+    guide: Chosen | None  # whose weights take the place of a likelihood's in the first rounds
     groups: AddedPrices  # of x, from a start that is linear in (x, u(x))
+    shares: Array  # (K,), estimate of P(D)
     correction: str
     results: list[CandidateResult]
 
@@ -70,11 +72,6 @@ class ModelFit:
     def pooling(self) -> float | dict[str, Any]:
         """Of the start; see `GroupFit`."""
         return self.start.fit.pooling
-
-    @property
-    def shares(self) -> Array:
-        """Estimate of P(D): shape (K,)."""
-        return self.start.fit.shares
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -124,23 +121,23 @@ class _Fitting:
     def fit(self) -> ModelFit:
         unaware, lift = self.fit_unaware()
         problem = self.problem(unaware, lift)
-        like, settings = self.like, (self.inputs.pooling, self.inputs.classifier)
+        like, channel = self.like, self.channel
+        start = self.linear(self.correction, problem) if like is None else like.start.refit(channel, problem)
+        groups, fit = AddedPrices(_in_unaware(start.fit.coefficients, unaware)), start.fit
+        found = ModelFit(
+            self.inputs, self.model, unaware, lift, start, start, None, groups, fit.shares, fit.correction, []
+        )
         if like is None:
-            start = teacher = fit_correction(problem, self.channel, self.correction, *settings)
-            alone = self.model.begin != "linear"  # then the start, which prices do not build on, does not teach them
-            if (self.correction == "auto" and start.posterior is None) or (self.correction in _FREE and alone):
-                teacher = fit_correction(problem, self.channel, "posterior", *settings)
-        else:
-            start = teacher = like.start.refit(self.channel, problem)
-            if like.teacher is not like.start and like.groups.prices is not None:
-                teacher = like.teacher.refit(self.channel, problem)
-        groups = AddedPrices(_in_unaware(start.fit.coefficients, unaware))
-        fit = ModelFit(self.inputs, self.model, unaware, lift, start, teacher, groups, start.fit.correction, [])
-        if like is None:
-            fit = self.choose(fit)
-        elif like.groups.prices is not None:
-            fit = self.add(fit, like.groups.prices)
-        return self.balance(fit)
+            return self.balance(self.choose(found))
+        if like.groups.prices is not None:
+            teacher = start if like.teacher is like.start else like.teacher.refit(channel, problem)
+            guide = None if like.guide is None else like.guide.refit(channel, problem)
+            found = self.add(replace(found, teacher=teacher, guide=guide), like.groups.prices)
+        return self.balance(found)
+
+    def linear(self, correction: str, problem: LinearProblem) -> Chosen:
+        """Fit a correction of the linear problem."""
+        return fit_correction(problem, self.channel, correction, self.inputs.pooling, self.inputs.classifier)
 
     # --- the unaware price and the start --------------------------------------------------------------------------
 
@@ -199,79 +196,104 @@ class _Fitting:
 
     def choose(self, fit: ModelFit) -> ModelFit:
         """Take what the class adds if its correction was asked for, or if it clearly lowers the corrected risk."""
-        asked = self.channel.channel is not None and self.inputs.correction != "auto"
-        if asked or self.model.begin == "unaware":  # there are no other prices with the shape that was asked for
-            results = [replace(result, model=self.model.kind) for result in fit.start.results]
-            return replace(self.add(fit), results=results)
-        lesson, added, after = self.lesson(fit), None, None
-        before = held_risk(self.family, lesson.rows, self.reported(fit, fit.groups.coefficients), self.channel.table)
-        try:
-            typical, held = self.trainer.cross_fit(lesson)
-            after = held_risk(self.family, lesson.rows, held, self.channel.table)
-            gain = paired_z(before - after, lesson.rows.weight, lesson.rows.cluster)
-            reason = f"corrected risk {abs(gain):.1f} standard errors {'below' if gain > 0 else 'above'} the start's"
-            if gain > _GAIN:
-                added = self.add(fit, typical if self.model.refit else None)
-        except FAILURES as error:
-            reason = f"could not be fitted: {error}"
-        return replace(added or fit, results=self.results(fit, added is not None, reason, before, after))
-
-    def results(
-        self, fit: ModelFit, added: bool, reason: str, before: Array, after: Array | None
-    ) -> list[CandidateResult]:
-        """Return the candidates of the start, and as one more the start with what the class adds."""
-        use = self.rows.reported(self.channel.n_codes - 1)
-
-        def risk(losses: Array | None) -> tuple[float, float]:
-            return (np.nan, np.nan) if losses is None else mean_and_error(losses, use.weight, use.cluster)
-
-        adds, kind, found = self.model.adds, self.model.kind, []
-        for result in fit.start.results:
-            result = replace(result, model=kind)
+        results = [replace(result, model=self.model.kind) for result in fit.start.results]
+        if self.channel.channel is not None and self.correction != "auto":
+            return replace(self.add(self.teach(fit, self.correction)), results=results)
+        use, table = self.rows.reported(self.channel.n_codes - 1), self.channel.table
+        before = held_risk(self.family, use, self.reported(fit, fit.groups.coefficients), table)
+        least = -np.inf if self.model.begin == "unaware" else _GAIN  # with monotone prices the start is no candidate
+        best, taken = np.inf, None
+        trials: list[CandidateResult] = []
+        for correction in ("likelihood", "posterior") if self.correction == "auto" else ("inverse",):
+            risk, detail, strength = (np.nan, np.nan), "", None
+            try:
+                pupil = self.teach(fit, correction)
+                detail, strength = pupil.teacher.candidate.detail, pupil.teacher.fit.strength
+                typical, held = self.trainer.cross_fit(self.lesson(pupil))
+                after = held_risk(self.family, use, held, table)
+                gain, risk = paired_z(before - after, use.weight, use.cluster), self._mean(after, use)
+                side = "below" if gain > 0 else "above"
+                reason = f"corrected risk {abs(gain):.1f} standard errors {side} the start's"
+                if gain > least and risk[0] < best:
+                    added = self.add(pupil, typical if self.model.refit else None)
+                    best, taken = risk[0], (len(trials), added)
+            except FAILURES as error:
+                reason = f"could not be fitted: {error}"
+            detail = ", ".join(filter(None, (detail, f"start and {self.model.adds}")))
+            pooling = np.nan if strength is None else strength
+            trials.append(CandidateResult(correction, detail, pooling, False, reason, *risk, model=self.model.kind))
+        for i, result in enumerate(results):
             if result.chosen:
-                told = f"{result.reason}; {adds} improve it" if added else result.reason
-                mean, error = risk(before)
-                result = replace(result, chosen=not added, reason=told, risk=mean, risk_error=error)
-            found.append(result)
-        source = self.source(fit)
-        pooling = np.nan if source.fit.strength is None else source.fit.strength
-        detail = ", ".join(filter(None, (source.candidate.detail, f"start and {adds}")))
-        last = CandidateResult(source.fit.correction, detail, pooling, added, reason, *risk(after), model=kind)
-        return [*found, last]
+                mean, error_of_mean = self._mean(before, use)
+                told = result.reason if taken is None else f"{result.reason}; {self.model.adds} improve it"
+                results[i] = replace(result, chosen=taken is None, reason=told, risk=mean, risk_error=error_of_mean)
+        if taken is not None:
+            trials[taken[0]] = replace(trials[taken[0]], chosen=True)
+        elif self.model.begin == "unaware":
+            raise ConvergenceError("No candidate could be fitted: " + "; ".join(trial.reason for trial in trials))
+        return replace(fit if taken is None else taken[1], results=[*results, *trials])
+
+    def _mean(self, losses: Array, rows: Rows) -> tuple[float, float]:
+        return mean_and_error(losses, rows.weight, rows.cluster)
+
+    def teach(self, fit: ModelFit, correction: str) -> ModelFit:
+        """Fit the linear correction whose weights the class learns with, unless the start is it.
+
+        Prices that do not begin at the start would be told apart by chance: the posterior guides a likelihood.
+        """
+        problem, begins = fit.start.fit.problem, self.model.begin == "linear"
+        own = fit.start.fit.correction == correction and (begins or self.correction != "auto")
+        teacher = fit.start if own else self.linear(correction, problem)
+        guide = self.linear("posterior", problem) if correction == "likelihood" and not begins else None
+        return replace(fit, teacher=teacher, guide=guide)
 
     def add(self, fit: ModelFit, like: GroupPrices | None = None) -> ModelFit:
         """Train the class on all rows, as long as held-out rows say or as earlier prices were trained."""
         prices = self.trainer.train(self.lesson(fit), like)
         groups = AddedPrices(self.begin(fit.groups.coefficients), prices)
-        return replace(fit, groups=groups, correction=self.source(fit).fit.correction)
+        taught = fit.teacher.fit
+        found = replace(fit, groups=groups, correction=taught.correction, shares=taught.shares)
+        return replace(found, shares=self.shares(found)) if taught.correction == "likelihood" else found
 
-    def source(self, fit: ModelFit) -> Chosen:
-        """Return the fit that what the class adds goes back to: the likelihood that was asked for, or the teacher."""
-        return fit.start if self.correction == "likelihood" else fit.teacher
+    def shares(self, fit: ModelFit) -> Array:
+        """Estimate P(D) by the likelihood at the final prices; those who did not report count by their outcomes."""
+        mixture, U = self.mixture(fit)
+        use = np.flatnonzero(self.rows.report < self.channel.n_codes - 1)
+        eta = fit.predictor(self.rows.X)
+        objective = mixture(use, use[:0])
+        for _ in range(_SETTLE):
+            objective.weights(eta[use])
+        return np.asarray(np.average(objective.responsibilities(self.rows, U, eta), axis=0, weights=self.rows.weight))
+
+    def mixture(self, fit: ModelFit) -> tuple[Callable[[Positions, Positions], MixtureObjective], Array]:
+        """Return what makes objectives of the teacher's likelihood from positions of rows, and its features."""
+        rows = fit.teacher.fit.problem.rows
+        assert isinstance(rows, Rows)
+        latent, at = fit.teacher.posterior.latent, fit.teacher.posterior.parameters
+        U = rows.map(latent.features)
+        dispersion = float(at.log_dispersion[0]) if latent.common_dispersion else at.log_dispersion
+
+        def make(t: Positions, h: Positions) -> MixtureObjective:
+            train, held = (self.rows.take(t), U[t]), (self.rows.take(h), U[h]) if len(h) else None
+            return MixtureObjective(latent.law, latent.T, Propensity(at.gamma), train, held, dispersion)
+
+        return make, U
 
     def lesson(self, fit: ModelFit) -> Lesson:
         """Return the rows that reported, with the weights of the teacher or of the channel."""
-        use = self.rows.report < self.channel.n_codes - 1
+        use = np.flatnonzero(self.rows.report < self.channel.n_codes - 1)
         rows, start = self.rows.take(use), self.reported(fit, self.begin(fit.groups.coefficients))
         if self.correction == "inverse":
             return Lesson(rows, start, _fixed(self.family, rows, self.channel.table.T[rows.report] * self.volume[use]))
-        problem = fit.teacher.fit.problem
-        assert isinstance(problem.rows, Rows)
-        weights = problem.rows.map(fit.teacher.posterior.weights)[use]
-        source = self.source(fit)
-        if source.fit.correction != "likelihood":
-            return Lesson(rows, start, _fixed(self.family, rows, weights * self.volume[use]))
-        latent, at = source.posterior.latent, source.posterior.parameters
-        U = problem.rows.map(latent.features)[use]
-        dispersion = float(at.log_dispersion[0]) if latent.common_dispersion else at.log_dispersion
-        guide = None if source is fit.teacher else weights
+        if fit.teacher.fit.correction != "likelihood":
+            return Lesson(rows, start, _fixed(self.family, rows, _weights(fit.teacher)[use] * self.volume[use]))
+        mixture = self.mixture(fit)[0]
+        guide = None if fit.guide is None else _weights(fit.guide)[use]
 
-        def mixture(t: Positions, h: Positions) -> MixtureObjective:
-            train, held = (rows.take(t), U[t]), (rows.take(h), U[h]) if len(h) else None
-            follow = None if guide is None else guide[t]
-            return MixtureObjective(latent.law, latent.T, Propensity(at.gamma), train, held, dispersion, follow)
+        def objective(t: Positions, h: Positions) -> MixtureObjective:
+            return replace(mixture(use[t], use[h]), guide=None if guide is None else guide[t])
 
-        return Lesson(rows, start, mixture)
+        return Lesson(rows, start, objective)
 
     def reported(self, fit: ModelFit, coefficients: Array) -> Array:
         """Compute linear predictors in (1, x, u(x)) of the rows that reported, u(x) out of sample: shape (rows, K)."""
@@ -320,3 +342,10 @@ def _in_unaware(found: Array, unaware: AddedPrices) -> Array:
 def _fixed(family: Family, rows: Rows, weights: Array) -> Callable[[Positions, Positions], WeightedObjective]:
     """Return what makes objectives of weights that do not follow the prices, volumes included: shape (rows, K)."""
     return lambda t, h: WeightedObjective(family, weights[t], rows.y[h], weights[h])
+
+
+def _weights(chosen: Chosen) -> Array:
+    """Compute P(D = k given x, y, s) of all rows by a fit that has it: shape (n, K)."""
+    rows = chosen.fit.problem.rows
+    assert isinstance(rows, Rows)
+    return rows.map(chosen.posterior.weights)
