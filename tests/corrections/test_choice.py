@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,8 @@ import fairpremium.families._family as family_module
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel, fit_correction
-from fairpremium.corrections._candidates import LikelihoodCandidate, likelihoods_for
-from fairpremium.corrections._choice import agreement, candidate_for, fit_base
+from fairpremium.corrections._candidates import Candidate, LikelihoodCandidate
+from fairpremium.corrections._choice import agreement, fit_base
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.errors import ConvergenceError
@@ -326,11 +327,11 @@ def test_the_posterior_tells_which_classifier_it_used() -> None:
 
 def test_who_is_a_candidate() -> None:
     for family in (Normal(), Poisson(), Gamma(), Tweedie(), Bernoulli(), NegativeBinomial()):
-        names = [candidate.name for candidate in likelihoods_for(family)]
+        names = [candidate.name for candidate in LikelihoodCandidate.rivals(family)]
         assert len(set(names)) == len(names)
         assert names[0] == f"likelihood ({law_of(family).name})"
-    assert "negative_binomial" in [candidate.detail for candidate in likelihoods_for(Poisson())]
-    assert "normal, dispersion by group" in [candidate.detail for candidate in likelihoods_for(Normal())]
+    assert "negative_binomial" in [candidate.detail for candidate in LikelihoodCandidate.rivals(Poisson())]
+    assert "normal, dispersion by group" in [candidate.detail for candidate in LikelihoodCandidate.rivals(Normal())]
 
 
 @pytest.mark.parametrize("seed", [2, 9])
@@ -482,4 +483,27 @@ def test_the_same_channel_again_gives_the_same_fit(
 def test_a_correction_that_was_asked_for_has_its_candidate() -> None:
     problem = problem_of(Poisson(), 200, 700)
     for correction in ("likelihood", "score", "posterior"):
-        assert candidate_for(correction, problem).correction == correction
+        assert Candidate.kinds[correction].asked(problem.family).correction == correction
+
+
+def test_a_new_correction_is_one_class() -> None:
+    """Its name can be asked for, and its rivals of the base are checked by auto."""
+
+    class Toy(Candidate):
+        correction = "toy"
+
+        @classmethod
+        def rivals(cls, family: Any) -> list[Candidate]:
+            return [cls()]
+
+        def fit(self, problem: Any, base: Any, pooling: Any) -> Any:
+            raise ConvergenceError("it is a toy")
+
+    problem, channel = problem_of(Poisson(), 200, 700), ReportChannel.of(RandomizedResponse(["F", "M"], keep=0.8))
+    try:
+        results = fit_correction(problem, channel, "auto", None).results
+        assert [r.reason for r in results if r.correction == "toy"] == ["could not be fitted: it is a toy"]
+        with pytest.raises(ConvergenceError, match="it is a toy"):
+            fit_correction(problem, channel, "toy", None)
+    finally:
+        del Candidate.kinds["toy"]

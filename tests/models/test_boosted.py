@@ -232,12 +232,13 @@ def test_monotone_constraints_hold_for_every_group_and_the_premium(family: str) 
 
 @pytest.fixture(scope="module")
 def by_area() -> tuple[pd.DataFrame, np.ndarray, np.ndarray, dict[str, float]]:
-    """Text levels whose effects go up and down in alphabetical order, on all groups alike."""
+    """Text levels whose effects go up and down in alphabetical order, where |x| < 1, on all groups alike."""
     rng = np.random.default_rng(7)
     effect = dict(zip("abcdefgh", [0.0, 3.0, 0.5, 3.5, 0.2, 3.2, 0.1, 3.3], strict=True))
     X = pd.DataFrame({"x": rng.normal(size=2400), "area": rng.choice(list(effect), 2400)})
     D = rng.choice(["F", "M"], 2400)
-    y = X["area"].map(effect).to_numpy(dtype=float) + (D == "F") * (1 + X["x"]) + rng.normal(size=2400)
+    here = np.abs(X["x"].to_numpy()) < 1
+    y = X["area"].map(effect).to_numpy(dtype=float) * here + (D == "F") * (1 + X["x"]) + rng.normal(size=2400)
     return X, y, D, effect
 
 
@@ -252,11 +253,11 @@ def fit_by_area(by_area: tuple, **settings: object) -> DiscriminationFreePricer:
 def test_text_columns_are_sets_of_levels(by_area: tuple, tmp_path) -> None:
     X, _, _, effect = by_area
     pricer = fit_by_area(by_area)
-    unaware = pricer._prices.formula.unaware
+    unaware = pricer._prices.formula.unaware.prices
     assert unaware.encoding.categorical == (False, True)
-    assert "num_cat=1" in unaware.text
+    assert "cat_threshold" in unaware.text
     risks = pd.DataFrame({"x": 0.0, "area": list(effect)})
-    # 300 rows a level, sd 1, the mean of the groups 0.5: shrinkage and noise stay below 0.5
+    # 200 rows of a level with |x| < 1, sd 1, the mean of the groups 0.5: shrinkage and noise stay below 0.5
     np.testing.assert_allclose(pricer.predict(risks) - 0.5, list(effect.values()), atol=0.5)
     pricer.save(tmp_path / "m.json")
     np.testing.assert_array_equal(DiscriminationFreePricer.load(tmp_path / "m.json").predict(X), pricer.predict(X))
@@ -274,7 +275,7 @@ def test_levels_that_were_not_seen(by_area: tuple) -> None:
 
 def test_text_columns_level_by_level(by_area: tuple) -> None:
     pricer = fit_by_area(by_area, model=BoostedModel(max_rounds=20, categorical=False))
-    encoding = pricer._prices.formula.unaware.encoding
+    encoding = pricer._prices.formula.unaware.prices.encoding
     assert encoding.names == ("x", *["area"] * 7)
     assert not any(encoding.categorical)
 

@@ -78,7 +78,10 @@ def test_the_papers_portfolio_with_raw_columns(paper) -> None:
     assert errors["none"] <= min(errors.values()) + 0.5  # seeing D is not worse
     table = auto.candidates_
     assert table["chosen"].sum() == 1
-    assert set(table["correction"]) == {"likelihood", "posterior", "linear start"}
+    assert set(table["correction"]) <= {"inverse", "likelihood", "posterior"}
+    assert table["correction"].tolist()[0] == "inverse"
+    assert table.loc[table["chosen"], "detail"].item().endswith("start and trees")
+    assert "standard errors below the start's" in table.loc[table["chosen"], "reason"].item()
     assert auto.correction_ == table.loc[table["chosen"], "correction"].item()
 
 
@@ -103,7 +106,11 @@ def test_the_true_attribute() -> None:
     data = small()
     pricer = fit(data, channel=None)
     assert pricer.correction_ == "none"
-    assert pricer.candidates_[["model", "correction", "chosen"]].to_numpy().tolist() == [["boosted", "none", True]]
+    # given the unaware price, groups differ by lines: trees have nothing to add
+    assert pricer.candidates_[["model", "correction", "detail", "chosen"]].to_numpy().tolist() == [
+        ["boosted", "none", "", True],
+        ["boosted", "none", "start and trees", False],
+    ]
     shares = pd.Series(data["D"]).value_counts(normalize=True)[list(pricer.groups_)]
     np.testing.assert_allclose(pricer.group_distribution_, shares, rtol=1e-9)
     # no noise at all is the same as a channel that almost never lies
@@ -166,7 +173,8 @@ def test_a_line_wins_where_the_truth_is_one() -> None:
     y = X @ [1.0, -2.0] + (D == "F") * (1 + X[:, 0]) + 0.3 * rng.normal(size=800)
     pricer = fit({"X": X, "y": y, "D": D}, ["linear", RandomForestRegressor(10)], channel=None)
     assert isinstance(pricer.model_, LinearModel)
-    assert pricer.candidates_["chosen"].tolist() == [True, False]
+    assert pricer.candidates_["model"].tolist() == ["linear", "regressor", "regressor"]
+    assert pricer.candidates_["chosen"].tolist() == [True, False, False]
     assert hasattr(pricer, "coefficients_")
 
 
@@ -354,7 +362,7 @@ def test_a_file_holds_no_rows(saved) -> None:
 
 def test_an_edited_file_is_refused(saved, tmp_path) -> None:
     document = json.loads(json.dumps(saved[2]))
-    document["formula"]["center"] += 1
+    document["formula"]["unaware"]["shift"] += 1
     with pytest.raises(ModelFileError, match="does not match its sha256"):
         DiscriminationFreePricer.load(write(document, tmp_path / "m.json", sign=False))
 
@@ -375,9 +383,10 @@ def test_hostile_trees_are_refused(saved, tmp_path, where: str, old: str, new: s
     """With a hash that fits: whoever writes a file can compute it."""
     document = json.loads(json.dumps(saved[2]))
     formula = document[where] if where == "formula" else document[where][0]
-    before = formula["prices"]["trees"]
-    formula["prices"]["trees"] = before.replace(old, new, 1)
-    assert formula["prices"]["trees"] != before
+    prices = formula["best"]["prices"]
+    before = prices["trees"]
+    prices["trees"] = before.replace(old, new, 1)
+    assert prices["trees"] != before
     with pytest.raises(ModelFileError, match="tree"):
         DiscriminationFreePricer.load(write(document, tmp_path / "m.json"))
 
@@ -668,7 +677,9 @@ def test_nets_of_a_calendar_year_can_be_loaded_with_their_learning_curve(tmp_pat
     X = pd.DataFrame({"year": rng.integers(2000, 2020, 400).astype(float), "u": rng.uniform(size=400)})
     y = rng.poisson(np.exp(-0.3 * (X["year"] - 2010) / 2)).astype(float)
     model = NeuralModel(hidden=(8,), max_epochs=40)
-    pricer = DiscriminationFreePricer("poisson", model, intervals=False, random_state=0)
+    pricer = DiscriminationFreePricer(
+        "poisson", model, CHANNEL, correction="posterior", intervals=False, random_state=0
+    )
     pricer.fit(X, y, sensitive=rng.choice(["F", "M"], 400)).save(tmp_path / "m.json")
     loaded = DiscriminationFreePricer.load(tmp_path / "m.json")
     np.testing.assert_array_equal(loaded.predict(X), pricer.predict(X))

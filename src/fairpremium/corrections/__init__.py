@@ -13,12 +13,12 @@ from fairpremium.corrections._checks import (
     paired_z,
 )
 from fairpremium.corrections._choice import Chosen, fit_correction
-from fairpremium.corrections._contest import ModelChosen, fit_model, plausible_range
 from fairpremium.corrections._fit import GroupFit, Influence, TableScores
+from fairpremium.corrections._fit_input import FitInput
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import mixture_likelihood, naive_start
-from fairpremium.corrections._model_start import ModelFitSettings
+from fairpremium.corrections._model_class import ModelFit, fit_model
 from fairpremium.corrections._propensity import (
     GroupPropensity,
     fit_propensity,
@@ -28,7 +28,6 @@ from fairpremium.corrections._propensity import (
 )
 from fairpremium.corrections._report_channel import MIN_EFFECTIVE_REPORTS, ReportChannel, describe_lack
 from fairpremium.corrections._sandwich import Statistics, portfolio_means, sandwich
-from fairpremium.corrections._tournament_entries import ModelFit
 
 __all__ = [
     "CHECK_ROWS",
@@ -36,13 +35,12 @@ __all__ = [
     "MIN_EFFECTIVE_REPORTS",
     "CandidateResult",
     "Chosen",
+    "FitInput",
     "GroupFit",
     "GroupPropensity",
     "Influence",
     "Latent",
-    "ModelChosen",
     "ModelFit",
-    "ModelFitSettings",
     "Parameters",
     "ReportChannel",
     "Statistics",
@@ -61,7 +59,6 @@ __all__ = [
     "mixture_likelihood",
     "naive_start",
     "paired_z",
-    "plausible_range",
     "portfolio_means",
     "report_shares",
     "sandwich",

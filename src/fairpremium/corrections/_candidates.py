@@ -1,4 +1,8 @@
-"""The corrections as candidates: each fits the linear problem from a distribution-free base."""
+"""The corrections as candidates: each fits the linear problem from a distribution-free base.
+
+A new correction is a subclass of `Candidate` in a file of its own, which the package imports. `fit_correction` finds it
+by its name, and "auto" checks the rivals of the base that it names.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -35,30 +39,45 @@ _CLASSIFIER_ROWS = 30_000  # rows on which the classifiers of the posterior corr
 _FOLDS = 5
 
 
-class NamedCorrection(ABC):
-    """One way to correct, with a name that tells it from all others in the choice."""
-
-    correction: ClassVar[str]
-    detail: str = ""
-
-    @property
-    def name(self) -> str:
-        """Correction and detail."""
-        return f"{self.correction} ({self.detail})" if self.detail else self.correction
-
-
 class Fitted(NamedTuple):
     """A candidate's fit, and what the checks need to know about it."""
 
     fit: GroupFit
-    posterior: Any = None  # its P(D given x, y), with `weights` and `report_log_loss`; None if it has none
+    posterior: Any = None  # its P(D given x, y), with `weights`; None if it has none
     unpooled: Unpooled | None = None  # the fit without pooling, to first order; None if it needs no check
     bic: float = np.nan  # of a likelihood
     detail: str = ""  # what the candidate chose itself
 
 
-class Candidate(NamedCorrection):
-    """One way to correct the linear problem."""
+class Candidate(ABC):
+    """One way to correct the linear problem; subclasses are known by the name of their correction."""
+
+    correction: ClassVar[str]
+    kinds: ClassVar[dict[str, type["Candidate"]]] = {}
+    detail: str = ""
+
+    def __init_subclass__(cls) -> None:
+        """Register the correction."""
+        Candidate.kinds[cls.correction] = cls
+
+    @classmethod
+    def asked(cls, family: Family, classifier: Any = None) -> "Candidate":
+        """Return the candidate for whoever asks for this correction."""
+        return cls()
+
+    @classmethod
+    def rivals(cls, family: Family) -> list["Candidate"]:
+        """Return the candidates of this correction that "auto" checks against the base."""
+        return []
+
+    @property
+    def name(self) -> str:
+        """Correction and detail, which tell it from all others."""
+        return f"{self.correction} ({self.detail})" if self.detail else self.correction
+
+    def prospect(self, problem: LinearProblem, base: GroupFit) -> float:
+        """Estimate the variance of the prices if the assumptions hold, relative to the base's, before any fit."""
+        return 0.0
 
     @abstractmethod
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
@@ -101,6 +120,22 @@ class LikelihoodCandidate(Candidate):
         """The law."""
         name = ResidualLaw.name if self.law is None else self.law.name
         return name if self.common_dispersion else f"{name}, dispersion by group"
+
+    @classmethod
+    def asked(cls, family: Family, classifier: Any = None) -> "LikelihoodCandidate":
+        """Return the family's own law."""
+        return cls(law_of(family))
+
+    @classmethod
+    def rivals(cls, family: Family) -> list[Candidate]:
+        """Return the family's own law and others with the same means."""
+        law = law_of(family)
+        found: list[Candidate] = [cls(law), *(cls(other) for other in other_laws(family))]
+        if law.name in ("normal", "gamma"):
+            found.append(cls(law, common_dispersion=False))
+        if can_learn_law(family):
+            found.append(cls(None))
+        return found
 
     def prospect(self, problem: LinearProblem, base: GroupFit) -> float:
         """Estimate the variance of the prices if the law is right, relative to the base's: one look at the rows."""
@@ -169,6 +204,11 @@ class PosteriorCandidate(Candidate):
     correction = "posterior"
     classifier: Any = None
 
+    @classmethod
+    def asked(cls, family: Family, classifier: Any = None) -> "PosteriorCandidate":
+        """Compare the built-in logits with a given classifier."""
+        return cls(classifier)
+
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
         """Choose a classifier and fit with its weights."""
         channel = base.channel
@@ -212,14 +252,3 @@ class PosteriorCandidate(Candidate):
             trained = train_classifier(self.classifier, problem.on(train), matrix)
             losses.append(trained.report_log_loss(held.block(0, len(held))))
         return float(np.mean(np.concatenate(losses)))
-
-
-def likelihoods_for(family: Family) -> list[LikelihoodCandidate]:
-    """Return the likelihoods that suit a family: its own law, and others with the same means."""
-    law = law_of(family)
-    found = [LikelihoodCandidate(law), *(LikelihoodCandidate(other) for other in other_laws(family))]
-    if law.name in ("normal", "gamma"):
-        found.append(LikelihoodCandidate(law, common_dispersion=False))
-    if can_learn_law(family):
-        found.append(LikelihoodCandidate(None))
-    return found

@@ -22,15 +22,7 @@ from scipy.stats import chi2
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
 from fairpremium.corrections._balance import balanced
-from fairpremium.corrections._candidates import (
-    Candidate,
-    Fitted,
-    InverseCandidate,
-    LikelihoodCandidate,
-    PosteriorCandidate,
-    ScoreCandidate,
-    likelihoods_for,
-)
+from fairpremium.corrections._candidates import Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
 from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
@@ -50,7 +42,7 @@ class Chosen(NamedTuple):
 
     candidate: Candidate
     fit: GroupFit
-    posterior: Any  # its P(D given x, y) with `weights` and `report_log_loss`; None if it has none
+    posterior: Any  # its P(D given x, y) with `weights`; None if it has none
     results: list[CandidateResult]
 
     def refit(self, channel: ReportChannel, problem: LinearProblem | None = None) -> Chosen:
@@ -93,7 +85,7 @@ def fit_correction(
         return Chosen.only(InverseCandidate(), Fitted(fit), fit, reason)
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
-        candidate = candidate_for(correction, problem, classifier)
+        candidate = Candidate.kinds[correction].asked(problem.family, classifier)
         return Chosen.only(candidate, candidate.fit(problem, base, pooling), base, "asked for")
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
@@ -101,20 +93,13 @@ def fit_correction(
     return choose(problem, base, pooling)
 
 
-def candidate_for(correction: str, problem: LinearProblem, classifier: Any = None) -> Candidate:
-    """Return the candidate of a correction that was asked for."""
-    if correction == "likelihood":
-        return likelihoods_for(problem.family)[0]
-    return ScoreCandidate() if correction == "score" else PosteriorCandidate(classifier)
-
-
 def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Chosen:
     """Take the likelihood that describes the rows best if it passes every check, otherwise the base."""
     moments = base.moments or SignedMoments.of(problem, base.channel)
     base = replace(base, moments=moments)
-    fitted: dict[LikelihoodCandidate, Fitted] = {}
-    reasons: dict[LikelihoodCandidate, str] = {}
-    candidates = likelihoods_for(problem.family)
+    fitted: dict[Candidate, Fitted] = {}
+    reasons: dict[Candidate, str] = {}
+    candidates = [rival for kind in Candidate.kinds.values() for rival in kind.rivals(problem.family)]
     for candidate in candidates:
         try:
             ratio = candidate.prospect(problem, base)

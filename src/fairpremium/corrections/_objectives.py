@@ -85,7 +85,7 @@ class MixtureObjective:
     propensity: Propensity
     train: tuple[Rows, Array]
     held: tuple[Rows, Array] | None
-    log_dispersion: float
+    log_dispersion: float | Array  # one number for all groups, or one for each: (K,)
     guide: Array | None = None
     round: int = 0
     signed: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class MixtureObjective:
     def log_joint(self, rows: Rows, U: Array, eta: Array) -> tuple[Array, Array]:
         """Compute log q_k p_k(y), and the same with log T[s, k] added: each (rows, K)."""
         w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
-        dispersion = np.full(eta.shape[1], self.log_dispersion)
+        dispersion = np.broadcast_to(self.log_dispersion, eta.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
             prior = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
         with np.errstate(divide="ignore"):
@@ -113,10 +113,11 @@ class MixtureObjective:
         assert r is not None
         if self.law.has_dispersion:
             w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
-            terms = self.law.terms(rows.y[:, None], w, eta, np.full(eta.shape[1], self.log_dispersion))
-            slope, curvature = float(np.sum(r * terms.d_lambda)), float(np.sum(r * terms.d_lambda_lambda))
-            move = slope / max(-curvature, 0.1 * len(rows))
-            self.log_dispersion += float(np.clip(move, -_LARGEST_MOVE, _LARGEST_MOVE))
+            terms = self.law.terms(rows.y[:, None], w, eta, np.broadcast_to(self.log_dispersion, eta.shape[1]))
+            over = None if np.ndim(self.log_dispersion) == 0 else 0  # all groups together, or each alone
+            slope, curvature = (np.sum(r * d, axis=over) for d in (terms.d_lambda, terms.d_lambda_lambda))
+            move = slope / np.maximum(-curvature, 0.1 * np.sum(r, axis=over))
+            self.log_dispersion = self.log_dispersion + np.clip(move, -_LARGEST_MOVE, _LARGEST_MOVE)
         self.propensity.update(U, r)
         return r if rows.weight is None else r * rows.weight[:, None]
 
@@ -125,8 +126,3 @@ class MixtureObjective:
         assert self.held is not None
         loss = -float(np.mean(log_sum_exp(self.log_joint(*self.held, eta)[1])))
         return loss if np.isfinite(loss) else np.inf
-
-    def report_log_loss(self, rows: Rows, U: Array, eta: Array) -> Array:
-        """Compute -log P(s given x, y)."""
-        prior, joint = self.log_joint(rows, U, eta)
-        return np.asarray(log_sum_exp(prior) - log_sum_exp(joint))

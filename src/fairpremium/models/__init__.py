@@ -1,5 +1,6 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
+from fairpremium.models._additions import AddedPrices, Lesson, Trainer
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
 from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
 from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
@@ -13,6 +14,7 @@ from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
 
 __all__ = [
+    "AddedPrices",
     "BoostedModel",
     "BoostedPrices",
     "Column",
@@ -21,6 +23,7 @@ __all__ = [
     "GlmRisk",
     "GroupModel",
     "GroupPrices",
+    "Lesson",
     "LinearModel",
     "LinearProblem",
     "Moments",
@@ -29,6 +32,7 @@ __all__ = [
     "NeuralRepresentation",
     "Penalty",
     "RegressorModel",
+    "Trainer",
     "TrainingData",
     "check_cluster",
     "check_finite",

@@ -107,8 +107,8 @@ class BoostedModel(GroupModel):
 
     kind: ClassVar[str] = "boosted"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    check_folds: ClassVar[int] = 5
-    lift_folds: ClassVar[int] = 5
+    adds: ClassVar[str] = "trees"
+    folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
 
     @property

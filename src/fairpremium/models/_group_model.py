@@ -26,7 +26,9 @@ class Objective(Protocol):
     prices, which makes every round of training a step of a generalised EM algorithm.
     """
 
-    signed: bool  # whether weights may be negative
+    @property
+    def signed(self) -> bool:
+        """Whether a weight is negative."""
 
     def weights(self, eta: Array) -> Array:
         """Return the weight of each training row for each group, volumes included: shape (n, K).
@@ -56,6 +58,11 @@ class GroupPrices(ABC):
     kind: ClassVar[str]
     rounds: int  # rounds of training (epochs, boosting rounds) that the prices are from
 
+    @property
+    def extent(self) -> float:
+        """How far the prices are from their start, as held-out rows decided it."""
+        return self.rounds
+
     @abstractmethod
     def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictors f_k(x), on the scale of the link, from those of the start: shape (n, K)."""
@@ -74,9 +81,9 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     """Settings of a model class, in the manner of scikit-learn."""
 
     kind: ClassVar[str]  # name in tables and model files
+    adds: ClassVar[str]  # what it adds to a start, in words
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
-    check_folds: ClassVar[int]  # folds of the checks that decide between corrections
-    lift_folds: ClassVar[int]  # folds over which the unaware price is cross-fitted
+    folds: ClassVar[int]  # over which additions are cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
     replicates: int  # fits behind the intervals
 

@@ -79,8 +79,8 @@ class NeuralModel(GroupModel):
 
     kind: ClassVar[str] = "neural"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "posterior", "likelihood")
-    check_folds: ClassVar[int] = 1
-    lift_folds: ClassVar[int] = 2
+    adds: ClassVar[str] = "nets"
+    folds: ClassVar[int] = 2
     refit: ClassVar[bool] = False
 
     @property

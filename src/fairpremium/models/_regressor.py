@@ -46,8 +46,8 @@ class RegressorModel(GroupModel):
 
     kind: ClassVar[str] = "regressor"
     corrections: ClassVar[tuple[str, ...]] = ("posterior", "likelihood")
-    check_folds: ClassVar[int] = 1
-    lift_folds: ClassVar[int] = 3
+    adds: ClassVar[str] = "regressors"
+    folds: ClassVar[int] = 3
     refit: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -108,6 +108,11 @@ class RegressorPrices(GroupPrices):
     family: Family
 
     kind: ClassVar[str] = "regressor"
+
+    @property
+    def extent(self) -> float:
+        """The weight of the regressors' prices."""
+        return self.blend
 
     def predictor(self, X: npt.NDArray[Any], start: Array) -> Array:
         """Compute the linear predictor of the blended means."""

@@ -15,7 +15,7 @@ from fairpremium.documents import check_document, digest
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.labels import label_from_json, label_to_json
-from fairpremium.models import BoostedPrices, Design, GroupPrices, NeuralPrices, check_numbers
+from fairpremium.models import AddedPrices, BoostedPrices, Design, GroupPrices, NeuralPrices, check_numbers
 from fairpremium.pricing._fit_arguments import MODELS
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
@@ -113,12 +113,18 @@ def _prices_to_dict(prices: Prices) -> dict[str, Any]:
 
 def _formula_to_dict(formula: Formula) -> dict[str, Any]:
     return {
-        "center": formula.center,
-        "unaware": formula.unaware.to_dict(),
-        "coefficients": formula.coefficients.T.tolist(),
-        "prices": None if formula.prices is None else formula.prices.to_dict(),
+        "unaware": _added_to_dict(formula.unaware),
+        "best": _added_to_dict(formula.best),
         "reference": formula.reference.tolist(),
         "bounds": list(formula.bounds),
+    }
+
+
+def _added_to_dict(added: AddedPrices) -> dict[str, Any]:
+    return {
+        "coefficients": added.coefficients.T.tolist(),
+        "prices": None if added.prices is None else added.prices.to_dict(),
+        "shift": added.shift,
     }
 
 
@@ -145,12 +151,18 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
     reader = _READERS[body["model"]["kind"]]
     K, p = len(groups), len(design.features)
 
-    def formula(data: dict[str, Any]) -> Formula:
-        return Formula(
-            float(check_numbers(data["center"], (), "center")),
-            reader.from_dict(data["unaware"]),
-            check_numbers(data["coefficients"], (K, 2 + p), "coefficients").T,
+    def added(data: dict[str, Any], groups: int, size: int) -> AddedPrices:
+        return AddedPrices(
+            check_numbers(data["coefficients"], (groups, size), "coefficients").T,
             None if data["prices"] is None else reader.from_dict(data["prices"]),
+            float(check_numbers(data["shift"], (), "shift")),
+        )
+
+    def formula(data: dict[str, Any]) -> Formula:
+        data = _as_now(data, p) if "center" in data else data
+        return Formula(
+            added(data["unaware"], 1, 1 + p),
+            added(data["best"], K, 2 + p),
             check_numbers(data["reference"], (K,), "reference"),
             tuple(check_numbers(data["bounds"], (2,), "bounds").tolist()),
         )
@@ -175,6 +187,13 @@ def _pooling(scales: dict[str, Any]) -> dict[str, Any]:
     if (check_numbers(found, (len(found),), "pooling") < 0).any() or len(scales) != 2:
         raise ModelFileError("The file's pooling is not a standard deviation of the levels and one for each column.")
     return {"main": float(scales["main"]), "slopes": {name: float(sd) for name, sd in scales["slopes"].items()}}
+
+
+def _as_now(data: dict[str, Any], p: int) -> dict[str, Any]:
+    """Return a formula of version 0.1.0, whose unaware price begins at a constant, as it is written now."""
+    unaware = {"coefficients": [[data["center"], *[0.0] * p]], "prices": data["unaware"], "shift": 0.0}
+    best = {"coefficients": data["coefficients"], "prices": data["prices"], "shift": 0.0}
+    return {**data, "unaware": unaware, "best": best}
 
 
 def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:

@@ -16,16 +16,15 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream, worth_merging
+from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import (
     CHECK_ROWS,
     FAILURES,
     CandidateResult,
     Chosen,
+    FitInput,
     GroupFit,
-    ModelChosen,
     ModelFit,
-    ModelFitSettings,
     ReportChannel,
     Statistics,
     fit_correction,
@@ -35,19 +34,16 @@ from fairpremium.corrections import (
     held_volumes,
     mean_and_error,
     paired_z,
-    plausible_range,
     portfolio_means,
     sandwich,
 )
-from fairpremium.families import Family, Normal
-from fairpremium.models import Design, GroupModel, LinearModel, prepare
+from fairpremium.models import GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.privacy import RandomizedResponse
 
 _COMPARE_FOLDS = 5
-_MERGE_FROM = 100_000  # rows from which merging is considered
 _COLUMNS = {  # of the table of candidates, from fields of a result
     "model": "model",
     "correction": "correction",
@@ -62,45 +58,13 @@ _COLUMNS = {  # of the table of candidates, from fields of a result
 }
 
 
-@dataclass(frozen=True)
-class FitInput:
-    """What every model class is fitted to, and how."""
-
-    family: Family
-    correction: str
-    pooling: float | None  # None chooses
-    classifier: Any
-    merge: bool | None  # whether the linear class merges rows; None: if that saves much
-    rows: Rows | Stream
-    design: Design
-    channel: ReportChannel
-    seed: int
-
-    def rows_in_memory(self) -> Rows:
-        """Return the rows, or say that this cannot be done with rows that are read piece by piece."""
-        if isinstance(self.rows, Stream):
-            raise ValueError(
-                f'Got a source of {len(self.rows):,} rows, but only model="linear" fits rows that are read piece by '
-                "piece; for another model class, or a choice between several, pass a table that fits into memory."
-            )
-        return self.rows
-
-    def merges(self) -> bool:
-        """Tell whether the linear class fits to merged rows."""
-        clustered = isinstance(self.rows, Rows) and self.rows.cluster is not None
-        if clustered or isinstance(self.family, Normal):
-            return False  # squared loss has its moments and needs no second pass
-        if self.merge is not None:
-            return self.merge
-        return len(self.rows) >= _MERGE_FROM and worth_merging(self.rows)
-
-
 class ClassFit(ABC):
     """One model class, fitted."""
 
     inputs: FitInput
     model: LinearModel | GroupModel
-    chosen: Chosen | ModelChosen
+    fit: GroupFit | ModelFit
+    results: list[CandidateResult]
     n_missing: int  # rows without a report
 
     @abstractmethod
@@ -120,6 +84,16 @@ class LinearFit(ClassFit):
     model: LinearModel
     chosen: Chosen
     n_missing: int
+
+    @property
+    def fit(self) -> GroupFit:  # type: ignore[override]
+        """The group prices."""
+        return self.chosen.fit
+
+    @property
+    def results(self) -> list[CandidateResult]:  # type: ignore[override]
+        """What the checks found."""
+        return self.chosen.results
 
     @classmethod
     def of(cls, inputs: FitInput, model: LinearModel) -> LinearFit:
@@ -173,28 +147,29 @@ class NonlinearFit(ClassFit):
 
     inputs: FitInput
     model: GroupModel
-    chosen: ModelChosen
+    fit: ModelFit
     n_missing: int
+
+    @property
+    def results(self) -> list[CandidateResult]:  # type: ignore[override]
+        """What the checks found."""
+        return self.fit.results
 
     @classmethod
     def of(cls, inputs: FitInput, model: GroupModel) -> NonlinearFit:
         """Fit with the given correction, or choose one."""
-        rows, channel = inputs.rows_in_memory(), inputs.channel
-        settings = ModelFitSettings(
-            inputs.family, channel, model, inputs.design, inputs.pooling, inputs.classifier, inputs.seed
-        )
-        chosen = fit_model(settings, rows, "none" if channel.channel is None else inputs.correction)
-        return cls(inputs, model, chosen, int(np.count_nonzero(rows.report == channel.n_codes - 1)))
+        fit = fit_model(inputs, model)
+        missing = inputs.rows_in_memory().report == inputs.channel.n_codes - 1
+        return cls(inputs, model, fit, int(np.count_nonzero(missing)))
 
     def without(self, train: Rows, held: Rows) -> Array:
         """Fit again on some rows and price others."""
-        fit = self.chosen.refit(train)
-        return fit.predictor(fit.start.lift_rows(held))
+        return self.fit.refit(train).predictor(held.X)
 
     def prices(self, reference: Reference, intervals: bool) -> ModelPrices:
         """Compute P*, the jackknife's fits and the prices."""
         inputs = self.inputs
-        formula = self._formula(self.chosen.fit, reference)
+        formula = self._formula(self.fit, reference)
         replicates: tuple[Formula, ...] = ()
         shifted: tuple[Formula, ...] = ()
         shift = 0.0
@@ -202,7 +177,7 @@ class NonlinearFit(ClassFit):
             try:
                 fold = inputs.rows_in_memory().draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
                 replicates = tuple(
-                    self._formula(self.chosen.without(fold == g), reference) for g in range(self.model.replicates)
+                    self._formula(self.fit.without(fold == g), reference) for g in range(self.model.replicates)
                 )
                 shifted, shift = self._shifted(reference)
             except FAILURES as error:
@@ -219,13 +194,11 @@ class NonlinearFit(ClassFit):
         rows = self.inputs.rows_in_memory()
         group_means, loss = np.full(len(fit.shares), np.nan), np.nan
         if reference.needs_means:
-            mu = self.inputs.family.link.mean_of(fit.predictor(fit.start.lift_rows(rows)))
+            mu = self.inputs.family.link.mean_of(fit.predictor(rows.X))
             group_means = np.average(mu, axis=0, weights=rows.weight)
             loss = float(np.average(rows.y, weights=rows.weight))
         weights = reference.distribution(fit.shares, group_means, loss)
-        return Formula(
-            fit.unaware.center, fit.unaware.prices, fit.coefficients, fit.prices, weights, plausible_range(fit.start)
-        )
+        return Formula(fit.unaware, fit.groups, weights, fit.bounds)
 
     def _shifted(self, reference: Reference) -> tuple[tuple[Formula, ...], float]:
         """Fit with an estimated keep a little higher and lower, and what their difference is in standard errors."""
@@ -234,7 +207,7 @@ class NonlinearFit(ClassFit):
         if step is None:
             return (), 0.0
         near = [ReportChannel.of(RandomizedResponse(groups, keep=estimator.keep_ + s * step)) for s in (1, -1)]
-        fits = tuple(self._formula(self.chosen.with_channel(channel), reference) for channel in near)
+        fits = tuple(self._formula(self.fit.with_channel(channel), reference) for channel in near)
         return fits, estimator.standard_error_ / (2 * step)
 
 
@@ -258,7 +231,7 @@ def select_model(
             failed.append(CandidateResult(inputs.correction, "", np.nan, False, reason, model=model.kind))
             if len(failed) == len(models):
                 raise
-    best, results = (fits[0], fits[0].chosen.results) if len(fits) == 1 else _compare(inputs, fits)
+    best, results = (fits[0], fits[0].results) if len(fits) == 1 else _compare(inputs, fits)
     return best, [*results, *failed]
 
 
@@ -314,7 +287,7 @@ def _compare(inputs: FitInput, fits: list[ClassFit]) -> tuple[ClassFit, list[Can
     best = min(risk, key=lambda i: mean_and_error(risk[i], weight)[0])
     results = []
     for i, fit in enumerate(fits):
-        for result in fit.chosen.results:
+        for result in fit.results:
             if result.chosen and i in trouble:
                 result = replace(result, chosen=False, reason=trouble[i])
             elif result.chosen:

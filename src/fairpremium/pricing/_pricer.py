@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, source_kind
-from fairpremium.corrections import CandidateResult, ReportChannel, corrected_risk
+from fairpremium.corrections import CandidateResult, FitInput, ReportChannel, corrected_risk
 from fairpremium.documents import load_json
 from fairpremium.families import Family, get_family
 from fairpremium.models import (
@@ -44,7 +44,7 @@ from fairpremium.pricing._fit_arguments import (
     warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
-from fairpremium.pricing._model_selection import FitInput, candidates_table, correction_for, select_model
+from fairpremium.pricing._model_selection import candidates_table, correction_for, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
@@ -268,7 +268,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         warn_if_refuted(rows, channel)
         reference = Reference.of(self.reference, channel.groups)
         best, results = select_model(inputs, models)
-        fit = best.chosen.fit
+        fit = best.fit
         self._set_learned(
             best.prices(reference, self.intervals),
             best.model,

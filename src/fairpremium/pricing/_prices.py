@@ -19,7 +19,7 @@ from fairpremium.arrays import Array
 from fairpremium.corrections import Statistics
 from fairpremium.errors import NotIdentifiedError, OutOfRangeError, UnattainableReferenceError
 from fairpremium.families import Family
-from fairpremium.models import Design, GroupPrices
+from fairpremium.models import AddedPrices, Design
 
 NAMES = ("marginal", "uniform", "balanced")
 _BLOCK_ROWS = 65_536
@@ -172,24 +172,20 @@ class LinearPrices(Prices):
 
 @dataclass(frozen=True)
 class Formula:
-    """Prices of a model class: f_k(x) = start_k(x), linear in (1, x, u(x)), plus what the class adds; and P*."""
+    """Prices of a model class: those of the groups start from a linear predictor in (x, u(x)); and P*."""
 
-    center: float
-    unaware: GroupPrices
-    coefficients: Array  # (2 + features, K), of (1, x, u(x))
-    prices: GroupPrices | None
+    unaware: AddedPrices  # u(x), from a linear predictor in x
+    best: AddedPrices  # f_k(x)
     reference: Array  # (K,)
     bounds: tuple[float, float]  # linear predictors that outcomes like those of the fit make plausible
 
     def unaware_predictor(self, matrix: Matrix) -> Array:
         """Compute the linear predictor of u(x): shape (n, 1)."""
-        return self.unaware.predictor(matrix, np.full((len(matrix), 1), self.center))
+        return self.unaware.predictor(matrix, matrix)
 
     def predictor(self, matrix: Matrix) -> Array:
         """Compute f_k(x): shape (n, K)."""
-        lifted = np.column_stack([matrix, self.unaware_predictor(matrix)])
-        start = lifted @ self.coefficients[1:] + self.coefficients[0]
-        eta = np.asarray(start if self.prices is None else self.prices.predictor(matrix, start))
+        eta = self.best.predictor(matrix, np.column_stack([matrix, self.unaware_predictor(matrix)]))
         low, high = self.bounds
         bad = int(np.count_nonzero(~((eta >= low) & (eta <= high)).all(axis=1)))
         if bad:
@@ -220,7 +216,7 @@ class ModelPrices(Prices):
     @property
     def history(self) -> Any:
         """Learning curves of the prices that the model class adds, or None."""
-        return getattr(self.formula.prices, "history", None)
+        return getattr(self.formula.best.prices, "history", None)
 
     @property
     def has_intervals(self) -> bool:

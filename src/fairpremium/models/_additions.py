@@ -1,0 +1,93 @@
+"""What a model class adds to linear predictors: how it is trained, judged on rows that it did not see, and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairpremium.arrays import Array
+from fairpremium.blocks import Rows
+from fairpremium.errors import ConvergenceError
+from fairpremium.families import Family
+from fairpremium.models._design import Design
+from fairpremium.models._group_model import GroupModel, GroupPrices, Objective, TrainingData
+
+_STOP_FOLDS = 5  # one fold in so many decides when training stops
+
+Positions = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class AddedPrices:
+    """Linear predictors of one or more groups: a linear start, what a model class adds to it, and a shift."""
+
+    coefficients: Array  # (1 + features of the start, K)
+    prices: GroupPrices | None = None  # None: nothing is added
+    shift: float = 0.0
+
+    def predictor(self, X: npt.NDArray[Any], start: npt.NDArray[Any]) -> Array:
+        """Compute the linear predictors from the class's features and those of the start: shape (n, K)."""
+        eta = start @ self.coefficients[1:] + self.coefficients[0]
+        return np.asarray((eta if self.prices is None else self.prices.predictor(X, eta)) + self.shift)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a model class is to learn: rows, linear predictors to add to, and what the rows weigh."""
+
+    rows: Rows
+    start: Array  # (n, K)
+    objective: Callable[[Positions, Positions], Objective]  # of the training rows and the held-out rows
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model class at work; nothing but `rng` is a source of chance."""
+
+    model: GroupModel
+    design: Design
+    family: Family
+    rng: np.random.Generator
+
+    def train(self, lesson: Lesson, like: GroupPrices | None = None) -> GroupPrices:
+        """Train on all rows for as long as it helps some of them that are held out, or as earlier prices were."""
+        everyone = np.ones(len(lesson.rows), dtype=bool)
+        if like is None:
+            held = lesson.rows.draw_folds(_STOP_FOLDS, self.rng) == 0
+            like = self._train(lesson, ~held, held)
+            if not self.model.refit:
+                return like
+        return self._train(lesson, everyone, ~everyone, like)
+
+    def cross_fit(self, lesson: Lesson, like: GroupPrices | None = None) -> tuple[GroupPrices, Array]:
+        """Train without each fold in turn, which decides when training stops unless earlier prices do.
+
+        Returns the prices of a fold that are typical of all, and the linear predictors of each row by the prices that
+        did not see it: shape (n, K).
+        """
+        fold = lesson.rows.draw_folds(self.model.folds, self.rng)
+        folds = np.unique(fold)
+        if len(folds) < 2:
+            raise ConvergenceError("There are fewer than two persons with a report, and no fit is without one of them.")
+        found, eta = [], np.empty_like(lesson.start)
+        for f in folds:
+            held = fold == f
+            prices = self._train(lesson, ~held, held, like)
+            eta[held] = prices.predictor(lesson.rows.X[held], lesson.start[held])
+            found.append(prices)
+        return sorted(found, key=lambda prices: prices.extent)[len(found) // 2], eta
+
+    def _train(
+        self, lesson: Lesson, use: npt.NDArray[np.bool_], held: npt.NDArray[np.bool_], like: GroupPrices | None = None
+    ) -> GroupPrices:
+        """Train on some rows; others decide when to stop, unless earlier prices do."""
+        rows, start = lesson.rows, lesson.start
+        t, h = np.flatnonzero(use), np.flatnonzero(held if like is None else np.zeros_like(held))
+        data = TrainingData(self.design, self.family, rows.take(t), start[t], lesson.objective(t, h))
+        if like is None:
+            data = data._replace(held=rows.take(h), held_start=start[h])
+        return self.model.train(data, self.rng, like)

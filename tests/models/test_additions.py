@@ -1,0 +1,94 @@
+"""Training on some rows, judging on others: nothing that is said about a row comes from a fit that saw it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fairpremium.blocks import Rows
+from fairpremium.errors import ConvergenceError
+from fairpremium.families import Normal
+from fairpremium.models import AddedPrices, Design, GroupModel, GroupPrices, Lesson, Trainer, TrainingData
+
+
+@dataclass(frozen=True)
+class MeanPrices(GroupPrices):
+    """The mean outcome of the training rows, after as many rounds as rows were held out."""
+
+    mean: float
+    rounds: int
+
+    def predictor(self, X: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return start + self.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> MeanPrices:
+        raise NotImplementedError
+
+
+class MeanModel(GroupModel):
+    folds: ClassVar[int] = 4
+    refit: ClassVar[bool] = True
+
+    def check(self) -> None:
+        pass
+
+    def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> MeanPrices:
+        assert (data.held is None) == (like is not None)
+        assert data.objective == (len(data.train), 0 if data.held is None else len(data.held))
+        rounds = len(data.held) if data.held is not None else like.rounds
+        return MeanPrices(float(data.train.y.mean()), rounds)
+
+
+def make(n: int = 11, cluster: np.ndarray | None = None) -> tuple[Trainer, Lesson]:
+    y = 2.0 ** np.arange(n)  # every mean tells which rows are in it
+    rows = Rows(np.zeros((n, 1)), y, None, np.zeros(n, dtype=int), cluster=cluster)
+    lesson = Lesson(rows, np.tile([[1.0, 2.0]], (n, 1)), lambda t, h: (len(t), len(h)))
+    return Trainer(MeanModel(), Design.learn(np.zeros((2, 1))), Normal(), np.random.default_rng(0)), lesson
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_no_row_is_priced_by_a_fit_that_saw_it_or_another_row_of_its_person(clustered: bool) -> None:
+    person = np.arange(11) // 2 if clustered else None
+    trainer, lesson = make(cluster=person)
+    typical, eta = trainer.cross_fit(lesson)
+    np.testing.assert_array_equal(eta[:, 1], eta[:, 0] + 1)
+    for i, mean in enumerate(eta[:, 0] - 1):
+        fits = [n for n in range(1, 11) if (mean * n) % 1 == 0 and int(mean * n).bit_count() == n]
+        (n,) = fits
+        own = np.arange(11) == i if person is None else person == person[i]
+        assert not any(int(mean * n) >> j & 1 for j in np.flatnonzero(own))
+        assert n >= 7  # three of four folds
+    assert typical.rounds in (2, 3, 4)
+
+
+def test_training_holds_some_rows_out_and_then_takes_all() -> None:
+    trainer, lesson = make()
+    prices = trainer.train(lesson)
+    assert prices == MeanPrices(lesson.rows.y.mean(), 3)  # a fifth of eleven rows decided
+    assert trainer.train(lesson, MeanPrices(0.0, 7)) == MeanPrices(lesson.rows.y.mean(), 7)
+    alone = replace(trainer, model=type("Once", (MeanModel,), {"refit": False})())
+    once = alone.train(lesson)
+    assert once.rounds == 3
+    assert once.mean != prices.mean
+
+
+def test_one_person_is_too_few() -> None:
+    trainer, lesson = make(cluster=np.zeros(11, dtype=int))
+    with pytest.raises(ConvergenceError, match="fewer than two persons"):
+        trainer.cross_fit(lesson)
+
+
+def test_prices_are_start_addition_and_shift() -> None:
+    added = AddedPrices(np.array([[1.0, 2.0], [0.5, 0.0]]), MeanPrices(10.0, 1), 0.25)
+    np.testing.assert_allclose(
+        added.predictor(np.zeros((2, 3)), np.array([[2.0], [4.0]])), [[12.25] * 2, [13.25, 12.25]]
+    )
+    plain = replace(added, prices=None)
+    np.testing.assert_allclose(plain.predictor(np.zeros((1, 3)), np.array([[2.0]])), [[2.25, 2.25]])
