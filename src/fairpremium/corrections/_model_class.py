@@ -329,7 +329,10 @@ class _Fitting:
         if fit.teacher.posterior is not None:
             return _weights(fit.teacher)
         moments = fit.start.fit.moments
-        return self.channel.table.T[self.rows.report] if moments is None else moments.rows.map(_own_weights)
+        if moments is None:
+            return np.asarray(self.channel.table.T[self.rows.report])
+        assert isinstance(moments.rows, Rows)
+        return moments.rows.map(_own_weights)
 
 
 def _in_unaware(found: Array, unaware: AddedPrices) -> Array:
