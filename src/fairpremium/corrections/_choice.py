@@ -9,6 +9,10 @@ on all rows:
    of Hausman's kind, 1978). Its power grows with the rows.
 2. Its prices are plausible under the base's posterior, which knows that groups rarely differ much.
 3. It is clearly more precise; otherwise it is not worth its assumptions.
+
+Likelihoods are checked in the order of their Bayesian information criterion. One that fails the first or second check
+is wrong, and the next has its turn. After one that describes the rows better and is hardly more precise than the base,
+no other is asked: its precision would be an illusion.
 """
 
 from __future__ import annotations
@@ -100,27 +104,24 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     fitted: dict[Candidate, Fitted] = {}
     reasons: dict[Candidate, str] = {}
     candidates = [rival for kind in Candidate.kinds.values() for rival in kind.rivals(problem.family)]
-    for candidate in candidates:
-        try:
-            ratio = candidate.prospect(problem, base)
-            if ratio > _PRECISION:
-                reasons[candidate] = _HARDLY.format(ratio)
-                continue
-            fitted[candidate] = candidate.fit(problem, base, pooling)
-        except FAILURES as error:
-            reasons[candidate] = f"could not be fitted: {error}"
-    order = sorted(fitted, key=lambda candidate: fitted[candidate].bic)
-    best = None
-    for candidate in order:
-        if best is not None:
-            reasons[candidate] = f"describes outcomes and reports less well than {best.detail}"
+    prospects = [_prospect(candidate, problem, base, reasons) for candidate in candidates]
+    promising = any(ratio <= _PRECISION for ratio in prospects)
+    for candidate, ratio in zip(candidates, prospects, strict=True):
+        if promising and np.isfinite(ratio):  # also those that promise little: they may describe the rows better
+            try:
+                fitted[candidate] = candidate.fit(problem, base, pooling)
+            except FAILURES as error:
+                reasons[candidate] = f"could not be fitted: {error}"
+    best = closer = None
+    for candidate in sorted(fitted, key=lambda candidate: fitted[candidate].bic):
+        if closer is not None:
+            reasons[candidate] = f"describes outcomes and reports less well than {closer.detail}"
             continue
         objection = check(fitted[candidate], base, moments)
-        if objection:
-            reasons[candidate] = objection
-        else:
-            best = candidate
-            reasons[candidate] = "far more precise than the distribution-free base, and all rows agree with it"
+        reasons[candidate] = objection or "far more precise than the distribution-free base, and all rows agree with it"
+        best = None if objection else candidate
+        # a law that describes the rows less well is not more precise in truth
+        closer = candidate if not objection or objection.startswith(_HARDLY[:10]) else None
     of_base = "the distribution-free base; " + (
         "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
     )
@@ -131,6 +132,17 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
         own = found if candidate is best else fitted.get(candidate)
         results.append(_result(candidate, own, candidate is best, reasons[candidate]))
     return Chosen(InverseCandidate() if best is None else best, found.fit, found.posterior, results)
+
+
+def _prospect(candidate: Candidate, problem: LinearProblem, base: GroupFit, reasons: dict[Candidate, str]) -> float:
+    """Estimate the variance of a candidate relative to the base's; NaN if it cannot be told."""
+    try:
+        ratio = candidate.prospect(problem, base)
+    except FAILURES as error:
+        reasons[candidate] = f"could not be fitted: {error}"
+        return np.nan
+    reasons[candidate] = _HARDLY.format(ratio)
+    return ratio
 
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
