@@ -90,20 +90,22 @@ class _Instruments:
         weighted = np.einsum("ikl,il->ik", self._weights(Z), moments) * w[:, None]
         return np.asarray((weighted[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
 
-    def expand(self, B: Array) -> tuple[Array, Array]:
-        """The summed equations and minus their derivative: (K q,) and (K q, K q)."""
+    def expand(self, B: Array, modelled: bool = False) -> tuple[Array, Array]:
+        """The summed equations and minus their derivative, or its mean given x: (K q,) and (K q, K q)."""
         with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
-            value, minus = self.problem.rows.reduce(partial(self._sums, B=B), block_rows=2048)
+            value, minus = self.problem.rows.reduce(partial(self._sums, B=B, modelled=modelled), block_rows=2048)
         return value, minus
 
     def evidence(self, B: Array, penalty: Penalty, repeats: float) -> Evidence:
-        """What the equations say about the coefficients: with the best weights, their slope is their covariance."""
-        value, minus = self.expand(B)
-        bread = minus + penalty.hessian(B.shape[1])
-        shift = value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()
-        return Evidence(0.5 * (bread + bread.T), shift).divided(repeats)
+        """What the equations say about the coefficients: with the best weights, their slope is their covariance.
 
-    def _sums(self, block: Block, B: Array) -> tuple[Array, ...]:
+        The slope is modelled, with q_k(x) in place of T^-1[k, s]: that of few rows need not have a sign.
+        """
+        value, minus = self.expand(B, modelled=True)
+        bread = minus + penalty.hessian(B.shape[1])
+        return Evidence(bread, value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()).divided(repeats)
+
+    def _sums(self, block: Block, B: Array, modelled: bool) -> tuple[Array, ...]:
         q, K = B.shape
         Z = self.problem.moments.coordinates.matrix(block.X)
         w = np.ones(len(Z)) if block.weight is None else block.weight
@@ -112,7 +114,10 @@ class _Instruments:
         inverse = self.row_table[block.report]
         G = self._weights(Z) * w[:, None, None]
         value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
-        slope = inverse * link.slope(eta)
+        weight = inverse
+        if modelled:
+            weight = np.exp(log_softmax(Z @ self.gamma.T)) * (block.report != len(self.row_table) - 1)[:, None]
+        slope = weight * link.slope(eta)
         minus = np.empty((K, q, K, q))
         for k in range(K):
             for j in range(K):
