@@ -103,16 +103,18 @@ def test_trees_find_what_no_line_describes(keep: float | None) -> None:
 @pytest.mark.parametrize("family", ["normal", "poisson"])
 @pytest.mark.parametrize(("bend", "apart"), [(0.0, 0.0), (1.0, 1.0)])
 def test_totals_are_those_of_the_outcomes(family: str, bend: float, apart: float) -> None:
-    """By group and overall with the signed weights of the reports; rows without a report count with the shares."""
+    """With P(D given x, y, s) of the fit whose weights are used, over the rows that reported."""
     inputs, _ = make(family=family, bend=bend, apart=apart)
     report = np.where(np.arange(len(inputs.rows)) % 7 == 0, 2, inputs.rows.report)
     volume = np.random.default_rng(1).uniform(0.5, 2, len(report))
     inputs = replace(inputs, rows=replace(inputs.rows, report=report, weight=volume))
     fit = fit_model(inputs, QUICK)
-    table = inputs.channel.table.copy()
-    table[:, -1] = fit.shares
     X, y, link = inputs.rows.X, inputs.rows.y, inputs.family.link
-    weights = table.T[report] * volume[:, None]
+    linear = fit.teacher
+    share = linear.fit.moments.rows.share if linear.posterior is None else None
+    weights = linear.fit.problem.rows.map(linear.posterior.weights) if share is None else share
+    np.testing.assert_allclose(weights.sum(axis=1), report < 2, atol=1e-12)
+    weights = weights * volume[:, None]
     assert np.sum(weights * link.mean_of(fit.predictor(X))) == pytest.approx(weights.sum(axis=1) @ y, rel=1e-9)
     assert volume @ link.mean_of(fit.unaware.predictor(X, X))[:, 0] == pytest.approx(volume @ y, rel=1e-9)
 

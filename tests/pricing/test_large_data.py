@@ -241,10 +241,10 @@ def test_squared_loss_reads_the_rows_once(long_file: Path, passes: list[int], in
     assert passes == [800_000] * number
 
 
-def test_empirical_bayes_reads_the_rows_a_dozen_times(long_file: Path, passes: list[int]) -> None:
-    """The model of P(D given x) and the linearisations start from a sample."""
+def test_empirical_bayes_reads_the_rows_few_times(long_file: Path, passes: list[int]) -> None:
+    """The model of P(D given x) and the linearisations start from a sample; balance takes two passes."""
     pricer(correction="inverse", intervals=False).fit(long_file, y="y", sensitive="report")
-    assert sum(passes) <= 12 * 800_000
+    assert sum(passes) <= 14 * 800_000
 
 
 def test_memory_does_not_grow_with_the_rows(long_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,12 +272,16 @@ def test_an_estimated_channel_widens_intervals() -> None:
 
     def channel_error(pricer: DiscriminationFreePricer) -> np.ndarray:
         """The derivative of the premium in keep times the standard error of keep."""
-        up, down = (pricer._prices._premium(f, pricer._matrix(risks)) for f in pricer._prices.shifted)
+        up, down = (
+            pricer._prices._mean(f.predictor(pricer._matrix(risks))) @ f.reference for f in pricer._prices.shifted
+        )
         return pricer._prices.shift * (up - down)
 
     assert np.sqrt(np.mean(channel_error(vague) ** 2)) > 2 * np.sqrt(np.mean(channel_error(sure) ** 2))
     G = len(vague._prices.replicates)
-    h = np.array([vague._prices._premium(f, vague._matrix(risks)) for f in vague._prices.replicates])
+    h = np.array(
+        [vague._prices._mean(f.predictor(vague._matrix(risks))) @ f.reference for f in vague._prices.replicates]
+    )
     scatter = (G - 1) / G * np.sum((h - h.mean(axis=0)) ** 2, axis=0)
     np.testing.assert_allclose((wide / 2 / 4.302652729696142) ** 2, scatter + channel_error(vague) ** 2, rtol=1e-8)
 

@@ -21,7 +21,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._posterior import GroupPosterior
-from fairpremium.families import Family, Link
+from fairpremium.families import Bernoulli, Family, Link, Normal, Poisson
 
 _STEPS = 50
 _CLOSE = 1e-12  # a gap this small, relative to the total, is none
@@ -90,6 +90,11 @@ def _by_report(block: Block, table: Array) -> Array:
     return np.asarray(table[block.report])
 
 
+def _is_canonical(family: Family) -> bool:
+    """Tell whether fits without a penalty reproduce the total by themselves."""
+    return type(family) in (Normal, Poisson, Bernoulli)
+
+
 def _ones(block: Block) -> Array:
     return np.ones((len(block.y), 1))
 
@@ -123,7 +128,9 @@ def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
     response = np.block([[influence.response, np.zeros((len(G), 1))], [moved, level[:, None]]])
     gradient = np.hstack([influence.share_gradient, np.zeros((len(fit.shares), size))])
     extended = replace(influence, scores=own.scores, response=response, first=len(G), share_gradient=gradient)
-    unaware = balance_shift(problem.family, problem.rows, own.unaware_predictor, _ones)
+    unaware = 0.0
+    if not _is_canonical(problem.family) or problem.ridge is not None:
+        unaware = balance_shift(problem.family, problem.rows, own.unaware_predictor, _ones)
     return replace(fit, B=B, influence=extended, unaware_shift=unaware)
 
 

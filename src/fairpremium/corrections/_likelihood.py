@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigvalsh
 from scipy.special import softmax
 
 from fairpremium.arrays import Array
@@ -142,9 +141,10 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
     nuisance = information[np.ix_(other, other)]
     follow = -np.linalg.solve(nuisance, information[np.ix_(other, own)])
     precision = information[np.ix_(own, own)] + information[np.ix_(own, other)] @ follow
-    precision = 0.5 * (precision + precision.T)
-    if not np.isfinite(precision).all() or eigvalsh(precision, subset_by_index=[0, 0])[0] < 0:
-        raise ConvergenceError("The likelihood is not concave near the distribution-free prices.")
+    if not np.isfinite(precision).all():
+        raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")
+    values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
+    precision = (vectors * np.maximum(values, 0.0)) @ vectors.T  # where it is not concave it says nothing
     shift = gradient[own] + follow.T @ gradient[other]
     evidence = Evidence(precision, shift + precision @ at.B.T.ravel())
     return _Profiled(evidence, np.asarray(follow), np.asarray(np.linalg.solve(nuisance, gradient[other])))
