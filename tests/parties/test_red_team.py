@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks import _attacks as attacks
 from scipy.stats import binom
+
+from benchmarks import _attacks as attacks
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "_attacks.py"
 
