@@ -86,16 +86,14 @@ def test_where_no_shift_gives_balance_there_is_none() -> None:
 
 def weights_of(found: Chosen, rows: Rows) -> np.ndarray:
     """P(D given x, y, s), or P(D given x, s) of a fit without a model of the former: (n, 3)."""
-    block = rows.block(0, len(rows))
-    if found.posterior is not None:
-        return found.posterior.weights(block)
-    return SignedMoments.of(found.fit.problem, CHANNEL).propensity.posterior(block)
+    model = SignedMoments.of(found.fit.problem, CHANNEL).propensity if found.posterior is None else found.posterior
+    return model.latent.responsibilities(rows.block(0, len(rows)), model.parameters)
 
 
 @pytest.mark.parametrize("correction", ["inverse", "likelihood", "posterior", "score"])
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
 def test_a_pooled_fit_reproduces_the_total(family: str, correction: str) -> None:
-    """With its own weights, over the rows that reported, and by signed weights within the standard error."""
+    """With its own weights over all rows, and by signed weights within the standard error."""
     rows, _ = make(family)
     problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
     found = fit_correction(problem, CHANNEL, correction, None)
@@ -103,9 +101,8 @@ def test_a_pooled_fit_reproduces_the_total(family: str, correction: str) -> None
     one = np.column_stack([np.ones(len(rows)), rows.X])
     mu = link.mean_of(one @ found.fit.coefficients)
     weights = weights_of(found, rows)
-    counted = rows.report < 3
-    assert_allclose(weights.sum(axis=1), counted, atol=1e-12)
-    assert_allclose((rows.weight[:, None] * weights * mu).sum(), (counted * rows.weight) @ rows.y, rtol=1e-9)
+    assert_allclose(weights.sum(axis=1), 1.0, atol=1e-12)
+    assert_allclose((rows.weight[:, None] * weights * mu).sum(), rows.weight @ rows.y, rtol=1e-9)
     unaware = link.mean_of(one @ found.fit.unaware_coefficients)[:, 0]
     assert_allclose(rows.weight @ unaware, rows.weight @ rows.y, rtol=1e-7)
     signed = rows.weight[:, None] * CHANNEL.table.T[rows.report] * (rows.y[:, None] - mu)
@@ -115,7 +112,10 @@ def test_a_pooled_fit_reproduces_the_total(family: str, correction: str) -> None
 
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
 def test_the_influence_of_a_row_on_the_total_is_its_own_imbalance(family: str) -> None:
-    """The total of the prices is that of the outcomes, so that it moves by what the row itself adds."""
+    """The total of the prices is that of the outcomes, so that it moves by what the row itself adds.
+
+    The weights of the total are held fixed here: what moves them moves both sides.
+    """
     rows, _ = make(family)
     problem = prepare(rows, 4, get_family(family), LinearModel(), ["a", "b"])
     found = fit_correction(problem, CHANNEL, "inverse", None)
@@ -125,7 +125,14 @@ def test_the_influence_of_a_row_on_the_total_is_its_own_imbalance(family: str) -
     influence = fit.influence
     own = influence.response[influence.first : influence.first + fit.B.size]
     moved = influence.scores(rows.block(0, len(rows))) @ own.T @ gradient
-    expected = (weights * (rows.y[:, None] - link.mean_of(Z @ fit.B))).sum(axis=1)
+    gap = rows.weight[:, None] * (rows.y[:, None] - link.mean_of(Z @ fit.B))
+    expected = (weights / rows.weight[:, None] * gap).sum(axis=1)
+    model = SignedMoments.of(problem, CHANNEL).propensity
+    block = rows.block(0, len(rows))
+    of_weights = model.latent.weight_gradient(block, model.parameters, np.ones((len(rows), 1)), gap).sum(axis=0)
+    _, _, complete, missing = model.latent.expand(model.parameters)
+    scores = model.latent.scores(block, model.parameters) * (rows.report < 3)[:, None]
+    expected = expected + scores @ np.linalg.solve(complete - missing, of_weights)
     assert_allclose(moved, expected, atol=1e-8 * np.abs(expected).max())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import fairpremium.corrections._candidates as candidates_module
 import fairpremium.corrections._checks as checks_module
+import fairpremium.corrections._choice as choice_module
 import fairpremium.corrections._empirical_bayes as bayes_module
 import fairpremium.families._family as family_module
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
@@ -18,6 +20,7 @@ from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel, fit_correction
 from fairpremium.corrections._candidates import Candidate, LikelihoodCandidate
 from fairpremium.corrections._choice import agreement, fit_base
+from fairpremium.corrections._fit import sum_of_squares
 from fairpremium.corrections._latent import Latent
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.errors import ConvergenceError
@@ -507,3 +510,35 @@ def test_a_new_correction_is_one_class() -> None:
             fit_correction(problem, channel, "toy", None)
     finally:
         del Candidate.kinds["toy"]
+
+
+def test_the_check_can_be_sent_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def record(rows: Rows, contributions: Callable) -> np.ndarray:
+        sent.append(contributions)
+        return sum_of_squares(rows, pickle.loads(pickle.dumps(contributions)))
+
+    monkeypatch.setattr(choice_module, "sum_of_squares", record)
+    X, y, _, D = paper("normal", 3, 800)
+    fit(X, y, D, 3)
+    assert sent
+
+
+@pytest.mark.parametrize("correction", ["inverse", "posterior", "likelihood"])
+def test_a_ridge_pulls_every_pooled_correction_to_zero(correction: str) -> None:
+    X, y, _, D = paper("normal", 4, 1500)
+    slopes = []
+    for ridge in (0.0, 1e7):
+        pricer = fit(X, y, D, 4, correction=correction, model=LinearModel(ridge=ridge))
+        slopes.append(np.abs(pricer.coefficients_.iloc[1:, :2].to_numpy()).max())
+    assert slopes[1] < 0.05 * slopes[0]
+
+
+@pytest.mark.parametrize("channel", [CHANNEL, None])
+def test_equal_outcomes_give_equal_prices(channel: RandomizedResponse | None) -> None:
+    X, _, _, D = paper("normal", 5, 400)
+    groups = np.array(CHANNEL.groups, dtype=object)[D]
+    sensitive = groups if channel is None else CHANNEL.privatize(groups, rng=5)
+    pricer = DiscriminationFreePricer(channel=channel).fit(X, np.full(400, 7.0), sensitive=sensitive)
+    np.testing.assert_allclose(pricer.predict(X), 7.0, rtol=1e-6)

@@ -154,3 +154,11 @@ def test_which_laws_are_tried() -> None:
     assert [law.name for law in other_laws(Poisson())] == ["negative_binomial"]
     assert other_laws(NegativeBinomial()) == []
     assert other_laws(Normal()) == []
+
+
+def test_laws_of_counts_are_on_one_scale() -> None:
+    """Likelihoods are compared: a negative binomial without overdispersion is the Poisson law, constants included."""
+    y, w, eta = outcomes(Poisson())
+    poisson = law_of(Poisson()).log_density(y, w, eta, np.zeros(3))
+    np.testing.assert_allclose(NegativeBinomialLaw().log_density(y, w, eta, np.full(3, -18.0)), poisson, atol=1e-5)
+    np.testing.assert_allclose(poisson, stats.poisson.logpmf(np.round(w * y), w * np.exp(eta)), rtol=1e-8)

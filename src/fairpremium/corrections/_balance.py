@@ -16,11 +16,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._posterior import GroupPosterior
+from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.families import Bernoulli, Family, Link, Normal, Poisson
 
 _STEPS = 50
@@ -109,24 +111,35 @@ def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
 
     A strength that was given is left as it is: then the fit is exactly what was asked for.
     """
-    problem, influence = fit.problem, fit.influence
+    problem = fit.problem
     if fit.posterior is None:
         return fit
     assert base.moments is not None
-    own = _Imbalance(fit, base.moments.propensity.posterior if posterior is None else posterior.weights, posterior)
+    influence, first = fit.influence, fit.influence.first
+    own = _Imbalance(fit, posterior)
+    at = len(influence.response) if posterior is None else 0  # where the parameters of the weights begin
+    response, gradient = influence.response, influence.share_gradient
+    if posterior is None:
+        learned = base.moments.propensity
+        own = replace(own, posterior=learned)
+        if learned.latent is not None and learned.parameters is not None:
+            own = replace(own, posterior=GroupPosterior(learned.latent, learned.parameters), stacked=True)
+            _, _, complete, missing = learned.latent.expand(learned.parameters)
+            response = block_diag(response, np.linalg.inv(complete - missing))
+            gradient = np.hstack([gradient, np.zeros((len(gradient), len(complete)))])
     shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
     B = fit.B + shift * np.eye(len(fit.B))[:, :1]
-    own = replace(own, fit=replace(fit, B=B))
+    own = replace(own, B=B)
     slope, of_B, of_weights = problem.rows.reduce(own.derivatives, block_rows=2048)
-    first, size = influence.first, fit.B.size
-    G = np.zeros(len(influence.response))
+    size = fit.B.size
+    G = np.zeros(len(response))
     G[first : first + size] -= of_B.T.ravel()
-    G[: len(of_weights)] += of_weights
+    G[at : at + len(of_weights)] += of_weights
     level = np.kron(np.ones(fit.B.shape[1]), np.eye(len(fit.B))[0]) / float(slope)
-    moved = influence.response[first : first + size] + np.outer(level, G @ influence.response)
+    moved = response[first : first + size] + np.outer(level, G @ response)
     # the parameters as they were, from which the shares follow, and after them the balanced coefficients
-    response = np.block([[influence.response, np.zeros((len(G), 1))], [moved, level[:, None]]])
-    gradient = np.hstack([influence.share_gradient, np.zeros((len(fit.shares), size))])
+    response = np.block([[response, np.zeros((len(G), 1))], [moved, level[:, None]]])
+    gradient = np.hstack([gradient, np.zeros((len(fit.shares), size))])
     extended = replace(influence, scores=own.scores, response=response, first=len(G), share_gradient=gradient)
     unaware = 0.0
     if not _is_canonical(problem.family) or problem.ridge is not None:
@@ -139,11 +152,19 @@ class _Imbalance:
     """What each row adds to outcomes minus best estimates, and its derivatives."""
 
     fit: GroupFit
-    weights: RowFunction
-    posterior: Any
+    posterior: Any  # that gives the weights
+    stacked: bool = False  # whether its scores stand after those of the fit
+    B: Array | None = None  # (q, K), after the shift
+
+    def weights(self, block: Block) -> Array:
+        if isinstance(self.posterior, GroupPosterior):  # those who did not report count by what else is known
+            return self.posterior.latent.responsibilities(block, self.posterior.parameters)
+        found = self.posterior.posterior if isinstance(self.posterior, GroupPropensity) else self.posterior.weights
+        return np.asarray(found(block))
 
     def predictor(self, block: Block) -> Array:
-        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.B)
+        B = self.fit.B if self.B is None else self.B
+        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ B)
 
     def unaware_predictor(self, block: Block) -> Array:
         return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.problem.unaware)
@@ -151,7 +172,11 @@ class _Imbalance:
     def scores(self, block: Block) -> Array:
         mu = self.fit.problem.family.link.mean_of(self.predictor(block))
         gap = (self._volumes(block) * self.weights(block) * (block.y[:, None] - mu)).sum(axis=1)
-        return np.column_stack([self.fit.influence.scores(block), gap])
+        columns = [self.fit.influence.scores(block)]
+        if self.stacked:
+            latent, at = self.posterior.latent, self.posterior.parameters
+            columns.append(latent.scores(block, at) * (block.report != len(latent.T) - 1)[:, None])
+        return np.column_stack([*columns, gap])
 
     def derivatives(self, block: Block) -> tuple[Array, ...]:
         """Slope in the shift, in B (q, K), and in the parameters of the weights."""
@@ -160,8 +185,7 @@ class _Imbalance:
         slope = w * self.weights(block) * link.slope(eta)
         of_weights = np.zeros(0)
         if isinstance(self.posterior, GroupPosterior):
-            reported = (block.report != len(self.posterior.latent.T) - 1)[:, None]
-            gap = reported * w * (block.y[:, None] - link.mean_of(eta))
+            gap = w * (block.y[:, None] - link.mean_of(eta))
             of_weights = self.posterior.weight_gradient(block, np.ones((len(eta), 1)), gap).sum(axis=0)
         Z = self.fit.problem.moments.coordinates.matrix(block.X)
         return np.asarray(slope.sum()), Z.T @ slope, of_weights

@@ -33,7 +33,7 @@ from fairpremium.corrections._propensity import GroupPropensity, fit_propensity,
 from fairpremium.corrections._score import dispersion, fit_score
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family, Law, ResidualLaw, law_of, other_laws
-from fairpremium.models import LinearProblem
+from fairpremium.models import LinearProblem, Penalty
 
 _CLASSIFIER_ROWS = 30_000  # rows on which the classifiers of the posterior correction are compared
 _FOLDS = 5
@@ -157,7 +157,9 @@ class LikelihoodCandidate(Candidate):
         law = self.law or law_of(problem.family)
         latent = mixture_likelihood(problem, matrix, law, strength, common_dispersion=common, propensity=propensity)
         if base.posterior is not None:
-            latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision))
+            assert isinstance(latent.penalty, Penalty)  # without a strength it is the ridge alone
+            ridge = latent.penalty.hessian(len(base.channel.groups))
+            latent = replace(latent, penalty=GaussianPenalty(base.posterior.prior_precision, ridge))
         start = start_mixture(latent, problem, propensity.parameters.gamma, base.B)
         if law.has_dispersion and law.name == problem.family.name:
             within = dispersion(problem, base.channel.table, base.B)

@@ -12,19 +12,19 @@ on all rows:
 
 Likelihoods are checked in the order of their Bayesian information criterion. One that fails the first or second check
 is wrong, and the next has its turn. After one that describes the rows better and is hardly more precise than the base,
-no other is asked: its precision would be an illusion.
+no other is asked: its precision would be an illusion. With a given pooling strength only the first check applies.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import chi2
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block
+from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._balance import balanced
 from fairpremium.corrections._candidates import Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
@@ -38,6 +38,7 @@ from fairpremium.models import LinearProblem
 _LEVEL = 0.001  # smallest p-value with which a likelihood is still taken
 _PRECISION = 0.8  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
 _HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
+_FAR = "far more precise than the distribution-free base, and all rows agree with it"
 _CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
 
 
@@ -118,10 +119,13 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
             reasons[candidate] = f"describes outcomes and reports less well than {closer.detail}"
             continue
         objection = check(fitted[candidate], base, moments)
-        reasons[candidate] = objection or "far more precise than the distribution-free base, and all rows agree with it"
-        best = None if objection else candidate
-        # a law that describes the rows less well is not more precise in truth
-        closer = candidate if not objection or objection.startswith(_HARDLY[:10]) else None
+        ratio = precision(fitted[candidate], base) if not objection else 0.0
+        if objection:  # it is wrong: the next has its turn
+            reasons[candidate] = objection
+            continue
+        closer = candidate  # a law that describes the rows less well is not more precise in truth
+        best = candidate if ratio <= _PRECISION else None
+        reasons[candidate] = _HARDLY.format(ratio) if best is None else _FAR
     of_base = "the distribution-free base; " + (
         "no likelihood passed every check" if best is None else f"the likelihood ({best.detail}) is more precise"
     )
@@ -146,8 +150,8 @@ def _prospect(candidate: Candidate, problem: LinearProblem, base: GroupFit, reas
 
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
-    """Apply the three checks of the module; returns the objection, or nothing."""
-    fit, problem = candidate.fit, base.problem
+    """Apply the first two checks of the module; returns the objection, or nothing."""
+    fit = candidate.fit
     p = agreement(candidate, moments)
     if p < _LEVEL:
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
@@ -157,8 +161,14 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
     p = float(chi2.sf(gap @ np.linalg.solve(base.posterior.covariance, gap), len(gap)))
     if p < _LEVEL:
         return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
-    ratio = fit.posterior.price_variance(problem) / base.posterior.price_variance(problem)
-    return _HARDLY.format(ratio) if ratio > _PRECISION else ""
+    return ""
+
+
+def precision(candidate: Fitted, base: GroupFit) -> float:
+    """Compute the variance of a candidate's prices relative to the base's; zero without empirical Bayes."""
+    if base.posterior is None or candidate.fit.posterior is None:
+        return 0.0
+    return candidate.fit.posterior.price_variance(base.problem) / base.posterior.price_variance(base.problem)
 
 
 def agreement(candidate: Fitted, moments: SignedMoments) -> float:
@@ -167,14 +177,23 @@ def agreement(candidate: Fitted, moments: SignedMoments) -> float:
     assert unpooled is not None
     sums = moments.sums(fit.B)
     own = TableScores(fit.problem, fit.B, np.ascontiguousarray(fit.channel.table.T))
-    response = (sums.J @ unpooled.response).T
-
-    def difference(block: Block) -> Array:
-        return np.asarray(own(block) - fit.influence.scores(block) @ response)
-
+    difference = _Difference(own, fit.influence.scores, (sums.J @ unpooled.response).T)
     covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
     U = sums.U - sums.J @ (unpooled.B - fit.B).T.ravel()
-    return float(chi2.sf(U @ np.linalg.lstsq(covariance, U, rcond=1e-10)[0], len(U)))
+    solved, _, rank, _ = np.linalg.lstsq(covariance, U, rcond=1e-10)
+    return float(chi2.sf(U @ solved, rank))
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """What a row adds to the base's equations, less what the candidate's response to it takes away."""
+
+    own: TableScores
+    scores: RowFunction
+    response: Array
+
+    def __call__(self, block: Block) -> Array:
+        return np.asarray(self.own(block) - self.scores(block) @ self.response)
 
 
 def fit_base(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:

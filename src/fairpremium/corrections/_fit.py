@@ -50,9 +50,7 @@ class GroupFit:
     influence: Influence
     posterior: Posterior | None = None  # of empirical Bayes
     moments: SignedMoments | None = None  # that it rests on, if they were computed
-    unaware_shift: float = (
-        0.0  # with which the unaware price reproduces the portfolio's total, on the scale of the link
-    )
+    unaware_shift: float = 0.0  # of the linear predictor, with which the unaware price reproduces the total
 
     @property
     def repeats(self) -> float:

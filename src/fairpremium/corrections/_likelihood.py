@@ -134,8 +134,10 @@ class _Profiled(NamedTuple):
 
 
 def profile(latent: Latent, at: Parameters) -> _Profiled:
-    """Expand a likelihood without its penalty around parameters, as evidence about B."""
-    _, gradient, complete, missing = replace(latent, penalty=None).expand(at)
+    """Expand a likelihood with its ridge, without its prior, around parameters, as evidence about B."""
+    penalty = latent.penalty
+    ridge = replace(penalty, prior=np.zeros_like(penalty.prior)) if isinstance(penalty, GaussianPenalty) else None
+    _, gradient, complete, missing = replace(latent, penalty=ridge).expand(at)
     information = complete - missing
     own, other = _own_and_other(at, len(gradient))
     nuisance = information[np.ix_(other, other)]
@@ -177,7 +179,8 @@ def shrink_likelihood(
 
     posterior = relinearise(problem, at.B, evidence_at)
     at = replace(at, B=posterior.B)
-    pooled = replace(latent, penalty=GaussianPenalty(base.repeats * posterior.prior_precision))
+    ridge = latent.penalty.ridge if isinstance(latent.penalty, GaussianPenalty) else 0.0
+    pooled = replace(latent, penalty=GaussianPenalty(base.repeats * posterior.prior_precision, ridge))
     fit = likelihood_fit(problem, pooled, at, base.channel, None, posterior)
     precision = base.repeats * posterior.evidence.precision
     inverse = np.linalg.inv(precision + 1e-9 * np.diag(np.diag(precision)))

@@ -88,8 +88,9 @@ def weighted_prices(
     def evidence_at(B: Array) -> Evidence:
         nonlocal gain, free, H
         expansion = risk.expand(B)
-        H = joint_hessian(expansion, problem.penalty(0.0))
-        step = np.linalg.solve(H, expansion.gradient.T.ravel())
+        ridge = problem.penalty(0.0)
+        H = joint_hessian(expansion, ridge)
+        step = np.linalg.solve(H, (expansion.gradient + ridge.gradient(B)).T.ravel())
         free = B - step.reshape(B.shape[::-1]).T
         gain = H @ np.linalg.inv(base.repeats * (scale * H + doubt))
         return Evidence(gain @ H, gain @ H @ free.T.ravel())

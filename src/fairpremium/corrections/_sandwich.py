@@ -98,7 +98,9 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     groups = None
     if fit.posterior is not None:
         covariance = covariance + of_B @ fit.posterior.left @ of_B.T
-        groups = of_B[:p] @ fit.posterior.group_covariance @ of_B[:p].T
+        own = influence.response[influence.first : influence.first + K * q]
+        scatter = own @ meat[: own.shape[1], : own.shape[1]] @ own.T
+        groups = of_B[:p] @ fit.posterior.group_covariance(scatter) @ of_B[:p].T
     return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance, groups)
 
 

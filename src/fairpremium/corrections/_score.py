@@ -103,6 +103,7 @@ class _Instruments:
         """
         value, minus = self.expand(B, modelled=True)
         bread = minus + penalty.hessian(B.shape[1])
+        bread = 0.5 * (bread + bread.T)
         return Evidence(bread, value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()).divided(repeats)
 
     def _sums(self, block: Block, B: Array, modelled: bool) -> tuple[Array, ...]:

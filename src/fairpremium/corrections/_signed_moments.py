@@ -87,7 +87,10 @@ class SignedMoments:
             sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
             start = replace(self, rows=sample).shrink()[0].B
         _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
-        base = max(float(phi.mean()), 1e-8 * Prior.of(self.problem).unit ** 2)  # a perfect fit has no dispersion at all
+        seen = phi[phi != 0]  # a class may be empty
+        base = max(
+            float(seen.mean()) if len(seen) else 0.0, 1e-8 * Prior.of(self.problem).unit ** 2
+        )  # a perfect fit has no dispersion at all
         ridge = self.problem.penalty(0.0).hessian(len(self.channel.groups))
         sums: MomentSums
 

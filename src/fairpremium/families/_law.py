@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import digamma, gammaln, polygamma
+from scipy.special import digamma, gammaln, polygamma, xlogy
 
 from fairpremium.arrays import Array
 from fairpremium.families._family import Family, NegativeBinomial, Normal, Poisson
@@ -70,7 +70,8 @@ class DispersionLaw(Law):
         loss, slope, curvature = self.family.loss_terms(y, eta)
         if not self.has_dispersion:
             zero = np.zeros_like(loss)
-            return LawTerms(-weight * loss, -weight * slope, -weight * curvature, zero, zero, zero)
+            value = self._constant(y, weight) - weight * loss
+            return LawTerms(value, -weight * slope, -weight * curvature, zero, zero, zero)
         precision = weight * np.exp(-log_dispersion)  # (n, K)
         c, dc, ddc = self._normalizer(y, weight, log_dispersion)
         scaled = precision * loss
@@ -81,6 +82,12 @@ class DispersionLaw(Law):
     def unit(self, log_dispersion: Array) -> float:
         """Scale of the linear predictor."""
         return float(np.exp(0.5 * np.max(log_dispersion))) if self.family.link.name == "identity" else 1.0
+
+    def _constant(self, y: Array, weight: Array) -> Array | float:
+        """Compute what does not depend on the mean; laws are compared by their likelihoods."""
+        if not isinstance(self.family, Poisson):
+            return 0.0
+        return np.asarray(xlogy(weight * y, weight) - gammaln(weight * y + 1))
 
     def _normalizer(self, y: Array, weight: Array, log_dispersion: Array) -> tuple[Array, Array, Array]:
         """Compute c(y, w, phi) and its first two derivatives in lambda."""
@@ -106,7 +113,8 @@ class DispersionLaw(Law):
         """Take Pearson's estimate of the dispersion around means that ignore the groups."""
         if not self.has_dispersion:
             return 0.0
-        return float(np.log(np.mean(weight * (y - mu) ** 2 / self.family.variance(mu))))
+        pearson = float(np.mean(weight * (y - mu) ** 2 / self.family.variance(mu)))
+        return float(np.log(max(pearson, 1e-30)))  # all outcomes may be equal
 
 
 class NegativeBinomialLaw(Law):

@@ -411,7 +411,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Notes
         -----
         With pooling by empirical Bayes the interval of a group or a difference of the linear model allows for what
-        pooling may have hidden: it is about as wide as without pooling, around a better estimate.
+        pooling may have hidden: it is wider than the learned scales of the groups' differences say.
         """
         level, prices = check_level(level), self._fitted()
         for name, given in (("group", group), ("against", against)):
@@ -419,6 +419,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
                 raise ValueError(f"Got {name}={given!r}, but expected one of the groups {list(prices.groups)}.")
         if group is None and against is not None:
             raise ValueError(f"Got against={against!r} without a group to compare with it. Pass group= too.")
+        if group is not None and group == against:
+            raise ValueError(f"Got group={group!r} and against={against!r}, but expected two different groups.")
         matrix = self._matrix(X)
         if group is None:
             return Interval(*prices.interval(matrix, level))
