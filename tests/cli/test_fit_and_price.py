@@ -17,9 +17,12 @@ JOIN = ["--reports", "reports.csv", "--key", "policy"]
 
 
 @pytest.fixture
-def privatized(call, files):
-    """reports.csv beside portfolio.csv, and both.csv with the reports in a column."""
-    call("privatize", "people.csv", "--column", "sex", "--groups", "F,M", "--keep", 0.8, "-o", "reports.csv")
+def privatized(files):
+    """reports.csv beside portfolio.csv, and both.csv with the reports in a column; seeded, so that fits are fixed."""
+    people = pd.read_csv("people.csv", dtype=str)
+    channel = RandomizedResponse(["F", "M"], keep=0.8)
+    people["report"] = channel.privatize(people["sex"], rng=0)
+    write_reports("reports.csv", people[["policy", "report"]], channel)
     both = pd.read_csv("portfolio.csv", dtype={"policy": str}).assign(report=read_reports("reports.csv")[0]["report"])
     both.to_csv("both.csv", index=False)
     return files
@@ -32,7 +35,10 @@ def in_python(**settings):
     return pricer.fit(frame[["age", "smoker", "age_20_40"]], frame["y"], sensitive=frame["report"])
 
 
-def test_the_round_trip_equals_the_python_interface(call, privatized):
+def test_the_round_trip_equals_the_python_interface(call, files):
+    call("privatize", "people.csv", "--column", "sex", "--groups", "F,M", "--keep", 0.8, "-o", "reports.csv")
+    reports = read_reports("reports.csv")[0]["report"]
+    pd.read_csv("portfolio.csv", dtype={"policy": str}).assign(report=reports).to_csv("both.csv", index=False)
     call(*FIT, *JOIN, "-o", "model.json")
     call("price", "model.json", "portfolio.csv", "-o", "premiums.csv")
     pricer, frame = in_python(), pd.read_csv("both.csv")
@@ -131,8 +137,10 @@ def test_the_true_attribute(call, call_json, files):
     assert "Channel     the true attribute" in call(*words, "-o", "model.json").stdout
 
 
-def test_a_channel_file(call, privatized):
+def test_a_channel_file(call, files, portfolio):
     channel = Channel([[0.7, 0.2], [0.3, 0.8]], groups=["F", "M"])
+    reports = channel.privatize(portfolio.sensitive, rng=0)
+    pd.read_csv("portfolio.csv").assign(report=reports).to_csv("both.csv", index=False)
     Path("channel.json").write_text(json.dumps(channel.descriptor()))
     call(FIT[0], "both.csv", *FIT[2:], "--channel", "channel.json", "-o", "model.json")
     assert DiscriminationFreePricer.load("model.json").channel_ == channel

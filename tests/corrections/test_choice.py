@@ -330,11 +330,11 @@ def test_the_posterior_tells_which_classifier_it_used() -> None:
 
 def test_who_is_a_candidate() -> None:
     for family in (Normal(), Poisson(), Gamma(), Tweedie(), Bernoulli(), NegativeBinomial()):
-        names = [candidate.name for candidate in LikelihoodCandidate.rivals(family)]
+        names = [candidate.name for candidate in LikelihoodCandidate.for_auto(family)]
         assert len(set(names)) == len(names)
         assert names[0] == f"likelihood ({law_of(family).name})"
-    assert "negative_binomial" in [candidate.detail for candidate in LikelihoodCandidate.rivals(Poisson())]
-    assert "normal, dispersion by group" in [candidate.detail for candidate in LikelihoodCandidate.rivals(Normal())]
+    assert "negative_binomial" in [candidate.detail for candidate in LikelihoodCandidate.for_auto(Poisson())]
+    assert "normal, dispersion by group" in [candidate.detail for candidate in LikelihoodCandidate.for_auto(Normal())]
 
 
 @pytest.mark.parametrize("seed", [2, 9])
@@ -486,17 +486,17 @@ def test_the_same_channel_again_gives_the_same_fit(
 def test_a_correction_that_was_asked_for_has_its_candidate() -> None:
     problem = problem_of(Poisson(), 200, 700)
     for correction in ("likelihood", "score", "posterior"):
-        assert Candidate.kinds[correction].asked(problem.family).correction == correction
+        assert Candidate.kinds[correction].requested(problem.family).correction == correction
 
 
 def test_a_new_correction_is_one_class() -> None:
-    """Its name can be asked for, and its rivals of the base are checked by auto."""
+    """Its name can be asked for, and its candidates are checked by auto."""
 
     class Toy(Candidate):
         correction = "toy"
 
         @classmethod
-        def rivals(cls, family: Any) -> list[Candidate]:
+        def for_auto(cls, family: Any) -> list[Candidate]:
             return [cls()]
 
         def fit(self, problem: Any, base: Any, pooling: Any) -> Any:

@@ -110,7 +110,7 @@ def test_totals_are_those_of_the_outcomes(family: str, bend: float, apart: float
     inputs = replace(inputs, rows=replace(inputs.rows, report=report, weight=volume))
     fit = fit_model(inputs, QUICK)
     X, y, link = inputs.rows.X, inputs.rows.y, inputs.family.link
-    linear = fit.teacher
+    linear = fit.weighting
     share = linear.fit.moments.rows.share if linear.posterior is None else None
     weights = linear.fit.problem.rows.map(linear.posterior.weights) if share is None else share
     np.testing.assert_allclose(weights.sum(axis=1), report < 2, atol=1e-12)

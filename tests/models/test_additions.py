@@ -11,7 +11,7 @@ import pytest
 from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Normal
-from fairpremium.models import AddedPrices, Design, GroupModel, GroupPrices, Lesson, Trainer, TrainingData
+from fairpremium.models import AddedPrices, Design, GroupModel, GroupPrices, Trainer, TrainingData, TrainingTask
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class MeanModel(GroupModel):
         return MeanPrices(float(data.train.y.mean()), rounds)
 
 
-def make(n: int = 11, cluster: np.ndarray | None = None) -> tuple[Trainer, Lesson]:
+def make(n: int = 11, cluster: np.ndarray | None = None) -> tuple[Trainer, TrainingTask]:
     y = 2.0 ** np.arange(n)  # every mean tells which rows are in it
     rows = Rows(np.zeros((n, 1)), y, None, np.zeros(n, dtype=int), cluster=cluster)
-    lesson = Lesson(rows, np.tile([[1.0, 2.0]], (n, 1)), lambda t, h: (len(t), len(h)))
-    return Trainer(MeanModel(), Design.learn(np.zeros((2, 1))), Normal(), np.random.default_rng(0)), lesson
+    task = TrainingTask(rows, np.tile([[1.0, 2.0]], (n, 1)), lambda t, h: (len(t), len(h)))
+    return Trainer(MeanModel(), Design.learn(np.zeros((2, 1))), Normal(), np.random.default_rng(0)), task
 
 
 @pytest.mark.parametrize("clustered", [False, True])
 def test_no_row_is_priced_by_a_fit_that_saw_it_or_another_row_of_its_person(clustered: bool) -> None:
     person = np.arange(11) // 2 if clustered else None
-    trainer, lesson = make(cluster=person)
-    typical, eta = trainer.cross_fit(lesson)
+    trainer, task = make(cluster=person)
+    typical, eta = trainer.cross_fit(task)
     np.testing.assert_array_equal(eta[:, 1], eta[:, 0] + 1)
     for i, mean in enumerate(eta[:, 0] - 1):
         fits = [n for n in range(1, 11) if (mean * n) % 1 == 0 and int(mean * n).bit_count() == n]
@@ -69,20 +69,20 @@ def test_no_row_is_priced_by_a_fit_that_saw_it_or_another_row_of_its_person(clus
 
 
 def test_training_holds_some_rows_out_and_then_takes_all() -> None:
-    trainer, lesson = make()
-    prices = trainer.train(lesson)
-    assert prices == MeanPrices(lesson.rows.y.mean(), 3)  # a fifth of eleven rows decided
-    assert trainer.train(lesson, MeanPrices(0.0, 7)) == MeanPrices(lesson.rows.y.mean(), 7)
+    trainer, task = make()
+    prices = trainer.train(task)
+    assert prices == MeanPrices(task.rows.y.mean(), 3)  # a fifth of eleven rows decided
+    assert trainer.train(task, MeanPrices(0.0, 7)) == MeanPrices(task.rows.y.mean(), 7)
     alone = replace(trainer, model=type("Once", (MeanModel,), {"refit": False})())
-    once = alone.train(lesson)
+    once = alone.train(task)
     assert once.rounds == 3
     assert once.mean != prices.mean
 
 
 def test_one_person_is_too_few() -> None:
-    trainer, lesson = make(cluster=np.zeros(11, dtype=int))
+    trainer, task = make(cluster=np.zeros(11, dtype=int))
     with pytest.raises(ConvergenceError, match="fewer than two persons"):
-        trainer.cross_fit(lesson)
+        trainer.cross_fit(task)
 
 
 def test_prices_are_start_addition_and_shift() -> None:

@@ -49,15 +49,21 @@ def test_every_model_class_checks(portfolio, model):
 
 def test_too_little_declared_noise_and_the_truth_do_not_warn(portfolio):
     S = CHANNEL.privatize(portfolio.sensitive, rng=1)
-    for channel in (CHANNEL, RandomizedResponse(["F", "M"], keep=0.9)):
-        pricer(channel).fit(portfolio.X, portfolio.y, sensitive=S)
-    pricer(None).fit(portfolio.X, portfolio.y, sensitive=portfolio.sensitive)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for channel in (CHANNEL, RandomizedResponse(["F", "M"], keep=0.9)):
+            pricer(channel).fit(portfolio.X, portfolio.y, sensitive=S)
+        pricer(None).fit(portfolio.X, portfolio.y, sensitive=portfolio.sensitive)
+    assert not caught
 
 
 def test_an_estimated_channel_is_not_checked_again(portfolio):
     S = CHANNEL.privatize(portfolio.sensitive, rng=1)
     noise = ValidationNoise(portfolio.sensitive[:50], S[:50])
-    pricer(noise).fit(portfolio.X, portfolio.y, sensitive=portfolio.sensitive)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pricer(noise).fit(portfolio.X, portfolio.y, sensitive=portfolio.sensitive)
+    assert not caught
 
 
 def test_a_group_that_is_rarer_than_the_noise_permits_warns():
@@ -72,7 +78,11 @@ def test_a_group_that_is_rarer_than_the_noise_permits_warns():
 def test_few_reports_are_not_checked():
     rng = np.random.default_rng(0)
     D = np.where(np.arange(90) % 10 < 3, "F", "M")
-    warn_if_refuted(Rows(rng.normal(size=(90, 1)), 1.0 * (D == "F"), None, 1 * (D == "M")), ReportChannel.of(CHANNEL))
+    rows = Rows(rng.normal(size=(90, 1)), 1.0 * (D == "F"), None, 1 * (D == "M"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_if_refuted(rows, ReportChannel.of(CHANNEL))
+    assert not caught
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The corrections as candidates: each fits the linear problem from a distribution-free base.
 
 A new correction is a subclass of `Candidate` in a file of its own, which the package imports. `fit_correction` finds it
-by its name, and "auto" checks the rivals of the base that it names.
+by its name, and "auto" checks what its `for_auto` returns.
 """
 
 from abc import ABC, abstractmethod
@@ -61,12 +61,12 @@ class Candidate(ABC):
         Candidate.kinds[cls.correction] = cls
 
     @classmethod
-    def asked(cls, family: Family, classifier: Any = None) -> "Candidate":
+    def requested(cls, family: Family, classifier: Any = None) -> "Candidate":
         """Return the candidate for whoever asks for this correction."""
         return cls()
 
     @classmethod
-    def rivals(cls, family: Family) -> list["Candidate"]:
+    def for_auto(cls, family: Family) -> list["Candidate"]:
         """Return the candidates of this correction that "auto" checks against the base."""
         return []
 
@@ -122,12 +122,12 @@ class LikelihoodCandidate(Candidate):
         return name if self.common_dispersion else f"{name}, dispersion by group"
 
     @classmethod
-    def asked(cls, family: Family, classifier: Any = None) -> "LikelihoodCandidate":
+    def requested(cls, family: Family, classifier: Any = None) -> "LikelihoodCandidate":
         """Return the family's own law."""
         return cls(law_of(family))
 
     @classmethod
-    def rivals(cls, family: Family) -> list[Candidate]:
+    def for_auto(cls, family: Family) -> list[Candidate]:
         """Return the family's own law and others with the same means."""
         law = law_of(family)
         found: list[Candidate] = [cls(law), *(cls(other) for other in other_laws(family))]
@@ -207,7 +207,7 @@ class PosteriorCandidate(Candidate):
     classifier: Any = None
 
     @classmethod
-    def asked(cls, family: Family, classifier: Any = None) -> "PosteriorCandidate":
+    def requested(cls, family: Family, classifier: Any = None) -> "PosteriorCandidate":
         """Compare the built-in logits with a given classifier."""
         return cls(classifier)
 

@@ -11,7 +11,7 @@ on all rows:
 3. It is clearly more precise; otherwise it is not worth its assumptions.
 
 Likelihoods are checked in the order of their Bayesian information criterion. One that fails the first or second check
-is wrong, and the next has its turn. After one that describes the rows better and is hardly more precise than the base,
+is wrong, and the next is checked. After one that describes the rows better and is hardly more precise than the base,
 no other is asked: its precision would be an illusion. With a given pooling strength only the first check applies.
 """
 
@@ -35,7 +35,7 @@ from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 
-_LEVEL = 0.001  # smallest p-value with which a likelihood is still taken
+_SMALLEST_P = 0.001  # smallest p-value with which a likelihood is still taken
 _PRECISION = 0.8  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
 _HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
 _FAR = "far more precise than the distribution-free base, and all rows agree with it"
@@ -90,7 +90,7 @@ def fit_correction(
         return Chosen.only(InverseCandidate(), Fitted(fit), fit, reason)
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
-        candidate = Candidate.kinds[correction].asked(problem.family, classifier)
+        candidate = Candidate.kinds[correction].requested(problem.family, classifier)
         return Chosen.only(candidate, candidate.fit(problem, base, pooling), base, "asked for")
     if _is_clear(channel):
         reason = "the reports are nearly the truth: there is no noise to undo"
@@ -104,7 +104,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     base = replace(base, moments=moments)
     fitted: dict[Candidate, Fitted] = {}
     reasons: dict[Candidate, str] = {}
-    candidates = [rival for kind in Candidate.kinds.values() for rival in kind.rivals(problem.family)]
+    candidates = [candidate for kind in Candidate.kinds.values() for candidate in kind.for_auto(problem.family)]
     prospects = [_prospect(candidate, problem, base, reasons) for candidate in candidates]
     promising = any(ratio <= _PRECISION for ratio in prospects)
     for candidate, ratio in zip(candidates, prospects, strict=True):
@@ -118,12 +118,11 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
         if closer is not None:
             reasons[candidate] = f"describes outcomes and reports less well than {closer.detail}"
             continue
-        objection = check(fitted[candidate], base, moments)
-        ratio = precision(fitted[candidate], base) if not objection else 0.0
-        if objection:  # it is wrong: the next has its turn
-            reasons[candidate] = objection
-            continue
+        reasons[candidate] = check(fitted[candidate], base, moments)
+        if reasons[candidate]:
+            continue  # it is wrong, and the next is checked
         closer = candidate  # a law that describes the rows less well is not more precise in truth
+        ratio = variance_ratio(fitted[candidate], base)
         best = candidate if ratio <= _PRECISION else None
         reasons[candidate] = _HARDLY.format(ratio) if best is None else _FAR
     of_base = "the distribution-free base; " + (
@@ -153,18 +152,18 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
     """Apply the first two checks of the module; returns the objection, or nothing."""
     fit = candidate.fit
     p = agreement(candidate, moments)
-    if p < _LEVEL:
+    if p < _SMALLEST_P:
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
     if base.posterior is None or fit.posterior is None:
         return ""
     gap = (fit.B - base.B).T.ravel()
     p = float(chi2.sf(gap @ np.linalg.solve(base.posterior.covariance, gap), len(gap)))
-    if p < _LEVEL:
+    if p < _SMALLEST_P:
         return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
     return ""
 
 
-def precision(candidate: Fitted, base: GroupFit) -> float:
+def variance_ratio(candidate: Fitted, base: GroupFit) -> float:
     """Compute the variance of a candidate's prices relative to the base's; zero without empirical Bayes."""
     if base.posterior is None or candidate.fit.posterior is None:
         return 0.0

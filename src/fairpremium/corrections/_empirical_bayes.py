@@ -151,7 +151,10 @@ class Prior:
         contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])[known]
         E = np.kron(contrasts, self.transform)  # from (b_0, theta) in prior coordinates to all coefficients
         P, e = E.T @ evidence.precision @ E, E.T @ evidence.shift
-        common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement
+        try:
+            common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement
+        except np.linalg.LinAlgError as error:
+            raise ConvergenceError("The rows say nothing about some coefficient; a ridge helps.") from error
         M = common @ P[:q, q:]
         L = P[q:, q:] - P[q:, :q] @ M
         values, vectors = np.linalg.eigh(0.5 * (L + L.T))

@@ -2,7 +2,7 @@
 
 1. The unaware price u(x) is the linear one plus what the class adds to it.
 2. The groups start from the linear fit, with the correction that `fit_correction` chooses, in x and in what the class
-   added to the unaware price. All rows teach the unaware price what the features do, whatever the noise.
+   added to the unaware price. All rows tell the unaware price what the features do, whatever the noise.
 3. To this start the class adds what it finds with the weights P(D given x, y, s) of the likelihood, which follow the
    prices, or of the posterior correction.
 4. One shift of all linear predictors makes best estimates reproduce the portfolio's total.
@@ -36,10 +36,10 @@ from fairpremium.models import (
     AddedPrices,
     GroupModel,
     GroupPrices,
-    Lesson,
     LinearModel,
     LinearProblem,
     Trainer,
+    TrainingTask,
     plausible_bounds,
     prepare,
 )
@@ -61,8 +61,8 @@ class ModelFit:
     unaware: AddedPrices
     lift: Array  # (n,), u(x) of each row by a fit that did not see it
     start: Chosen
-    teacher: Chosen  # whose P(D given x, y, s) weight the rows, unless the channel does
-    guide: Chosen | None  # whose weights take the place of a likelihood's in the first rounds
+    weighting: Chosen  # whose P(D given x, y, s) weight the rows, unless the channel does
+    first_weighting: Chosen | None  # whose weights take the place of a likelihood's in the first rounds
     groups: AddedPrices  # of x, from a start that is linear in (x, u(x))
     shares: Array  # (K,), estimate of P(D)
     correction: str
@@ -130,9 +130,9 @@ class _Fitting:
         if like is None:
             return self.balance(self.choose(found))
         if like.groups.prices is not None:
-            teacher = start if like.teacher is like.start else like.teacher.refit(channel, problem)
-            guide = None if like.guide is None else like.guide.refit(channel, problem)
-            found = self.add(replace(found, teacher=teacher, guide=guide), like.groups.prices)
+            weighting = start if like.weighting is like.start else like.weighting.refit(channel, problem)
+            first_weighting = None if like.first_weighting is None else like.first_weighting.refit(channel, problem)
+            found = self.add(replace(found, weighting=weighting, first_weighting=first_weighting), like.groups.prices)
         return self.balance(found)
 
     def linear(self, correction: str, problem: LinearProblem) -> Chosen:
@@ -155,11 +155,11 @@ class _Fitting:
         start = held = found.predictor(rows.X, rows.X)
         earlier = None if like is None else like.unaware.prices
         if like is None or earlier is not None:
-            lesson = Lesson(rows, start, _fixed(self.family, rows, self.volume))
-            typical, added = self.trainer.cross_fit(lesson, earlier)
+            task = TrainingTask(rows, start, _fixed(self.family, rows, self.volume))
+            typical, added = self.trainer.cross_fit(task, earlier)
             gain = paired_z(self._deviance(start) - self._deviance(added), rows.weight, rows.cluster)
             if like is not None or gain > (0.0 if self.model.begin == "unaware" else _GAIN):
-                prices = self.trainer.train(lesson, typical if self.model.refit else earlier)
+                prices = self.trainer.train(task, typical if self.model.refit else earlier)
                 found, held = replace(found, prices=prices), added
         everyone = np.ones((1, self.channel.n_codes))
         shift = balance_shift(self.family, rows, found.predictor(rows.X, rows.X), everyone)
@@ -198,7 +198,7 @@ class _Fitting:
         """Take what the class adds if its correction was asked for, or if it clearly lowers the corrected risk."""
         results = [replace(result, model=self.model.kind) for result in fit.start.results]
         if self.channel.channel is not None and self.correction != "auto":
-            return replace(self.add(self.teach(fit, self.correction)), results=results)
+            return replace(self.add(self.weigh(fit, self.correction)), results=results)
         use, table = self.rows.reported(self.channel.n_codes - 1), self.channel.table
         before = held_risk(self.family, use, self.reported(fit, fit.groups.coefficients), table)
         least = -np.inf if self.model.begin == "unaware" else _GAIN  # with monotone prices the start is no candidate
@@ -207,15 +207,15 @@ class _Fitting:
         for correction in ("likelihood", "posterior") if self.correction == "auto" else ("inverse",):
             risk, detail, strength = (np.nan, np.nan), "", None
             try:
-                pupil = self.teach(fit, correction)
-                detail, strength = pupil.teacher.candidate.detail, pupil.teacher.fit.strength
-                typical, held = self.trainer.cross_fit(self.lesson(pupil))
+                weighted = self.weigh(fit, correction)
+                detail, strength = weighted.weighting.candidate.detail, weighted.weighting.fit.strength
+                typical, held = self.trainer.cross_fit(self.task(weighted))
                 after = held_risk(self.family, use, held, table)
                 gain, risk = paired_z(before - after, use.weight, use.cluster), self._mean(after, use)
                 side = "below" if gain > 0 else "above"
                 reason = f"corrected risk {abs(gain):.1f} standard errors {side} the start's"
                 if gain > least and risk[0] < best:
-                    added = self.add(pupil, typical if self.model.refit else None)
+                    added = self.add(weighted, typical if self.model.refit else None)
                     best, taken = risk[0], (len(trials), added)
             except FAILURES as error:
                 reason = f"could not be fitted: {error}"
@@ -236,24 +236,24 @@ class _Fitting:
     def _mean(self, losses: Array, rows: Rows) -> tuple[float, float]:
         return mean_and_error(losses, rows.weight, rows.cluster)
 
-    def teach(self, fit: ModelFit, correction: str) -> ModelFit:
+    def weigh(self, fit: ModelFit, correction: str) -> ModelFit:
         """Fit the linear correction whose weights the class learns with, unless the start is it.
 
         Prices that do not begin at the start would be told apart by chance: the posterior guides a likelihood.
         """
         problem, begins = fit.start.fit.problem, self.model.begin == "linear"
         own = fit.start.fit.correction == correction and (begins or self.correction != "auto")
-        teacher = fit.start if own else self.linear(correction, problem)
-        guide = self.linear("posterior", problem) if correction == "likelihood" and not begins else None
-        return replace(fit, teacher=teacher, guide=guide)
+        weighting = fit.start if own else self.linear(correction, problem)
+        first_weighting = self.linear("posterior", problem) if correction == "likelihood" and not begins else None
+        return replace(fit, weighting=weighting, first_weighting=first_weighting)
 
     def add(self, fit: ModelFit, like: GroupPrices | None = None) -> ModelFit:
         """Train the class on all rows, as long as held-out rows say or as earlier prices were trained."""
-        prices = self.trainer.train(self.lesson(fit), like)
+        prices = self.trainer.train(self.task(fit), like)
         groups = AddedPrices(self.begin(fit.groups.coefficients), prices)
-        taught = fit.teacher.fit
-        found = replace(fit, groups=groups, correction=taught.correction, shares=taught.shares)
-        return replace(found, shares=self.shares(found)) if _follows(fit.teacher) else found
+        linear = fit.weighting.fit
+        found = replace(fit, groups=groups, correction=linear.correction, shares=linear.shares)
+        return replace(found, shares=self.shares(found)) if _follows(fit.weighting) else found
 
     def shares(self, fit: ModelFit) -> Array:
         """Estimate P(D) by the likelihood at the final prices; those who did not report count by their outcomes."""
@@ -266,10 +266,10 @@ class _Fitting:
         return np.asarray(np.average(objective.responsibilities(self.rows, U, eta), axis=0, weights=self.rows.weight))
 
     def mixture(self, fit: ModelFit) -> tuple[Callable[[Positions, Positions], MixtureObjective], Array]:
-        """Return what makes objectives of the teacher's likelihood from positions of rows, and its features."""
-        rows = fit.teacher.fit.problem.rows
+        """Return what makes objectives of the weighting's likelihood from positions of rows, and its features."""
+        rows = fit.weighting.fit.problem.rows
         assert isinstance(rows, Rows)
-        latent, at = fit.teacher.posterior.latent, fit.teacher.posterior.parameters
+        latent, at = fit.weighting.posterior.latent, fit.weighting.posterior.parameters
         U = rows.map(latent.features)
         dispersion = float(at.log_dispersion[0]) if latent.common_dispersion else at.log_dispersion
 
@@ -279,21 +279,23 @@ class _Fitting:
 
         return make, U
 
-    def lesson(self, fit: ModelFit) -> Lesson:
-        """Return the rows that reported, with the weights of the teacher or of the channel."""
+    def task(self, fit: ModelFit) -> TrainingTask:
+        """Return the rows that reported, with the weights of the weighting or of the channel."""
         use = np.flatnonzero(self.rows.report < self.channel.n_codes - 1)
         rows, start = self.rows.take(use), self.reported(fit, self.begin(fit.groups.coefficients))
         if self.correction == "inverse":
-            return Lesson(rows, start, _fixed(self.family, rows, self.channel.table.T[rows.report] * self.volume[use]))
-        if not _follows(fit.teacher):
-            return Lesson(rows, start, _fixed(self.family, rows, _weights(fit.teacher)[use] * self.volume[use]))
+            return TrainingTask(
+                rows, start, _fixed(self.family, rows, self.channel.table.T[rows.report] * self.volume[use])
+            )
+        if not _follows(fit.weighting):
+            return TrainingTask(rows, start, _fixed(self.family, rows, _weights(fit.weighting)[use] * self.volume[use]))
         mixture = self.mixture(fit)[0]
-        guide = None if fit.guide is None else _weights(fit.guide)[use]
+        first_weights = None if fit.first_weighting is None else _weights(fit.first_weighting)[use]
 
         def objective(t: Positions, h: Positions) -> MixtureObjective:
-            return replace(mixture(use[t], use[h]), guide=None if guide is None else guide[t])
+            return replace(mixture(use[t], use[h]), first_weights=None if first_weights is None else first_weights[t])
 
-        return Lesson(rows, start, objective)
+        return TrainingTask(rows, start, objective)
 
     def reported(self, fit: ModelFit, coefficients: Array) -> Array:
         """Compute linear predictors in (1, x, u(x)) of the rows that reported, u(x) out of sample: shape (rows, K)."""
@@ -326,8 +328,8 @@ class _Fitting:
 
     def balancing(self, fit: ModelFit) -> Array:
         """Return the weights of the total, as for the linear class: (n, K); see `_balance`."""
-        if fit.teacher.posterior is not None:
-            return _weights(fit.teacher)
+        if fit.weighting.posterior is not None:
+            return _weights(fit.weighting)
         moments = fit.start.fit.moments
         if moments is None:
             return np.asarray(self.channel.table.T[self.rows.report])
@@ -353,9 +355,9 @@ def _fixed(family: Family, rows: Rows, weights: Array) -> Callable[[Positions, P
     return lambda t, h: WeightedObjective(family, weights[t], rows.y[h], weights[h])
 
 
-def _follows(teacher: Chosen) -> bool:
+def _follows(weighting: Chosen) -> bool:
     """Tell whether the weights follow the prices: those of a likelihood whose law has the prices as its means."""
-    return teacher.fit.correction == "likelihood" and not isinstance(teacher.posterior.latent.law, ResidualLaw)
+    return weighting.fit.correction == "likelihood" and not isinstance(weighting.posterior.latent.law, ResidualLaw)
 
 
 def _columns(block: Block) -> Array:

@@ -11,7 +11,7 @@ from fairpremium.corrections._latent import log_softmax, log_sum_exp
 from fairpremium.families import Family, Law
 
 _LARGEST_MOVE = 0.5  # of the log-dispersion in one round
-_GUIDED = 60  # rounds that follow the guide
+_FIRST_ROUNDS = 60  # that use the first weights
 _PRIOR_ROWS = 1.0  # ridge of the propensity's coefficients
 
 
@@ -76,8 +76,8 @@ class MixtureObjective:
     held-out loss is minus the log-likelihood of reports and outcomes, -log sum_k T[s, k] q_k(x) p(y; f_k(x)).
 
     Prices that begin all alike would be told apart by chance: a row far from the others goes to the group that is
-    ahead, for good. A `guide`, the posterior weights (n, K) of a classifier, takes the place of the responsibilities in
-    the first rounds.
+    ahead, for good. `first_weights`, the posterior weights (n, K) of a classifier, take the place of the
+    responsibilities in the first rounds.
     """
 
     law: Law
@@ -86,7 +86,7 @@ class MixtureObjective:
     train: tuple[Rows, Array]
     held: tuple[Rows, Array] | None
     log_dispersion: float | Array  # one number for all groups, or one for each: (K,)
-    guide: Array | None = None
+    first_weights: Array | None = None
     round: int = 0
     signed: ClassVar[bool] = False
 
@@ -107,8 +107,8 @@ class MixtureObjective:
     def weights(self, eta: Array) -> Array:
         """Do the E-step and the M-step of dispersion and propensity."""
         rows, U = self.train
-        follow = self.guide is not None and self.round < _GUIDED
-        r = self.guide if follow else self.responsibilities(rows, U, eta)
+        follow = self.first_weights is not None and self.round < _FIRST_ROUNDS
+        r = self.first_weights if follow else self.responsibilities(rows, U, eta)
         self.round += 1
         assert r is not None
         if self.law.has_dispersion:

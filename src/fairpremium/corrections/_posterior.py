@@ -49,12 +49,6 @@ class GroupPosterior:
         """Compute -log P(s given x, y)."""
         return self.latent.report_log_loss(block, self.parameters)
 
-    def log_odds(self, block: Block) -> Array:
-        """Compute the log-odds of P(D given x, y) against the first group, within 50: shape (rows, K - 1)."""
-        log_q, _, log_p = self.latent.log_terms(block, self.parameters)
-        joint = log_q + log_p
-        return np.asarray(np.clip(joint[:, 1:] - joint[:, :1], -50, 50))
-
 
 class WeightedPrices(NamedTuple):
     """Group prices that were fitted with row weights."""

@@ -1,6 +1,6 @@
 """Hypothesis classes: what the group-specific prices f_k may look like."""
 
-from fairpremium.models._additions import AddedPrices, Lesson, Trainer
+from fairpremium.models._additions import AddedPrices, Trainer, TrainingTask
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
 from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
 from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
@@ -23,7 +23,6 @@ __all__ = [
     "GlmRisk",
     "GroupModel",
     "GroupPrices",
-    "Lesson",
     "LinearModel",
     "LinearProblem",
     "Moments",
@@ -34,6 +33,7 @@ __all__ = [
     "RegressorModel",
     "Trainer",
     "TrainingData",
+    "TrainingTask",
     "check_cluster",
     "check_finite",
     "check_numbers",

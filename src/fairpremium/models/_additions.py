@@ -36,7 +36,7 @@ class AddedPrices:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingTask:
     """What a model class is to learn: rows, linear predictors to add to, and what the rows weigh."""
 
     rows: Rows
@@ -53,41 +53,45 @@ class Trainer:
     family: Family
     rng: np.random.Generator
 
-    def train(self, lesson: Lesson, like: GroupPrices | None = None) -> GroupPrices:
+    def train(self, task: TrainingTask, like: GroupPrices | None = None) -> GroupPrices:
         """Train on all rows for as long as it helps some of them that are held out, or as earlier prices were."""
-        everyone = np.ones(len(lesson.rows), dtype=bool)
+        everyone = np.ones(len(task.rows), dtype=bool)
         if like is None:
-            held = lesson.rows.draw_folds(_STOP_FOLDS, self.rng) == 0
-            like = self._train(lesson, ~held, held)
+            held = task.rows.draw_folds(_STOP_FOLDS, self.rng) == 0
+            like = self._train(task, ~held, held)
             if not self.model.refit:
                 return like
-        return self._train(lesson, everyone, ~everyone, like)
+        return self._train(task, everyone, ~everyone, like)
 
-    def cross_fit(self, lesson: Lesson, like: GroupPrices | None = None) -> tuple[GroupPrices, Array]:
+    def cross_fit(self, task: TrainingTask, like: GroupPrices | None = None) -> tuple[GroupPrices, Array]:
         """Train without each fold in turn, which decides when training stops unless earlier prices do.
 
         Returns the prices of a fold that are typical of all, and the linear predictors of each row by the prices that
         did not see it: shape (n, K).
         """
-        fold = lesson.rows.draw_folds(self.model.folds, self.rng)
+        fold = task.rows.draw_folds(self.model.folds, self.rng)
         folds = np.unique(fold)
         if len(folds) < 2:
             raise ConvergenceError("There are fewer than two persons with a report, and no fit is without one of them.")
-        found, eta = [], np.empty_like(lesson.start)
+        found, eta = [], np.empty_like(task.start)
         for f in folds:
             held = fold == f
-            prices = self._train(lesson, ~held, held, like)
-            eta[held] = prices.predictor(lesson.rows.X[held], lesson.start[held])
+            prices = self._train(task, ~held, held, like)
+            eta[held] = prices.predictor(task.rows.X[held], task.start[held])
             found.append(prices)
         return sorted(found, key=lambda prices: prices.extent)[len(found) // 2], eta
 
     def _train(
-        self, lesson: Lesson, use: npt.NDArray[np.bool_], held: npt.NDArray[np.bool_], like: GroupPrices | None = None
+        self,
+        task: TrainingTask,
+        use: npt.NDArray[np.bool_],
+        held: npt.NDArray[np.bool_],
+        like: GroupPrices | None = None,
     ) -> GroupPrices:
         """Train on some rows; others decide when to stop, unless earlier prices do."""
-        rows, start = lesson.rows, lesson.start
+        rows, start = task.rows, task.start
         t, h = np.flatnonzero(use), np.flatnonzero(held if like is None else np.zeros_like(held))
-        data = TrainingData(self.design, self.family, rows.take(t), start[t], lesson.objective(t, h))
+        data = TrainingData(self.design, self.family, rows.take(t), start[t], task.objective(t, h))
         if like is None:
             data = data._replace(held=rows.take(h), held_start=start[h])
         return self.model.train(data, self.rng, like)

@@ -144,30 +144,31 @@ class LinearPrices(Prices):
 
     def half_width(self, matrix: Matrix, eta: Array, level: float) -> Array:
         """Compute it from the standard error of h*(x), by the delta method."""
-        starts = range(0, len(matrix), _BLOCK_ROWS)
-        pieces = [self._standard_error(matrix[start : start + _BLOCK_ROWS]) for start in starts]
-        error = np.concatenate(pieces) if pieces else np.empty(0)
+        assert self.covariance is not None
+        error = self._standard_error(matrix, self.reference, self.covariance)
         return np.asarray(ndtri(0.5 + level / 2) * error / self.family.link.slope(eta))
-
-    def _standard_error(self, matrix: Matrix) -> Array:
-        eta = self.predictor(matrix)  # (n, K)
-        slopes = self.family.link.slope(eta) * self.reference
-        with_one = np.column_stack([np.ones(len(matrix)), matrix])
-        gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(matrix), -1)
-        gradient = np.concatenate([gradient, self.family.link.mean_of(eta)], axis=1)
-        variance = np.einsum("ij,ij->i", gradient @ self.covariance, gradient)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
         """Compute it from the covariance for single groups, by the delta method."""
         assert self.covariance is not None
         size = self.coefficients.size
         covariance = self.covariance[:size, :size] if self.group_covariance is None else self.group_covariance
-        slopes = self.family.link.slope(self.predictor(matrix)) * contrast
-        with_one = np.column_stack([np.ones(len(matrix)), matrix])
-        gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(matrix), -1)
-        variance = np.einsum("ij,ij->i", gradient @ covariance, gradient)
-        return np.asarray(ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0)))
+        return np.asarray(ndtri(0.5 + level / 2) * self._standard_error(matrix, contrast, covariance))
+
+    def _standard_error(self, matrix: Matrix, weights: Array, covariance: Array) -> Array:
+        """Compute that of sum_d weights_d mu(x, d); a covariance that is large enough holds the weights as well."""
+        link, found = self.family.link, [np.empty(0)]
+        for start in range(0, len(matrix), _BLOCK_ROWS):
+            X = matrix[start : start + _BLOCK_ROWS]
+            eta = self.predictor(X)  # (rows, K)
+            slopes = link.slope(eta) * weights
+            with_one = np.column_stack([np.ones(len(X)), X])
+            gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(X), -1)
+            if len(covariance) > gradient.shape[1]:
+                gradient = np.concatenate([gradient, link.mean_of(eta)], axis=1)
+            variance = np.einsum("ij,ij->i", gradient @ covariance, gradient)
+            found.append(np.sqrt(np.maximum(variance, 0.0)))
+        return np.concatenate(found)
 
 
 @dataclass(frozen=True)
