@@ -6,11 +6,13 @@ by its name, and "auto" checks what its `for_auto` returns.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fairpremium.blocks import Rows
+from fairpremium.arrays import Array
+from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
 from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
 from fairpremium.corrections._fit import GroupFit, Unpooled
@@ -32,7 +34,7 @@ from fairpremium.corrections._posterior import GroupPosterior, classifier_likeli
 from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, reported_rows
 from fairpremium.corrections._score import dispersion, fit_score
 from fairpremium.errors import ConvergenceError
-from fairpremium.families import Family, Law, ResidualLaw, law_of, other_laws
+from fairpremium.families import REAL, Domain, Family, Law, ResidualLaw, law_of, other_laws
 from fairpremium.models import LinearProblem, Penalty
 
 _CLASSIFIER_ROWS = 30_000  # rows on which the classifiers of the posterior correction are compared
@@ -66,7 +68,7 @@ class Candidate(ABC):
         return cls()
 
     @classmethod
-    def for_auto(cls, family: Family) -> list["Candidate"]:
+    def for_auto(cls, problem: LinearProblem) -> list["Candidate"]:
         """Return the candidates of this correction that "auto" checks against the base."""
         return []
 
@@ -127,10 +129,12 @@ class LikelihoodCandidate(Candidate):
         return cls(law_of(family))
 
     @classmethod
-    def for_auto(cls, family: Family) -> list[Candidate]:
-        """Return the family's own law and others with the same means."""
+    def for_auto(cls, problem: LinearProblem) -> list[Candidate]:
+        """Return the family's own law, and others with the same means that can give these outcomes."""
+        family = problem.family
         law = law_of(family)
-        found: list[Candidate] = [cls(law), *(cls(other) for other in other_laws(family))]
+        found: list[Candidate] = [cls(law)]
+        found += [cls(other) for other in other_laws(family) if _covers(other.outcomes, problem)]
         if law.name in ("normal", "gamma"):
             found.append(cls(law, common_dispersion=False))
         if can_learn_law(family):
@@ -192,6 +196,15 @@ class LikelihoodCandidate(Candidate):
             own = slice(fit.influence.first, fit.influence.first + fit.B.size)
             unpooled = Unpooled(fit.B, fit.influence.response[own])
         return Fitted(fit, GroupPosterior(latent, at), unpooled, float(bic))
+
+
+def _covers(domain: Domain, problem: LinearProblem) -> bool:
+    """Tell whether all outcomes lie in a domain."""
+    return domain == REAL or not problem.rows.reduce(partial(_outside, domain=domain))[0]
+
+
+def _outside(block: Block, domain: Domain) -> tuple[Array]:
+    return (np.array(np.count_nonzero(~domain.contains(block.y))),)
 
 
 @dataclass(frozen=True)

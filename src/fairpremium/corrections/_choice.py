@@ -104,7 +104,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     base = replace(base, moments=moments)
     fitted: dict[Candidate, Fitted] = {}
     reasons: dict[Candidate, str] = {}
-    candidates = [candidate for kind in Candidate.kinds.values() for candidate in kind.for_auto(problem.family)]
+    candidates = [candidate for kind in Candidate.kinds.values() for candidate in kind.for_auto(problem)]
     prospects = [_prospect(candidate, problem, base, reasons) for candidate in candidates]
     promising = any(ratio <= _PRECISION for ratio in prospects)
     for candidate, ratio in zip(candidates, prospects, strict=True):

@@ -10,8 +10,10 @@ import numpy as np
 from scipy.special import digamma, gammaln, polygamma, xlogy
 
 from fairpremium.arrays import Array
+from fairpremium.families._domain import POSITIVE, REAL, Domain
 from fairpremium.families._family import Family, NegativeBinomial, Normal, Poisson
 
+_NORMAL_CONSTANT = 0.5 * np.log(2 * np.pi)  # that the normal law leaves out
 _STEP = 1e-3  # of lambda, for central differences of the part of a density that does not depend on the mean
 
 
@@ -31,6 +33,7 @@ class Law(ABC):
 
     name: str
     has_dispersion: bool
+    outcomes: Domain = REAL  # that it can give, where these are fewer than the family's
 
     @abstractmethod
     def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
@@ -157,9 +160,84 @@ class NegativeBinomialLaw(Law):
 
     def start(self, y: Array, weight: Array, mu: Array) -> float:
         """Match the variance of the counts."""
-        m = weight * mu
-        excess = np.sum((weight * y - m) ** 2 - m) / np.sum(m**2)
-        return float(np.log(max(excess, 1e-2)))
+        return _excess_variance(y, weight, mu)
+
+
+class ZeroInflatedPoissonLaw(Law):
+    """Counts N = w y that are zero for a share pi of the rows, otherwise Poisson; pi / (1 - pi) = exp(lambda).
+
+    N has mean m = w mu and variance m + exp(lambda) m^2.
+    """
+
+    name = "zero-inflated Poisson"
+    has_dispersion = True
+
+    def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
+        """Compute log p(y) and derivatives; r is P(not of the share given N), one unless N = 0."""
+        N = np.asarray(weight * y)
+        c = np.exp(log_dispersion)
+        pi = c / (1 + c)
+        with np.errstate(over="ignore"):
+            m = weight * np.exp(eta) * (1 + c)  # mean of the other rows
+        none = np.exp(-m)
+        r = np.where(N == 0, none / (c + none), 1.0)
+        doubt, both = r * (1 - r), m * pi
+        positive = N * (np.log(weight) + eta + np.log1p(c)) - m - gammaln(N + 1)
+        d_eta = N - m * r
+        return LawTerms(
+            np.where(N == 0, np.log(c + none), positive) - np.log1p(c),
+            d_eta,
+            -m * r + m**2 * doubt,
+            (1 - r) + pi * d_eta - pi,
+            doubt * (1 + both) ** 2 - r * both + pi * (1 - pi) * (N - 1),
+            m * doubt * (1 + both) - r * both,
+        )
+
+    def start(self, y: Array, weight: Array, mu: Array) -> float:
+        """Match the variance of the counts."""
+        return _excess_variance(y, weight, mu)
+
+
+def _excess_variance(y: Array, weight: Array, mu: Array) -> float:
+    """Compute the logarithm of a in: variance of the counts = m + a m^2."""
+    m = weight * mu
+    return float(np.log(max(np.sum((weight * y - m) ** 2 - m) / np.sum(m**2), 1e-2)))
+
+
+class PositiveLaw(Law):
+    """Positive outcomes with mean eta and variance exp(lambda) / w: a gamma law, skewed more where the mean is small.
+
+    Its terms are not numbers where a mean is not positive.
+    """
+
+    name = "positive, constant variance"
+    has_dispersion = True
+    outcomes = POSITIVE
+
+    def terms(self, y: Array, weight: Array, eta: Array, log_dispersion: Array) -> LawTerms:
+        """Compute log p(y) and derivatives; shape a = eta^2 / variance, rate b = eta / variance."""
+        variance = np.exp(log_dispersion) / weight
+        a, b = eta**2 / variance, eta / variance
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_by = np.log(b) + np.log(y)
+        gap, curvature = log_by - digamma(a), polygamma(1, a)
+        d_eta = 2 * b * gap + (eta - y) / variance
+        return LawTerms(
+            a * log_by - gammaln(a) - np.log(y) - b * y + _NORMAL_CONSTANT,
+            d_eta,
+            (2 * gap + 3) / variance - (2 * b) ** 2 * curvature,
+            b * y - a * (gap + 1),
+            a * (gap + 2) - a**2 * curvature - b * y,
+            2 * b * (a * curvature - 1) - d_eta,
+        )
+
+    def unit(self, log_dispersion: Array) -> float:
+        """Scale of the linear predictor."""
+        return float(np.exp(0.5 * np.max(log_dispersion)))
+
+    def start(self, y: Array, weight: Array, mu: Array) -> float:
+        """Take the variance around means that ignore the groups."""
+        return float(np.log(np.mean(weight * (y - mu) ** 2)))
 
 
 def law_of(family: Family) -> Law:
@@ -170,5 +248,7 @@ def law_of(family: Family) -> Law:
 
 
 def other_laws(family: Family) -> list[Law]:
-    """Return further laws worth trying for outcomes of this family: overdispersed counts for Poisson."""
-    return [NegativeBinomialLaw()] if type(family) is Poisson else []
+    """Return further laws worth trying: more variance than Poisson's, skewed outcomes with a normal's mean."""
+    if type(family) is Poisson:
+        return [NegativeBinomialLaw(), ZeroInflatedPoissonLaw()]
+    return [PositiveLaw()] if isinstance(family, Normal) else []
