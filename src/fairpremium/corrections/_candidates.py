@@ -5,6 +5,7 @@ by its name, and "auto" checks what its `for_auto` returns.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -14,26 +15,25 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._classifier import classifier_fit, train_classifier
-from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior
+from fairpremium.corrections._empirical_bayes import GaussianPenalty, Prior, price_variance
 from fairpremium.corrections._fit import GroupFit, Unpooled
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._likelihood import (
     LAW_PARAMETERS,
     can_learn_law,
+    expected_evidence,
     first_law,
     fit_mixture,
     learn_law,
     likelihood_fit,
     mixture_likelihood,
     naive_start,
-    profile,
     shrink_likelihood,
     start_mixture,
 )
 from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
 from fairpremium.corrections._propensity import GroupPropensity, fit_propensity, reported_rows
 from fairpremium.corrections._score import dispersion, fit_score
-from fairpremium.errors import ConvergenceError
 from fairpremium.families import REAL, Domain, Family, Law, ResidualLaw, law_of, other_laws
 from fairpremium.models import LinearProblem, Penalty
 
@@ -47,8 +47,14 @@ class Fitted(NamedTuple):
     fit: GroupFit
     posterior: Any = None  # its P(D given x, y), with `weights`; None if it has none
     unpooled: Unpooled | None = None  # the fit without pooling, to first order; None if it needs no check
-    bic: float = np.nan  # of a likelihood
     detail: str = ""  # what the candidate chose itself
+
+
+class Begun(NamedTuple):
+    """A candidate before it is pooled, which takes most of the time."""
+
+    bic: float  # in whose order candidates are checked; those that have none first
+    complete: Callable[[], Fitted]
 
 
 class Candidate(ABC):
@@ -80,6 +86,10 @@ class Candidate(ABC):
     def prospect(self, problem: LinearProblem, base: GroupFit) -> float:
         """Estimate the variance of the prices if the assumptions hold, relative to the base's, before any fit."""
         return 0.0
+
+    def begin(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Begun:
+        """Do as much as tells how well the rows are described; parameters as for `fit`."""
+        return Begun(-np.inf, partial(self.fit, problem, base, pooling))
 
     @abstractmethod
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
@@ -146,12 +156,9 @@ class LikelihoodCandidate(Candidate):
         if base.posterior is None:
             return 0.0
         latent, start = self._start(problem, base, 0.0)
-        try:
-            evidence = profile(latent, start).evidence.divided(base.repeats)
-        except ConvergenceError:
-            return 0.0  # this far from its maximum it does not tell
-        posterior = Prior.of(problem).shrink(evidence, len(base.channel.groups), draws=150)
-        return posterior.price_variance(problem) / base.posterior.price_variance(problem)
+        evidence = expected_evidence(latent, start).divided(base.repeats)
+        covariance = Prior.of(problem).wide_covariance(evidence, len(base.channel.groups))
+        return price_variance(problem, covariance) / price_variance(problem, base.posterior.wide_covariance)
 
     def _start(self, problem: LinearProblem, base: GroupFit, strength: float) -> tuple[Latent, Parameters]:
         """Set up the likelihood and parameters to start from."""
@@ -175,27 +182,34 @@ class LikelihoodCandidate(Candidate):
 
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
         """Maximise the likelihood, and pool."""
-        channel = base.channel
+        return self.begin(problem, base, pooling).complete()
+
+    def begin(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Begun:
+        """Maximise the likelihood."""
         latent, start = self._start(problem, base, pooling or 0.0)
         if self.law is None:
             latent, start = learn_law(latent, start)
         starts = [start]
         if pooling is not None:
-            naive = naive_start(problem, channel.matrix, channel.groups)
+            naive = naive_start(problem, base.channel.matrix, base.channel.groups)
             starts += [] if naive is None else [replace(start, B=naive)]
         at = fit_mixture(latent, starts)
         size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
-        repeats = base.repeats
-        bic = -2 * latent.value(at) / repeats + size * np.log(len(latent.rows) / repeats)
+        bic = -2 * latent.value(at) / base.repeats + size * np.log(len(latent.rows) / base.repeats)
+        return Begun(float(bic), partial(self._pool, problem, base, pooling, latent, at))
+
+    def _pool(
+        self, problem: LinearProblem, base: GroupFit, pooling: float | None, latent: Latent, at: Parameters
+    ) -> Fitted:
         if self.law is None:  # prices are means, whatever the density: least squares with its weights
             fit, unpooled = posterior_fit(problem, GroupPosterior(latent, at), base, pooling, self.correction)
         elif pooling is None:
             fit, at, unpooled = shrink_likelihood(problem, latent, at, base)
         else:
-            fit = likelihood_fit(problem, latent, at, channel, pooling)
+            fit = likelihood_fit(problem, latent, at, base.channel, pooling)
             own = slice(fit.influence.first, fit.influence.first + fit.B.size)
             unpooled = Unpooled(fit.B, fit.influence.response[own])
-        return Fitted(fit, GroupPosterior(latent, at), unpooled, float(bic))
+        return Fitted(fit, GroupPosterior(latent, at), unpooled)
 
 
 def _covers(domain: Domain, problem: LinearProblem) -> bool:

@@ -26,8 +26,9 @@ from scipy.stats import chi2
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._balance import balanced
-from fairpremium.corrections._candidates import Candidate, Fitted, InverseCandidate
+from fairpremium.corrections._candidates import Begun, Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
+from fairpremium.corrections._empirical_bayes import price_variance
 from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._report_channel import ReportChannel
@@ -102,21 +103,18 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     """Take the likelihood that describes the rows best if it passes every check, otherwise the base."""
     moments = base.moments or SignedMoments.of(problem, base.channel)
     base = replace(base, moments=moments)
+    candidates = [candidate for kind in Candidate.kinds.values() for candidate in kind.for_auto(problem)]
     fitted: dict[Candidate, Fitted] = {}
     reasons: dict[Candidate, str] = {}
-    candidates = [candidate for kind in Candidate.kinds.values() for candidate in kind.for_auto(problem)]
-    prospects = [_prospect(candidate, problem, base, reasons) for candidate in candidates]
-    promising = any(ratio <= _PRECISION for ratio in prospects)
-    for candidate, ratio in zip(candidates, prospects, strict=True):
-        if promising and np.isfinite(ratio):  # also those that promise little: they may describe the rows better
-            try:
-                fitted[candidate] = candidate.fit(problem, base, pooling)
-            except FAILURES as error:
-                reasons[candidate] = f"could not be fitted: {error}"
     best = closer = None
-    for candidate in sorted(fitted, key=lambda candidate: fitted[candidate].bic):
+    for candidate, begun in _in_order(candidates, problem, base, pooling, reasons):
         if closer is not None:
             reasons[candidate] = f"describes outcomes and reports less well than {closer.detail}"
+            continue
+        try:
+            fitted[candidate] = begun.complete()
+        except FAILURES as error:
+            reasons[candidate] = f"could not be fitted: {error}"
             continue
         reasons[candidate] = check(fitted[candidate], base, moments)
         if reasons[candidate]:
@@ -137,15 +135,29 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     return Chosen(InverseCandidate() if best is None else best, found.fit, found.posterior, results)
 
 
-def _prospect(candidate: Candidate, problem: LinearProblem, base: GroupFit, reasons: dict[Candidate, str]) -> float:
-    """Estimate the variance of a candidate relative to the base's; NaN if it cannot be told."""
-    try:
-        ratio = candidate.prospect(problem, base)
-    except FAILURES as error:
-        reasons[candidate] = f"could not be fitted: {error}"
-        return np.nan
-    reasons[candidate] = _HARDLY.format(ratio)
-    return ratio
+def _in_order(
+    candidates: list[Candidate],
+    problem: LinearProblem,
+    base: GroupFit,
+    pooling: float | None,
+    reasons: dict[Candidate, str],
+) -> list[tuple[Candidate, Begun]]:
+    """Begin the candidates if one of them promises enough, the one that describes the rows best first."""
+    prospects: dict[Candidate, float] = {}
+    for candidate in candidates:
+        try:
+            prospects[candidate] = candidate.prospect(problem, base)
+            reasons[candidate] = _HARDLY.format(prospects[candidate])
+        except FAILURES as error:
+            reasons[candidate] = f"could not be fitted: {error}"
+    begun: dict[Candidate, Begun] = {}
+    if any(ratio <= _PRECISION for ratio in prospects.values()):
+        for candidate in prospects:  # also those that promise little: they may describe the rows better
+            try:
+                begun[candidate] = candidate.begin(problem, base, pooling)
+            except FAILURES as error:
+                reasons[candidate] = f"could not be fitted: {error}"
+    return sorted(begun.items(), key=lambda item: item[1].bic)
 
 
 def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
@@ -164,10 +176,14 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
 
 
 def variance_ratio(candidate: Fitted, base: GroupFit) -> float:
-    """Compute the variance of a candidate's prices relative to the base's; zero without empirical Bayes."""
-    if base.posterior is None or candidate.fit.posterior is None:
+    """Compute the variance of a candidate's prices relative to the base's; zero without empirical Bayes.
+
+    Both are under the widest prior: with a learned tau, evidence that says too little looks precise.
+    """
+    own, of_base = candidate.fit.posterior, base.posterior
+    if of_base is None or own is None:
         return 0.0
-    return candidate.fit.posterior.price_variance(base.problem) / base.posterior.price_variance(base.problem)
+    return price_variance(base.problem, own.wide_covariance) / price_variance(base.problem, of_base.wide_covariance)
 
 
 def agreement(candidate: Fitted, moments: SignedMoments) -> float:

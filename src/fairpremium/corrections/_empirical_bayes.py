@@ -95,14 +95,6 @@ class Posterior:
         more = np.linalg.solve(self.covariance, wide).T
         return np.asarray(more @ scatter @ more.T + wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
 
-    def price_variance(self, problem: LinearProblem) -> float:
-        """Compute the mean variance of the group prices over the portfolio, on the scale of the link.
-
-        It is that under the widest prior: with a learned tau, evidence that says too little looks precise.
-        """
-        metric = np.kron(np.eye(self.B.shape[1]), problem.metric)
-        return float(np.sum(metric * self.wide_covariance))
-
     @property
     def prior_precision(self) -> Array:
         """The precision of a Gaussian prior that would have shrunk as much: (K q, K q)."""
@@ -145,33 +137,59 @@ class Prior:
 
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
-        K, q = groups, len(self.block)
+        contrasts = self._contrasts(evidence, groups)
+        with blas().limit(limits=1, user_api="blas"):  # many small matrices
+            theta, covariance, tau = _average(
+                contrasts.L, contrasts.h, contrasts.block, self.scale, self.factors, draws
+            )
+        mean, total = contrasts.for_groups(theta, covariance)
+        wide_mean, wide_covariance = self._widest(contrasts)
+        deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
+        return Posterior(mean.reshape(groups, -1).T, total, wide_mean, wide_covariance, deviations, evidence)
+
+    def wide_covariance(self, evidence: Evidence, groups: int) -> Array:
+        """Compute the covariance of the coefficients under the widest prior, which needs no average over tau."""
+        return self._widest(self._contrasts(evidence, groups))[1]
+
+    def _contrasts(self, evidence: Evidence, K: int) -> _Contrasts:
+        q = len(self.block)
         # contrasts are dealt out by how much is known about a group, so that the order of the groups does not matter
         known = np.argsort(np.argsort(np.einsum("kiki->k", evidence.precision.reshape(K, q, K, q))))
         contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])[known]
         E = np.kron(contrasts, self.transform)  # from (b_0, theta) in prior coordinates to all coefficients
         P, e = E.T @ evidence.precision @ E, E.T @ evidence.shift
         try:
-            common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement
+            common = np.asarray(np.linalg.inv(P[:q, :q]))  # b_0 is flat: what is left for theta is a Schur complement
         except np.linalg.LinAlgError as error:
             raise ConvergenceError("The rows say nothing about some coefficient; a ridge helps.") from error
         M = common @ P[:q, q:]
         L = P[q:, q:] - P[q:, :q] @ M
         values, vectors = np.linalg.eigh(0.5 * (L + L.T))
         L = (vectors * np.maximum(values, 1e-12 * values[-1])) @ vectors.T  # rounding may leave it a little below zero
-        block, h = np.tile(self.block, K - 1), e[q:] - M.T @ e[:q]
-        with blas().limit(limits=1, user_api="blas"):  # many small matrices
-            theta, covariance, tau = _average(L, h, block, self.scale, self.factors, draws)
+        return _Contrasts(E, common, M, common @ e[:q], L, e[q:] - M.T @ e[:q], np.tile(self.block, K - 1))
 
-        def for_groups(theta: Array, covariance: Array) -> tuple[Array, Array]:
-            joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
-            return E @ np.concatenate([common @ e[:q] - M @ theta, theta]), E @ joint @ E.T
+    def _widest(self, contrasts: _Contrasts) -> tuple[Array, Array]:
+        wide = np.asarray(np.linalg.inv(contrasts.L + np.diag((_WIDE * self.scale[contrasts.block]) ** -2.0)))
+        return contrasts.for_groups(wide @ contrasts.h, wide)
 
-        mean, total = for_groups(theta, covariance)
-        wide = np.linalg.inv(L + np.diag((_WIDE * self.scale[block]) ** -2.0))
-        wide_mean, wide_covariance = for_groups(wide @ h, wide)
-        deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
-        return Posterior(mean.reshape(K, q).T, total, wide_mean, wide_covariance, deviations, evidence)
+
+@dataclass(frozen=True)
+class _Contrasts:
+    """The evidence about theta, the differences between groups, with the common coefficients b_0 integrated out."""
+
+    E: Array  # from (b_0, theta) in prior coordinates to all coefficients
+    common: Array  # covariance of b_0 given theta
+    M: Array  # b_0 moves by -M theta
+    start: Array  # b_0 at theta = 0
+    L: Array  # precision of theta
+    h: Array  # precision times mean
+    block: npt.NDArray[np.intp]  # of each element of theta
+
+    def for_groups(self, theta: Array, covariance: Array) -> tuple[Array, Array]:
+        """Turn mean and covariance of theta into those of all coefficients."""
+        M = self.M
+        joint = np.block([[self.common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
+        return self.E @ np.concatenate([self.start - M @ theta, theta]), self.E @ joint @ self.E.T
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,12 @@ class GaussianPenalty:
     def hessian(self, groups: int) -> Array:
         """Return its Hessian, shape (K q, K q)."""
         return self.precision
+
+
+def price_variance(problem: LinearProblem, covariance: Array) -> float:
+    """Compute the mean variance of the group prices over the portfolio, on the scale of the link."""
+    metric = np.kron(np.eye(len(covariance) // len(problem.metric)), problem.metric)
+    return float(np.sum(metric * covariance))
 
 
 def relinearise(problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence]) -> Posterior:
@@ -268,8 +292,9 @@ def _average(
         root, failed = dpotrf(A, lower=1)
         if failed:
             raise ConvergenceError("The evidence about the groups is not finite.")
-        covariance = dpotri(root, lower=1)[0]
-        covariance = np.tril(covariance) + np.tril(covariance, -1).T
+        half = dpotri(root, lower=1)[0]  # the lower triangle
+        covariance = half + half.T
+        covariance[diagonal, diagonal] /= 2
         m = covariance @ h
         if i >= _BURN_IN:
             mean += m

@@ -17,7 +17,7 @@ from scipy.special import softmax
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, GaussianPenalty, Posterior, relinearise
-from fairpremium.corrections._fit import GroupFit, Influence, Unpooled
+from fairpremium.corrections._fit import GroupFit, Influence, Unpooled, sum_of_squares
 from fairpremium.corrections._latent import Latent, Parameters
 from fairpremium.corrections._propensity import (
     SAMPLE_ROWS,
@@ -150,6 +150,22 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
     shift = gradient[own] + follow.T @ gradient[other]
     evidence = Evidence(precision, shift + precision @ at.B.T.ravel())
     return _Profiled(evidence, np.asarray(follow), np.asarray(np.linalg.solve(nuisance, gradient[other])))
+
+
+def expected_evidence(latent: Latent, at: Parameters) -> Evidence:
+    """Estimate what a likelihood will say about B at its maximum, from parameters that need not be near it.
+
+    The squares of the rows' scores stand for the information: they have a sign wherever they are computed.
+    """
+    rows = latent.rows if isinstance(latent.rows, Stream) else replace(latent.rows, cluster=None)
+    information = sum_of_squares(rows, partial(latent.scores, at=at))
+    if not np.isfinite(information).all():
+        raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")
+    own, other = _own_and_other(at, len(information))
+    across = information[np.ix_(other, own)]
+    nuisance = np.linalg.lstsq(information[np.ix_(other, other)], across, rcond=1e-10)[0]
+    precision = information[np.ix_(own, own)] - across.T @ nuisance
+    return Evidence(precision, precision @ at.B.T.ravel())
 
 
 def _own_and_other(at: Parameters, size: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -237,7 +237,7 @@ class PositiveLaw(Law):
 
     def start(self, y: Array, weight: Array, mu: Array) -> float:
         """Take the variance around means that ignore the groups."""
-        return float(np.log(np.mean(weight * (y - mu) ** 2)))
+        return float(np.log(max(float(np.mean(weight * (y - mu) ** 2)), 1e-30)))  # all outcomes may be equal
 
 
 def law_of(family: Family) -> Law:
