@@ -31,7 +31,7 @@ from fairpremium.corrections._fit_input import FitInput
 from fairpremium.corrections._objectives import MixtureObjective, Propensity, WeightedObjective
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
-from fairpremium.families import Family, ResidualLaw
+from fairpremium.families import REAL, Family, ResidualLaw
 from fairpremium.models import (
     AddedPrices,
     GroupModel,
@@ -356,8 +356,11 @@ def _fixed(family: Family, rows: Rows, weights: Array) -> Callable[[Positions, P
 
 
 def _follows(weighting: Chosen) -> bool:
-    """Tell whether the weights follow the prices: those of a likelihood whose law has the prices as its means."""
-    return weighting.fit.correction == "likelihood" and not isinstance(weighting.posterior.latent.law, ResidualLaw)
+    """Tell whether the weights follow the prices: those of a likelihood whose law has any prices as its means."""
+    if weighting.fit.correction != "likelihood":
+        return False
+    law = weighting.posterior.latent.law
+    return law.outcomes == REAL and not isinstance(law, ResidualLaw)
 
 
 def _columns(block: Block) -> Array:
