@@ -12,6 +12,7 @@ from fairpremium.models._neural import NeuralModel, NeuralPrices
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
+from fairpremium.models._span import Span
 
 __all__ = [
     "AddedPrices",
@@ -31,6 +32,7 @@ __all__ = [
     "NeuralRepresentation",
     "Penalty",
     "RegressorModel",
+    "Span",
     "Trainer",
     "TrainingData",
     "TrainingTask",

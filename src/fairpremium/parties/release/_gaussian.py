@@ -57,6 +57,11 @@ def release_gaussian(
             'mechanism="randomized" for those.'
         )
     model.check()
+    if model.slopes == "common":
+        raise ValueError(
+            'Got mechanism="gaussian" with slopes="common", but its noised sums are those of each group; expected '
+            'slopes="own", or mechanism="randomized".'
+        )
     if channel is not None and not isinstance(channel, Channel):
         raise ValueError('Got an unknown channel with mechanism="gaussian", but expected "randomized" for that.')
     family = get_family(settings.family)
