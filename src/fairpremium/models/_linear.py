@@ -19,6 +19,7 @@ from fairpremium.models._checks import check_not_negative, check_setting, check_
 from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, has_noise, make_risk, minimise
 from fairpremium.models._span import Span
+from fairpremium.models._terms_language import parse_terms
 
 _LOSSLESS_RIDGE = 1.0  # in rows, where the rows of a level have no loss
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
@@ -45,12 +46,19 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         Whether the features' effects differ between groups. With "common" groups differ by the intercept only,
         whatever the correction and the pooling; then, with a log link, the premium h*(x) is a base times one factor
         for each feature. A ridge counts the common coefficients once.
+    terms : str, optional
+        What the columns become, in a small language that is parsed and never evaluated, such as
+        ``"bands(age, 25, 40, 65) + spline(power, 4) + rare(region, 50) + age:region"``; columns that it does not name
+        are left out. Its functions are `bands`, `spline`, `poly`, `levels`, `rare`, `base` and `ordered`; "+"
+        separates terms, ":" multiplies, and "." stands for every other column. By default each column is a term: a
+        number as it is, text as levels.
     """
 
     ridge: float = 0.0
     max_iter: int = 100
     tol: float = 1e-7
     slopes: Literal["own", "common"] = "own"
+    terms: str | None = None
 
     kind: ClassVar[str] = "linear"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "score", "posterior", "likelihood")
@@ -61,6 +69,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         check_whole(self, max_iter=1)
         check_setting(self, "tol", is_number(self.tol) and 0 < self.tol < 1, "a number between 0 and 1")
         check_setting(self, "slopes", self.slopes in ("own", "common"), '"own" or "common"')
+        if self.terms is not None:
+            parse_terms(self.terms)
 
 
 @dataclass(frozen=True)

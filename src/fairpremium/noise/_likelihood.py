@@ -158,7 +158,7 @@ class LikelihoodNoise(NoiseEstimator):
             )
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
         rng = make_generator(self.random_state)
-        design, matrix = Design.learn_transform(X)
+        design, matrix = Design.learn_transform(X, terms=model.terms)
         rows, known = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
         available = len(rows)
         if available > MAX_ROWS:

@@ -72,7 +72,7 @@ def release_gaussian(
     table = report_channel.table
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
     mu = mu_of(privacy.epsilon, privacy.delta)
-    with data.rows(codes, family) as (rows, design):
+    with data.rows(codes, family, model.terms) as (rows, design):
         tell("unaware price", 0.0)
         problem = public_problem(rows, design, family, model)
         identity = hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest()
