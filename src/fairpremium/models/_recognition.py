@@ -20,7 +20,7 @@ _KEY = 20  # levels from which most rows may have one of their own
 _MANY = 100  # levels that are too many to be indicators
 _LEAST_ROWS = 50  # for a judgement about whole columns
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})([ T].*)?)\s*")
-_NUMBER = re.compile(r"\s*(?P<before>[^\d\s.,+-]{0,4})\s*[-+]?\d[\d.,' ]*(?P<after>\D{0,12}?)\s*")
+_NUMBER = re.compile(r"\s*(?P<before>[€$£¥]?|EUR|USD|GBP|CHF)\s*[-+]?\d[\d.,' ]*(?P<after>\D{0,12}?)\s*")
 
 
 def describe_texts(counts: Mapping[Any, int]) -> str | None:
