@@ -194,7 +194,7 @@ class LikelihoodCandidate(Candidate):
             naive = naive_start(problem, base.channel.matrix, base.channel.groups)
             starts += [] if naive is None else [replace(start, B=naive)]
         at = fit_mixture(latent, starts)
-        size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
+        size = latent.dimension(at) + (LAW_PARAMETERS if self.law is None else 0)
         bic = -2 * latent.value(at) / base.repeats + size * np.log(len(latent.rows) / base.repeats)
         return Begun(float(bic), partial(self._pool, problem, base, pooling, latent, at))
 

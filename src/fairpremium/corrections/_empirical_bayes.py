@@ -40,7 +40,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from fairpremium.arrays import Array
 from fairpremium.blocks import blas
 from fairpremium.errors import ConvergenceError
-from fairpremium.models import LinearProblem, Moments
+from fairpremium.models import LinearProblem, Moments, Span
 
 _LEVEL = 0.3  # usual deviation of a group's level, on the scale of the link
 _SLOPE = 0.03  # usual deviation of a feature's effect
@@ -67,6 +67,10 @@ class Evidence:
         """Return the evidence of fewer rows that say the same."""
         return Evidence(self.precision / by, self.shift / by)
 
+    def within(self, span: Span) -> Evidence:
+        """Return what it says about coefficients in a subspace."""
+        return Evidence(*(span.extend(span.restrict(each)) for each in (self.precision, self.shift)))
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -78,6 +82,7 @@ class Posterior:
     wide_covariance: Array  # (K q, K q)
     deviations: dict[str, Any]  # posterior means of tau: {"main": ..., "slopes": {column: ...}}
     evidence: Evidence
+    span: Span = field(default_factory=Span)  # in which the coefficients are
 
     @property
     def left(self) -> Array:
@@ -92,15 +97,20 @@ class Posterior:
         the change of the shift, so that the mean with the widest prior moves by V_wide V^-1 as much.
         """
         gap, wide = self.B.T.ravel() - self.wide_mean, self.wide_covariance
-        more = np.linalg.solve(self.covariance, wide).T
+        more = wide @ self.span.inverse(self.covariance)
         return np.asarray(more @ scatter @ more.T + wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
 
     @property
     def prior_precision(self) -> Array:
         """The precision of a Gaussian prior that would have shrunk as much: (K q, K q)."""
-        extra = np.linalg.inv(self.covariance) - self.evidence.precision
+        extra = self.span.inverse(self.covariance) - self.evidence.precision
         values, vectors = np.linalg.eigh(0.5 * (extra + extra.T))
         return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+    def distance(self, B: Array) -> tuple[float, int]:
+        """Compute the squared distance of coefficients in its own metric, and how many of them are free."""
+        gap = (B - self.B).T.ravel()
+        return float(gap @ self.span.inverse(self.covariance) @ gap), self.span.dimension(len(gap))
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,7 @@ class Prior:
     unit: float  # of the linear predictor: one, or for an identity link the standard deviation of y - u(x)
     names: tuple[str, ...]  # of the columns, in the order of the blocks after the first
     factors: Array = field(default_factory=lambda: _FACTORS)  # of the level
+    common_slopes: bool = False  # whether groups differ by their level only
 
     @classmethod
     def of(cls, problem: LinearProblem) -> Prior:
@@ -133,30 +144,39 @@ class Prior:
         identity = problem.family.link.name == "identity"
         unit = _deviation(moments) if identity else 1.0
         scale = unit * np.concatenate([[_LEVEL], np.full(len(names), _SLOPE)])
-        return cls(transform, block, scale, unit, tuple(names), _FACTORS[2:] if identity else _FACTORS)
+        factors = _FACTORS[2:] if identity else _FACTORS
+        return cls(transform, block, scale, unit, tuple(names), factors, problem.model.slopes == "common")
 
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
         contrasts = self._contrasts(evidence, groups)
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
             theta, covariance, tau = _average(
-                contrasts.L, contrasts.h, contrasts.block, self.scale, self.factors, draws
+                contrasts.L, contrasts.h, contrasts.block, contrasts.scale, self.factors, draws
             )
         mean, total = contrasts.for_groups(theta, covariance)
-        wide_mean, wide_covariance = self._widest(contrasts)
-        deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
-        return Posterior(mean.reshape(groups, -1).T, total, wide_mean, wide_covariance, deviations, evidence)
+        wide_mean, wide_covariance = contrasts.widest()
+        names = self.names[: len(tau) - 1]  # common slopes have none
+        deviations = {"main": float(tau[0]), "slopes": dict(zip(names, tau[1:].tolist(), strict=True))}
+        B = mean.reshape(groups, -1).T
+        return Posterior(B, total, wide_mean, wide_covariance, deviations, contrasts.evidence, contrasts.span)
 
     def wide_covariance(self, evidence: Evidence, groups: int) -> Array:
         """Compute the covariance of the coefficients under the widest prior, which needs no average over tau."""
-        return self._widest(self._contrasts(evidence, groups))[1]
+        return self._contrasts(evidence, groups).widest()[1]
 
     def _contrasts(self, evidence: Evidence, K: int) -> _Contrasts:
         q = len(self.block)
+        span = Span.of(q, K, common_slopes=self.common_slopes)
+        evidence = evidence.within(span)
         # contrasts are dealt out by how much is known about a group, so that the order of the groups does not matter
         known = np.argsort(np.argsort(np.einsum("kiki->k", evidence.precision.reshape(K, q, K, q))))
         contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])[known]
         E = np.kron(contrasts, self.transform)  # from (b_0, theta) in prior coordinates to all coefficients
+        block, scale = np.tile(self.block, K - 1), self.scale
+        if self.common_slopes:
+            E = E[:, np.concatenate([np.ones(q, dtype=bool), block == 0])]
+            block, scale = block[block == 0], scale[:1]
         P, e = E.T @ evidence.precision @ E, E.T @ evidence.shift
         try:
             common = np.asarray(np.linalg.inv(P[:q, :q]))  # b_0 is flat: what is left for theta is a Schur complement
@@ -166,17 +186,16 @@ class Prior:
         L = P[q:, q:] - P[q:, :q] @ M
         values, vectors = np.linalg.eigh(0.5 * (L + L.T))
         L = (vectors * np.maximum(values, 1e-12 * values[-1])) @ vectors.T  # rounding may leave it a little below zero
-        return _Contrasts(E, common, M, common @ e[:q], L, e[q:] - M.T @ e[:q], np.tile(self.block, K - 1))
-
-    def _widest(self, contrasts: _Contrasts) -> tuple[Array, Array]:
-        wide = np.asarray(np.linalg.inv(contrasts.L + np.diag((_WIDE * self.scale[contrasts.block]) ** -2.0)))
-        return contrasts.for_groups(wide @ contrasts.h, wide)
+        h = e[q:] - M.T @ e[:q]
+        return _Contrasts(evidence, span, E, common, M, common @ e[:q], L, h, block, scale)
 
 
 @dataclass(frozen=True)
 class _Contrasts:
     """The evidence about theta, the differences between groups, with the common coefficients b_0 integrated out."""
 
+    evidence: Evidence  # about the coefficients of all groups,
+    span: Span  # in this subspace
     E: Array  # from (b_0, theta) in prior coordinates to all coefficients
     common: Array  # covariance of b_0 given theta
     M: Array  # b_0 moves by -M theta
@@ -184,6 +203,12 @@ class _Contrasts:
     L: Array  # precision of theta
     h: Array  # precision times mean
     block: npt.NDArray[np.intp]  # of each element of theta
+    scale: Array  # of the blocks
+
+    def widest(self) -> tuple[Array, Array]:
+        """Compute mean and covariance of all coefficients under the widest prior."""
+        wide = np.asarray(np.linalg.inv(self.L + np.diag((_WIDE * self.scale[self.block]) ** -2.0)))
+        return self.for_groups(wide @ self.h, wide)
 
     def for_groups(self, theta: Array, covariance: Array) -> tuple[Array, Array]:
         """Turn mean and covariance of theta into those of all coefficients."""
