@@ -108,9 +108,13 @@ class Posterior:
         return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
     def distance(self, B: Array) -> tuple[float, int]:
-        """Compute the squared distance of coefficients in its own metric, and how many of them are free."""
-        gap = (B - self.B).T.ravel()
-        return float(gap @ self.span.inverse(self.covariance) @ gap), self.span.dimension(len(gap))
+        """Compute the squared distance of coefficients in its own metric, and how many of them are free.
+
+        The learned tau may have moved this mean too far: the square of that is added to the covariance.
+        """
+        gap, moved = (B - self.B).T.ravel(), self.B.T.ravel() - self.wide_mean
+        inverse = self.span.inverse(self.covariance + np.outer(moved, moved))
+        return float(gap @ inverse @ gap), self.span.dimension(len(gap))
 
 
 @dataclass(frozen=True)
