@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from fairpremium import DiscriminationFreePricer, LikelihoodNoise, LinearModel, RandomizedResponse
+from fairpremium.documents import digest
 from fairpremium.errors import ModelFileError
 from fairpremium.parties.release import FitSettings, ReleaseSettings, fit_release
 
@@ -126,8 +127,8 @@ def test_model_file_holds_terms_and_a_price_can_be_computed_from_it(tmp_path):
         assert np.dot(document["reference_distribution"], np.exp(eta)) == pytest.approx(premium, rel=1e-12)
     document["design"]["terms"][0]["factors"][0]["cuts"] = [65.0, 25.0]
     del document["sha256"]
-    (tmp_path / "model.json").write_text(json.dumps(document))
-    with pytest.raises(ModelFileError):
+    (tmp_path / "model.json").write_text(json.dumps({**document, "sha256": digest(document)}))
+    with pytest.raises(ModelFileError, match="limits of the bands"):
         DiscriminationFreePricer.load(tmp_path / "model.json")
 
 
