@@ -190,6 +190,11 @@ class Design:
         """Compute the features from the values of the columns: shape (n, features)."""
         return np.concatenate([term.encode(values, unseen) for term in self._terms], axis=1)
 
+    def select(self, X: Any) -> Any:
+        """Return the columns of a data frame that the design uses; anything else as it is."""
+        frame = as_frame(X)
+        return X if frame is None or not self.named else frame.select(list(self.names)).to_native()
+
     def name_features(self, estimator: Any) -> None:
         """Set `n_features_in_`, and `feature_names_in_` if the columns have names, as scikit-learn does."""
         estimator.n_features_in_ = len(self.columns)
@@ -221,8 +226,8 @@ def learn_design(terms: str, facts: Mapping[str, ColumnFacts]) -> Design:
     """Learn the design that terms describe over the columns of a table."""
     learned = tuple(learn_term(spec, facts) for spec in parse_terms(terms).over(tuple(facts)))
     as_levels = {f.column for term in learned for f in term.factors if isinstance(f, LevelsFactor)}
-    used = dict.fromkeys(factor.column for term in learned for factor in term.factors)
-    columns = (levels_column(n, dict(facts[n].counts())) if n in as_levels else Column(n) for n in used)
+    used = {factor.column for term in learned for factor in term.factors}
+    columns = (levels_column(n, dict(facts[n].counts())) if n in as_levels else Column(n) for n in facts if n in used)
     return Design(tuple(columns), named=True, terms=learned)
 
 

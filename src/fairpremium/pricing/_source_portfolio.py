@@ -95,7 +95,7 @@ class SourcePortfolio:
         if self.terms is not None:
             parsed = parse_terms(self.terms)
             parsed.over(found)
-            found = found if parsed.others else parsed.columns
+            found = tuple(name for name in found if parsed.others or name in parsed.columns)
         if not found:
             raise ValueError("Got X with no column left to be a feature; expected at least one.")
         for name in found:
