@@ -79,3 +79,13 @@ def test_columns_that_are_no_features(refuse, call, table, column, found):
     assert "'column'" in message
     assert "--features" in message
     call("fit", "odd.csv", *FIT, "--features", "age,region", "-o", "model.json")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_dates_of_their_own_type(refuse, table, folder):
+    path = Path("parts" if folder else ".")
+    path.mkdir(exist_ok=True)
+    table.assign(start=pd.to_datetime("2024-01-01")).to_parquet(path / "rows.parquet")
+    message = refuse("fit", path if folder else path / "rows.parquet", *FIT, "-o", "model.json")
+    assert "'start'" in message
+    assert "make it a number" in message

@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils import check_array
 
 from fairpremium.arrays import Array
-from fairpremium.models._recognition import check_texts
+from fairpremium.models._recognition import DATES_HELP, check_texts
 from fairpremium.models._terms import (
     Categories,
     ColumnFacts,
@@ -380,7 +380,7 @@ def _check_kind(series: nw.Series[Any]) -> None:
         return
     helps = ""
     if series.dtype.is_temporal():
-        helps = " What helps: make it a number, such as a year, an age or months since a date, or leave the column out."
+        helps = f" {DATES_HELP}"
     raise TypeError(
         f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
         + helps
