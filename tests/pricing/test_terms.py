@@ -10,8 +10,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from fairpremium import DiscriminationFreePricer, LikelihoodNoise, LinearModel, RandomizedResponse
-from fairpremium.errors import ModelFileError
+from fairpremium import DiscriminationFreePricer, LikelihoodNoise, LinearModel, MarginNoise, RandomizedResponse
+from fairpremium.documents import digest
+from fairpremium.errors import ModelFileError, NotIdentifiedError
 from fairpremium.parties.release import FitSettings, ReleaseSettings, fit_release
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -126,8 +127,8 @@ def test_model_file_holds_terms_and_a_price_can_be_computed_from_it(tmp_path):
         assert np.dot(document["reference_distribution"], np.exp(eta)) == pytest.approx(premium, rel=1e-12)
     document["design"]["terms"][0]["factors"][0]["cuts"] = [65.0, 25.0]
     del document["sha256"]
-    (tmp_path / "model.json").write_text(json.dumps(document))
-    with pytest.raises(ModelFileError):
+    (tmp_path / "model.json").write_text(json.dumps({**document, "sha256": digest(document)}))
+    with pytest.raises(ModelFileError, match="limits of the bands"):
         DiscriminationFreePricer.load(tmp_path / "model.json")
 
 
@@ -185,6 +186,25 @@ def test_classes_that_are_compared_have_one_set_of_features():
         DiscriminationFreePricer("poisson", [LinearModel(terms="age"), "boosted"]).fit(X, y, sensitive=D)
     with pytest.raises(ValueError, match="position 1"):
         DiscriminationFreePricer("poisson", LinearModel(terms="nonsense(age)")).fit(X, y, sensitive=D)
+
+
+def test_an_array_after_a_frame_has_the_order_of_the_frame():
+    X, y, D, _, _ = portfolio(300)
+    X = X[["age", "power"]]
+    own = pricer("power + bands(age, 30)", channel=None, pooling=10.0).fit(X, y, sensitive=D)
+    assert list(own.feature_names_in_) == ["age", "power"]
+    np.testing.assert_array_equal(own.predict(X.to_numpy(float)), own.predict(X))
+
+
+def test_only_the_columns_of_the_terms_have_to_be_features():
+    X, y, _, S, _ = portfolio(1500)
+    X["start"] = pd.to_datetime("2024-01-01")
+    noise = MarginNoise({"F": 0.5, "M": 0.5})
+    with pytest.raises(NotIdentifiedError):  # it gets as far as the estimate, and equal shares do not tell the noise
+        pricer("age + region", channel=noise).fit(X, y, sensitive=S)
+    own = pricer("bands(age, 30) + region", correction="inverse", pooling=10.0).fit(X, y, sensitive=S)
+    table = own.certificate(X, y, sensitive=S)
+    assert np.isfinite(table.select_dtypes("number").to_numpy()).all()
 
 
 # --- columns that are no features ---
