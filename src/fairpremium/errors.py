@@ -66,3 +66,7 @@ class MissingExtraError(FairPremiumError, ImportError):
 
 class ChannelRefutedWarning(UserWarning):
     """The reports are sharper than the declared channel permits, so that a fit with it overcorrects."""
+
+
+class ExposureWarning(UserWarning):
+    """The outcome looks like counts that were not divided by their exposure."""

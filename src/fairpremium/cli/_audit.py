@@ -15,6 +15,7 @@ from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_source import ReportSource
 from fairpremium.cli._tables import check_output, require_filled, require_numbers
 from fairpremium.cli._terminal import progress, stdout_console
+from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel
 
@@ -64,7 +65,7 @@ def audit(
             data.y,
             sensitive=reported,
             channel=channel,
-            sample_weight=data.weight,
+            **data.volume,
             cluster=None if cluster is None else data.X[cluster],
             by=classes,
             level=level,
@@ -112,7 +113,8 @@ def _channel(
     """Return the channel, estimated if need be, and who says so."""
     if not isinstance(found, NoiseEstimator):
         return found, "" if found is None else source
-    found.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
+    y, volume = check_volume(data.y, len(data.y), data.weight, data.exposure)
+    found.fit(data.X, y, sensitive=reported, sample_weight=volume)
     return found.require_channel(), f"estimated, not declared. {found.message_}"
 
 

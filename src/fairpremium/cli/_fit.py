@@ -66,7 +66,7 @@ def fit(
             if isinstance(data, LargeData):
                 data.fit(pricer)
             else:
-                pricer.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
+                pricer.fit(data.X, data.y, sensitive=reported, **data.volume)
     pricer.save(output)
     summary = _summary(pricer, data, said_by, str(output))
     return Answer(summary, _facts(summary))

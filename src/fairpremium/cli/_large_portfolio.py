@@ -36,6 +36,7 @@ class LargeData(Data):
             y=self.roles.outcome,
             sensitive=self.roles.sensitive,
             sample_weight=self.roles.weight,
+            exposure=self.roles.exposure,
             features=list(self.X.columns),
         )
 

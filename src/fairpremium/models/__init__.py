@@ -2,7 +2,16 @@
 
 from fairpremium.models._additions import AddedPrices, Trainer, TrainingTask
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
-from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
+from fairpremium.models._checks import (
+    check_cluster,
+    check_one_volume,
+    check_outcome,
+    check_volume,
+    check_weight,
+    exposure_message,
+    is_whole,
+    warn_if_counts,
+)
 from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
 from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
@@ -37,10 +46,12 @@ __all__ = [
     "check_cluster",
     "check_finite",
     "check_numbers",
+    "check_one_volume",
     "check_outcome",
     "check_volume",
     "check_weight",
     "compute_moments",
+    "exposure_message",
     "find_redundant",
     "frame_like",
     "is_whole",
@@ -49,4 +60,5 @@ __all__ = [
     "minimise",
     "plausible_bounds",
     "prepare",
+    "warn_if_counts",
 ]

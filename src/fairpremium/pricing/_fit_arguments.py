@@ -131,17 +131,12 @@ def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_grou
 def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     """Warn if the reports are sharper than a declared channel permits; an estimated one has checks of its own.
 
-    Of rows that are read piece by piece the first of some pieces are looked at, which takes no pass over them. Any rows
-    will do, as long as they were not chosen by their reports.
+    Any rows will do, as long as they were not chosen by their reports.
     """
     declared = channel.channel
     if declared is None or channel.estimator is not None:
         return
-    if isinstance(rows, Rows):
-        some = rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
-    else:
-        some = replace(rows, thorough=False).glance(_CHECK_ROWS)
-    some = some.reported(channel.n_codes - 1)
+    some = some_rows(rows).reported(channel.n_codes - 1)
     if some.cluster is not None:
         some = some.take(np.unique(some.cluster, return_index=True)[1])
     if len(some) < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
@@ -149,3 +144,10 @@ def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
     if check.rejected:
         warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)
+
+
+def some_rows(rows: Rows | Stream) -> Rows:
+    """Return rows to check; of those that are read piece by piece the first of some pieces, which takes no pass."""
+    if isinstance(rows, Rows):
+        return rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
+    return replace(rows, thorough=False).glance(_CHECK_ROWS)

@@ -11,7 +11,7 @@ import typer
 from fairpremium.cli._command import Answer, make_group
 from fairpremium.cli._model_options import ModelOptions, model_option
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._portfolio import column_option
+from fairpremium.cli._portfolio import ExposureOption, OutcomeOption, WeightOption, check_volumes, column_option
 from fairpremium.cli._price import PriceOptions, price_rows
 from fairpremium.cli._tables import check_output, read_table, require_file
 from fairpremium.cli._terminal import progress
@@ -40,10 +40,11 @@ def upload(
     study: StudyOption,
     portfolio: _PortfolioOption,
     policy: Annotated[str, column_option(help="Column with the policy number; it is not sent.")],
-    outcome: Annotated[str, column_option(help="Column with the losses.")],
+    outcome: OutcomeOption,
     secret: SecretOption,
     connection: Connection,
-    weight: Annotated[str | None, column_option(help="Column with the exposure or volume.")] = None,
+    weight: WeightOption = None,
+    exposure: ExposureOption = None,
     features: Annotated[str | None, column_option(help="Columns to price with; all others if left out.")] = None,
     x_star: Annotated[str | None, column_option(help="Columns to estimate unknown noise from alone.")] = None,
     rows_per_part: Annotated[int, typer.Option(min=1, help="Rows that are sent at once.")] = 200_000,
@@ -59,15 +60,16 @@ def upload(
     from fairpremium.parties.protocol import read_secret
 
     check_ids(study=study, portfolio=portfolio)
+    check_volumes(weight, exposure)
     shared = read_secret(secret)
     named = split_list(features, "--features")
     apart = split_list(x_star, "--x-star") or []
     with progress("Reading"):
-        frame = read_table(table, require=[policy, outcome, weight, *(named or []), *apart], text={policy})
+        frame = read_table(table, require=[policy, outcome, weight, exposure, *(named or []), *apart], text={policy})
     with connection.open(Insurer) as insurer, progress("Sending the portfolio", bar=True) as tell:
         there = insurer.upload(
             frame, study=study, portfolio=portfolio, secret=shared, policy=policy, outcome=outcome, weight=weight,
-            features=named, x_star=apart, rows_per_part=rows_per_part,
+            exposure=exposure, features=named, x_star=apart, rows_per_part=rows_per_part,
             tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
         )  # fmt: skip
     sent = [feature.name for feature in there.spec.features]
