@@ -8,6 +8,7 @@ import pandas as pd
 
 from fairpremium.cli._channel_file import Described, find_channel
 from fairpremium.cli._command import option_panel
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import as_text, read_table, require_columns, require_filled, require_numbers
 
 _MANY_LEVELS = 20
@@ -86,11 +87,11 @@ class Data:
         return {"sample_weight": self.weight, "exposure": self.exposure}
 
 
-def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
+def load_data(path: Path, roles: Roles, features: list[str] | None, files: TableFormat) -> Data:
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
     reports = roles.reports
     own = [name for role, name in roles.columns.items() if reports is None or role != "sensitive"]
-    frame = read_table(path, require=own, text={roles.sensitive, roles.key})
+    frame = read_table(path, files, require=own, text={roles.sensitive, roles.key})
     joined = None
     if reports is None:
         column = frame[roles.sensitive]
@@ -100,7 +101,7 @@ def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
             "Leave out --reports, or name the other file's column with --sensitive."
         )
     else:
-        column, joined = _join(frame, path, reports, str(roles.key), roles.sensitive)
+        column, joined = _join(frame, path, files, roles)
     source = reports or path
     return Data(
         X=_features(frame, features, roles, path),
@@ -114,9 +115,11 @@ def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
     )
 
 
-def _join(frame: pd.DataFrame, path: Path, reports: Path, key: str, sensitive: str) -> tuple[pd.Series, dict[str, Any]]:
+def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> tuple[pd.Series, dict[str, Any]]:
     """Return the report of each row of the portfolio, missing where there is none, and the counts."""
-    table = read_table(reports, require=[key, sensitive], text={key, sensitive})
+    reports, key, sensitive = roles.reports, str(roles.key), roles.sensitive
+    assert reports is not None
+    table = read_table(reports, files, require=[key, sensitive], text={key, sensitive})
     keys, wanted = (
         require_filled(as_text(one[key], place), place, "a key") for one, place in ((table, reports), (frame, path))
     )

@@ -13,6 +13,7 @@ from fairpremium.cli._model_options import ModelOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import ExposureOption, OutcomeOption, WeightOption, check_volumes, column_option
 from fairpremium.cli._price import PriceOptions, price_rows
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output, read_table, require_file
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
@@ -36,13 +37,14 @@ _PortfolioOption = Annotated[str, typer.Option(help="Id of the portfolio; you ch
 
 @party_command
 def upload(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy.")],
     study: StudyOption,
     portfolio: _PortfolioOption,
     policy: Annotated[str, column_option(help="Column with the policy number; it is not sent.")],
     outcome: OutcomeOption,
     secret: SecretOption,
     connection: Connection,
+    files: TableFormat,
     weight: WeightOption = None,
     exposure: ExposureOption = None,
     features: Annotated[str | None, column_option(help="Columns to price with; all others if left out.")] = None,
@@ -65,7 +67,8 @@ def upload(
     named = split_list(features, "--features")
     apart = split_list(x_star, "--x-star") or []
     with progress("Reading"):
-        frame = read_table(table, require=[policy, outcome, weight, exposure, *(named or []), *apart], text={policy})
+        columns = [policy, outcome, weight, exposure, *(named or []), *apart]
+        frame = read_table(table, files, require=columns, text={policy})
     with connection.open(Insurer) as insurer, progress("Sending the portfolio", bar=True) as tell:
         there = insurer.upload(
             frame, study=study, portfolio=portfolio, secret=shared, policy=policy, outcome=outcome, weight=weight,
@@ -232,8 +235,9 @@ def fetch(
 @party_command
 def price(
     bundle: Annotated[Path, typer.Argument(help="Bundle that fetch brought.")],
-    new: Annotated[Path, typer.Argument(help="CSV or Parquet file with the features.")],
+    new: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file with the features.")],
     options: PriceOptions,
+    files: TableFormat,
     trusted: TrustedKeys,
     policy: Annotated[str | None, typer.Option(help="Column to put in front, such as policy.")] = None,
 ) -> Answer:
@@ -250,7 +254,7 @@ def price(
     keys = trusted.read()
     with progress("Checking the bundle"):
         pricer = load_bundle(bundle, keys=keys).pricer
-    return price_rows(pricer, str(bundle), new, options, policy)
+    return price_rows(pricer, str(bundle), new, options, files, policy)
 
 
 @party_command
