@@ -70,3 +70,7 @@ class ChannelRefutedWarning(UserWarning):
 
 class ExposureWarning(UserWarning):
     """The outcome looks like counts that were not divided by their exposure."""
+
+
+class GroupsNotScoredWarning(UserWarning):
+    """A score was computed without reports, so that it compares unaware prices and not those of the groups."""

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
-from fairpremium.errors import ChannelRefutedWarning
+from fairpremium.errors import ChannelRefutedWarning, GroupsNotScoredWarning
 from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models import BoostedModel, GroupModel, LinearModel, NeuralModel, RegressorModel
 from fairpremium.noise import NoiseEstimator, check_coded_reports
@@ -144,6 +145,18 @@ def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
     if check.rejected:
         warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)
+
+
+@cache
+def warn_groups_not_scored() -> None:
+    """Warn, once in a process, that a score without reports says nothing about groups; a search makes many of them."""
+    warnings.warn(
+        "Got sensitive=None, so the score is minus the deviance of the unaware price: it does not see the groups, and "
+        "is the same for every correction, pooling and reference. Pass sensitive. Searches of scikit-learn do so "
+        "after sklearn.set_config(enable_metadata_routing=True).",
+        GroupsNotScoredWarning,
+        stacklevel=3,
+    )
 
 
 def some_rows(rows: Rows | Stream) -> Rows:

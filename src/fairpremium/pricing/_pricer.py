@@ -41,6 +41,7 @@ from fairpremium.pricing._fit_arguments import (
     encode_reports,
     resolve_channel,
     some_rows,
+    warn_groups_not_scored,
     warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
@@ -166,6 +167,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     unseen_levels: Literal["error", "base"] = "error"
     random_state: Any = None
 
+    # What scikit-learn passes on to the methods once metadata routing is enabled; no set_fit_request is needed.
+    __metadata_request__fit = {"sensitive": True, "sample_weight": True, "exposure": True, "cluster": True}  # noqa: RUF012
+    __metadata_request__score = {"sensitive": True, "sample_weight": True, "exposure": True}  # noqa: RUF012
+
     def fit(
         self,
         X: Any,
@@ -256,7 +261,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
                 if sample_weight is not None:
                     some = some_rows(found)
                     warn_if_counts(some.y, some.weight, family)
-                return self._fit(make(found, portfolio.design, channel, self._seed()), models)
+                return self._fit(make(found, portfolio.design, channel, self._seed()), models, exposure is not None)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X, least_rows=2)
@@ -267,13 +272,13 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         channel = resolve_channel(self.channel, X, outcome, sensitive, weight)
         report = encode_reports(sensitive, channel.labels, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        return self._fit(make(rows, design, channel, self._seed()), models)
+        return self._fit(make(rows, design, channel, self._seed()), models, exposure is not None)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel]) -> Self:
-        """Fit the prices to rows with coded reports."""
+    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel], on_totals: bool) -> Self:
+        """Fit the prices to rows with coded reports; `on_totals` if the outcomes were totals over an exposure."""
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
@@ -293,6 +298,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             n_missing_reports=best.n_missing,
             noise=channel.estimator,
         )
+        self._fitted_on_totals = on_totals
         return self
 
     @classmethod
@@ -534,14 +540,34 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
         Parameters
         ----------
-        X, y, sensitive, sample_weight, exposure
+        X, y, sample_weight, exposure
             As for `fit`; tables in memory.
+        sensitive : array of shape (n,), optional
+            As for `fit`. Without it the score is minus the mean deviance of the unaware price, which does not see the
+            groups and does not depend on correction, pooling and reference.
+
+        Notes
+        -----
+        Searches and cross-validation of scikit-learn pass `sensitive` and the volumes on if metadata routing is
+        enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Nothing needs to be requested.
+
+        Warns
+        -----
+        GroupsNotScoredWarning
+            `sensitive` is missing; once in a process.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
+        if getattr(self, "_fitted_on_totals", False) and sample_weight is None and exposure is None:
+            raise ValueError(
+                "Got neither exposure nor sample_weight, but the pricer was fitted with an exposure. Pass exposure, "
+                "which searches of scikit-learn do after sklearn.set_config(enable_metadata_routing=True)."
+            )
         outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
         if sensitive is None:
-            raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
+            warn_groups_not_scored()
+            deviance = prices.family.unit_deviance(outcome, prices.unaware_price(matrix))
+            return -float(np.average(deviance, weights=weight))
         report = encode_reports(sensitive, channel.labels, n)
         check_counts(np.bincount(report, minlength=channel.n_codes), channel, every_group=False)
         risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, channel.table, weight)
