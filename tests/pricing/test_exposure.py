@@ -131,6 +131,8 @@ def test_no_warning_where_nothing_is_wrong(book):
         make_pricer(channel=None).fit(X, book["count"] / varying, sensitive=S, sample_weight=varying)
         make_pricer(channel=None, family="bernoulli").fit(X, indicator, sensitive=S, sample_weight=varying)
         make_pricer(channel=None, family="normal").fit(X, 100 * book["count"] + 7, sensitive=S, sample_weight=varying)
+        times = 1 + np.arange(N) % 3  # how many equal rows a row stands for
+        make_pricer(channel=None, family="normal").fit(X, book["count"], sensitive=S, sample_weight=times)
         whole = np.where(np.arange(N) % 2, 1.0, 0.5)  # counts over half a year are whole, too
         make_pricer(channel=None).fit(X, book["count"], sensitive=S, exposure=whole)
         audit.compute_group_means(np.ones(N), book["count"], sensitive=S, exposure=whole)

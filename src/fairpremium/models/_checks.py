@@ -109,7 +109,7 @@ def warn_if_counts(y: Array, weight: Array | None, family: Family | None = None,
     """Warn if outcomes look like claim counts that came with their exposure as weight.
 
     Counts per unit of exposure are not whole where exposures differ. Whole numbers are counts in a family of counts; in
-    another one, or without one, they are if they go from 0 to a few.
+    another one, or without one, they are if they go from 0 to a few and the weights do not count rows.
     """
     if weight is None or not len(y) or not np.ptp(weight) > 0:
         return
@@ -117,7 +117,8 @@ def warn_if_counts(y: Array, weight: Array | None, family: Family | None = None,
     if isinstance(family, Poisson):
         whole = low >= 0 and high >= 1
     else:
-        whole = low == 0 and 1 <= high <= _MOST_CLAIMS and (family is None or family.outcome != ZERO_OR_ONE)
+        whole = low == 0 and 1 <= high <= _MOST_CLAIMS and bool((weight % 1).any())
+        whole = whole and (family is None or family.outcome != ZERO_OR_ONE)
     if whole and not (y % 1).any():
         warnings.warn(
             "Got y with counts (whole numbers from 0) and sample_weight that varies, but expected counts per unit of "
