@@ -66,3 +66,11 @@ class MissingExtraError(FairPremiumError, ImportError):
 
 class ChannelRefutedWarning(UserWarning):
     """The reports are sharper than the declared channel permits, so that a fit with it overcorrects."""
+
+
+class ExposureWarning(UserWarning):
+    """The outcome looks like counts that were not divided by their exposure."""
+
+
+class GroupsNotScoredWarning(UserWarning):
+    """A score was computed without reports, so that it compares unaware prices and not those of the groups."""

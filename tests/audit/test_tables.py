@@ -75,12 +75,12 @@ def test_several_attributes_through_a_product_of_channels():
     weight = np.tile(share[d] * channel.matrix[s, d], 500)
     reports = pd.DataFrame(list(channel.reports)).iloc[np.tile(s, 500)]
     table = fa.compute_group_means(
-        np.tile(premium[d], 500), np.tile(d * 1.0, 500), sensitive=reports, channel=channel, sample_weight=weight
+        np.tile(premium[d], 500), np.tile(d * 0.5, 500), sensitive=reports, channel=channel, sample_weight=weight
     )
     assert table["group"].tolist() == list(channel.groups)
     np.testing.assert_allclose(table["share"], share)
     np.testing.assert_allclose(table["premium"], premium)
-    np.testing.assert_allclose(table["loss"], range(K), atol=1e-12)
+    np.testing.assert_allclose(table["loss"], 0.5 * np.arange(K), atol=1e-12)
 
 
 # --- the true attribute: the numbers of fairlearn ---

@@ -212,6 +212,20 @@ def test_people_who_join_are_added_and_nobody_is_drawn_twice(parties, workspace)
     assert "fewer reports than were sent" in spoiled
 
 
+def test_people_without_the_attribute_send_no_report_on_request(parties, workspace):
+    parties.start("silent")
+    people = pd.read_csv(workspace / "people.csv", dtype=str)
+    people.loc[[3, 7, 11], "sex"] = None
+    people.to_csv(workspace / "gaps.csv", index=False, sep=";")
+    words = _submit_words(workspace, "silent", "gaps.csv", "silent.csv")
+    said = quick(*words, "--service", parties.url, code=2)
+    assert "empty in 3 rows" in said
+    assert "--not-reported" in said
+    sent = parties.submit("silent", "--not-reported", "--separator", ";", people="gaps.csv", reports="silent.csv")
+    assert (sent["people"], sent["not_reported"], sent["reports"]) == (ROWS, 3, ROWS - 3)
+    assert not set(pd.read_csv("silent.csv", dtype=str)["policy"]) & set(people.loc[[3, 7, 11], "policy"])
+
+
 def _submit_words(folder, study, people, reports):
     return (
         "collector", "submit", folder / people, "--study", study, "--policy", "policy", "--column", "sex", "--secret",

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from fairpremium import Channel, RandomizedResponse
+from fairpremium.errors import ExposureWarning
 from fairpremium.parties import (
     DeclaredAnchor,
     EstimatedChannel,
@@ -97,6 +98,23 @@ def test_from_reports_to_premiums(parties, table, portfolio, tmp_path):
     np.testing.assert_allclose(written["premium"], premiums, rtol=1e-12)
     assert (written["low"] < written["premium"]).all()
     assert parties.third_party.verify_log().intact
+
+
+def test_totals_over_an_exposure_are_sent_as_rates(parties, table, tmp_path):
+    declare(parties)
+    years = np.linspace(0.25, 1, len(table))
+    totals = table.assign(y=np.arange(len(table)) % 3, years=years)
+    by_hand = totals.assign(y=totals["y"] / years)
+    mine = upload(parties, totals, "p1", exposure="years")
+    other = upload(parties, by_hand, "p2", weight="years")
+    assert mine.spec == other.spec
+    assert [part.sha256 for part in mine.parts] == [part.sha256 for part in other.parts]
+    with pytest.warns(ExposureWarning):
+        upload(parties, totals, "p3", weight="years")
+    with pytest.raises(ValueError, match="expected one of them"):
+        upload(parties, totals, "p4", weight="years", exposure="y")
+    with pytest.raises(ValueError, match="0 in row 7 "):
+        upload(parties, totals.assign(years=np.where(np.arange(len(years)) == 7, 0, years)), "p5", exposure="years")
 
 
 def test_the_true_attribute_is_told_in_the_manifest(parties, table, tmp_path):

@@ -40,7 +40,7 @@ def portfolio() -> dict[str, Any]:
     D = rng.choice(["F", "M"], 400)
     X = pd.DataFrame({"age": rng.integers(18, 80, 400), "area": rng.choice(["city", "land"], 400)})
     y = rng.poisson(np.where(D == "F", 0.5, 1.0)).astype(float)
-    return {"X": X, "y": y, "sensitive": CHANNEL.privatize(D, rng=1), "sample_weight": rng.uniform(0.5, 1, 400)}
+    return {"X": X, "y": y, "sensitive": CHANNEL.privatize(D, rng=1), "exposure": rng.uniform(0.5, 1, 400)}
 
 
 def calls_of(pricer: DiscriminationFreePricer, **data: Any) -> Counter[tuple[str, str]]:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 import zlib
 
 import numpy as np
@@ -15,7 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
+from fairpremium.errors import GroupsNotScoredWarning
 from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.pricing._fit_arguments import warn_groups_not_scored
 
 
 def groups_from_content(X):
@@ -102,13 +105,10 @@ def test_clone_and_params(portfolio):
 
 
 def test_sensitive_is_routed_through_pipeline_and_searches(portfolio):
+    """Enabling routing is all that a user does: nothing is requested here."""
     p, channel, reports = portfolio
     with config_context(enable_metadata_routing=True):
-        pricer = (
-            DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
-            .set_fit_request(sensitive=True, sample_weight=False)
-            .set_score_request(sensitive=True, sample_weight=False)
-        )
+        pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
         X = p.X.astype(float).to_numpy()
         pipeline = make_pipeline(StandardScaler(), pricer).fit(X, p.y, sensitive=reports)
         direct = clone(pricer).fit(X, p.y, sensitive=reports)
@@ -123,6 +123,77 @@ def test_sensitive_is_routed_through_pipeline_and_searches(portfolio):
         oracle = cross_validate(truth, X, p.y, cv=3, params={"sensitive": p.sensitive})["test_score"]
         standard_error = scores.std(ddof=1) / np.sqrt(3)
         assert abs(scores.mean() - oracle.mean()) < 6 * standard_error
+
+
+def test_volumes_and_persons_are_routed(portfolio):
+    p, channel, reports = portfolio
+    weight, person = np.linspace(0.5, 2, len(p)), np.arange(len(p)) // 2
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
+    rows = np.arange(len(p)) % 2 == 0
+    expected = clone(pricer).fit(p.X[rows], p.y[rows], sensitive=reports[rows], sample_weight=weight[rows])
+    by_hand = expected.score(p.X[~rows], p.y[~rows], sensitive=reports[~rows], sample_weight=weight[~rows])
+    split = [(np.flatnonzero(rows), np.flatnonzero(~rows))]
+    with config_context(enable_metadata_routing=True):
+        params = {"sensitive": reports, "sample_weight": weight, "cluster": person}
+        found = cross_validate(pricer, p.X, p.y, cv=split, params=params, error_score="raise")["test_score"]
+        totals = {"sensitive": reports, "exposure": weight, "cluster": person}
+        again = cross_validate(pricer, p.X, p.y * weight, cv=split, params=totals, error_score="raise")["test_score"]
+    assert found[0] == pytest.approx(by_hand, rel=1e-9)
+    assert again[0] == pytest.approx(by_hand, rel=1e-9)
+
+
+@pytest.fixture
+def first_score():
+    """No score without groups has been computed in this process."""
+    warn_groups_not_scored.cache_clear()
+    yield
+    warn_groups_not_scored.cache_clear()
+
+
+def test_without_routing_a_search_compares_unaware_prices_and_says_so(portfolio, first_score):
+    """The mistake: every score was NaN, and the first candidate won."""
+    p, channel, reports = portfolio
+    X = p.X.astype(float).to_numpy()
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
+    grid = {"model": [LinearModel(ridge=1e6), LinearModel(ridge=0.0)]}
+    with pytest.warns(GroupsNotScoredWarning, match="enable_metadata_routing") as said:
+        search = GridSearchCV(pricer, grid, cv=3, error_score="raise").fit(X, p.y, sensitive=reports)
+    assert len([w for w in said if w.category is GroupsNotScoredWarning]) == 1
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert search.best_index_ == 1
+    again = cross_validate(clone(pricer), X, p.y, cv=3, params={"sensitive": reports}, error_score="raise")
+    assert again["test_score"].mean() == pytest.approx(scores[1], rel=1e-9)
+    # what the score cannot see is the same for all
+    blind = GridSearchCV(pricer, {"pooling": [0.0, 1e9]}, cv=3, error_score="raise").fit(X, p.y, sensitive=reports)
+    assert np.ptp(blind.cv_results_["mean_test_score"]) < 1e-6 * abs(scores[1])
+
+
+def test_the_fallback_score_is_minus_the_deviance_of_the_unaware_price(portfolio, first_score):
+    p, channel, reports = portfolio
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0).fit(p.X, p.y, sensitive=reports)
+    weight = np.linspace(0.5, 2, len(p))
+    expected = -sum(w * (y - u) ** 2 for w, y, u in zip(weight, p.y, pricer.predict_unaware(p.X), strict=True))
+    with pytest.warns(GroupsNotScoredWarning):
+        assert pricer.score(p.X, p.y, sample_weight=weight) == pytest.approx(expected / weight.sum(), rel=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pricer.score(p.X, p.y)  # once is enough
+
+
+def test_a_score_of_totals_needs_their_exposure(portfolio):
+    p, channel, reports = portfolio
+    exposure = np.linspace(0.5, 2, len(p))
+    pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
+    pricer.fit(p.X, p.y * exposure, sensitive=reports, exposure=exposure)
+    for more in ({}, {"sensitive": reports}):
+        with pytest.raises(ValueError, match=r"fitted with an exposure.*enable_metadata_routing"):
+            pricer.score(p.X, p.y * exposure, **more)
+    rates = pricer.score(p.X, p.y, sensitive=reports, sample_weight=exposure)
+    assert pricer.score(p.X, p.y * exposure, sensitive=reports, exposure=exposure) == pytest.approx(rates, rel=1e-12)
+    params = {"sensitive": reports, "exposure": exposure}
+    with pytest.raises(ValueError, match="fitted with an exposure"):
+        cross_validate(pricer, p.X, p.y, cv=2, params=params, error_score="raise")
 
 
 def test_score_is_minus_the_corrected_risk(portfolio):

@@ -22,7 +22,7 @@ from fairpremium.privacy import (
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
 
 
-@pytest.fixture(params=["csv", "parquet"])
+@pytest.fixture(params=["csv", "xlsx", "parquet"])
 def path(request, tmp_path):
     return tmp_path / f"reports.{request.param}"
 
@@ -75,7 +75,7 @@ def test_any_frame(path):
 
 def test_files_without_a_description(path):
     table = pd.DataFrame({"report": ["F", "M"]})
-    table.to_csv(path, index=False) if path.suffix == ".csv" else table.to_parquet(path)
+    {".csv": table.to_csv, ".xlsx": table.to_excel, ".parquet": table.to_parquet}[path.suffix](path, index=False)
     again, channel = read_reports(path)
     assert channel is None
     assert again["report"].tolist() == ["F", "M"]
@@ -88,8 +88,8 @@ def test_what_is_refused_when_writing(path):
     with pytest.raises(ValueError, match="among them"):
         write_reports(path, pd.DataFrame({"S": ["F"]}), SEX)
     assert not path.exists()
-    with pytest.raises(ValueError, match=r"\.csv or \.parquet"):
-        write_reports(path.with_suffix(".xlsx"), pd.DataFrame({"report": ["F"]}), SEX)
+    with pytest.raises(ValueError, match=r"\.csv, \.xlsx or \.parquet"):
+        write_reports(path.with_suffix(".ods"), pd.DataFrame({"report": ["F"]}), SEX)
 
 
 @pytest.mark.parametrize("groups", [["", "x"], [1, "1"], [True, "True"]], ids=repr)
@@ -146,6 +146,8 @@ def test_edited_reports_are_noticed(path):
     write_reports(path, pd.DataFrame({"report": ["F", "M"]}), SEX)
     if path.suffix == ".csv":
         path.write_text("report\nF\nsecret\n")
+    elif path.suffix == ".xlsx":
+        pd.DataFrame({"report": ["F", "secret"]}).to_excel(path, index=False)
     else:
         edited = pa.table({"report": ["F", "secret"]}).replace_schema_metadata(pq.read_schema(path).metadata)
         pq.write_table(edited, path)

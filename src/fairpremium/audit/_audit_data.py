@@ -13,7 +13,7 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.corrections import describe_lack
-from fairpremium.models import check_outcome
+from fairpremium.models import check_outcome, check_weight, warn_if_counts
 from fairpremium.pricing import check_level
 
 from ._estimate import Estimate, fieller
@@ -43,16 +43,26 @@ class AuditData:
         cluster: Any,
         by: Any,
         level: float,
+        exposure: Any = None,
         tables: Sequence[str] = (),
     ) -> AuditData:
-        """Check what the caller gave; the first column gives the number of rows, `tables` have a column per group."""
+        """Check what the caller gave; the first column gives the number of rows, `tables` have a column per group.
+
+        With an `exposure` the losses y are totals over it, and are divided by it here.
+        """
         (first, source), *_ = columns.items()
         n = n_rows(source, first)
         checked = {name: check_numbers(values, name, n, first) for name, values in columns.items()}
         for name, values in checked.items():
             if values.ndim != 1 and name not in tables:
                 raise ValueError(f"Got {name} of shape {values.shape}, but expected one column: a number per row.")
-        reports = WeightedReports.read(n, sensitive, channel, sample_weight, cluster, first)
+        weight = check_weight(sample_weight, n, exposure=exposure, of=first)
+        if "y" in checked:
+            if exposure is None or weight is None:
+                warn_if_counts(checked["y"], weight, stacklevel=2)
+            else:
+                checked["y"] = np.asarray(checked["y"] / weight)
+        reports = WeightedReports.read(n, sensitive, channel, weight, cluster, first)
         divisions = () if by is None else (("risk_class", *class_codes(by, n, first)),)
         level = check_level(level)
         for name in tables:

@@ -40,8 +40,8 @@ def write_report(
     Parameters
     ----------
     pricer, X, y, sensitive
-        As in `summarize_pricer`, which takes further `settings`: `sample_weight`, `cluster`, `by`, `level`, `title`,
-        `unit`, `notes`, `hashes`, `truth`.
+        As in `summarize_pricer`, which takes further `settings`: `sample_weight`, `exposure`, `cluster`, `by`, `level`,
+        `title`, `unit`, `notes`, `hashes`, `truth`.
     path : str or path
         Ends in .html, .md or .json, which decides the format.
     interactive : bool

@@ -6,13 +6,12 @@ import numpy as np
 
 from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections import ReportChannel
-from fairpremium.models import Design, check_volume
+from fairpremium.models import Design
 from fairpremium.pricing import Reference, certify_prices, check_segments
 
 from ._audit_data import (
     AuditData,
     Records,
-    check_numbers,
     estimate_records,
     frame_like_source,
     mean_columns,
@@ -30,6 +29,7 @@ def compute_calibration(
     channel: Any = None,
     bins: int = 10,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -38,7 +38,7 @@ def compute_calibration(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     bins : int
         Number of bins of about equal volume; the premium is not private, so that its quantiles are known. Equal
@@ -61,7 +61,8 @@ def compute_calibration(
     is that of v_i = y_i - h_i. A price is calibrated within groups (auto-calibrated, sufficient) if all differences
     vanish: the mean loss of those who pay a premium is then that premium, in every group.
     """
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     data = data.with_columns(excess=data["y"] - data["premiums"])
     return data.in_bins("premiums", bins).table(_calibration)
 
@@ -108,7 +109,7 @@ def certify(
     X : data frame or array of shape (n, features)
         Features that P(D given x) is learned from: those of the tariff.
     y : array-like of shape (n,)
-        Losses per unit of volume, or in total with `exposure`.
+        Losses per unit of volume, or with `exposure` totals over it (claim counts, amounts).
     sensitive, channel, sample_weight, cluster, level
         As in `compute_group_means`.
     by : array of shape (n,) or name of a column of X, optional
@@ -152,9 +153,8 @@ def certify(
     0     all  2000    True
     """
     n = n_rows(premiums, "premiums")
-    outcome, weight = check_volume(check_numbers(y, "y", n, "premiums"), sample_weight, exposure, of="premiums")
-    columns = {"premiums": premiums, "y": outcome, "best_estimates": best_estimates}
-    data = AuditData.read(columns, sensitive, channel, weight, cluster, None, level, tables=["best_estimates"])
+    columns, tables = {"premiums": premiums, "y": y, "best_estimates": best_estimates}, ["best_estimates"]
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, None, level, exposure, tables)
     weights = Reference.of(reference, data.groups)
     if weights.needs_means:
         raise ValueError(
@@ -164,10 +164,12 @@ def certify(
     _, matrix = Design.learn_transform(X)
     if len(matrix) != n:
         raise ValueError(f"Got X with {len(matrix)} rows, but premiums has {n}; expected the same number.")
+    reports = data.reports
+    volume = None if sample_weight is None and exposure is None else reports.weight
     table = certify_prices(
         data["premiums"],
         data["best_estimates"],
-        PortfolioRows(matrix, data["y"], weight, data.reports.code.astype(np.uint16), cluster=data.reports.cluster),
+        PortfolioRows(matrix, data["y"], volume, reports.code.astype(np.uint16), cluster=reports.cluster),
         ReportChannel.of(channel, data.groups),
         reference=weights.fixed,
         segment=check_segments(by, X, n),

@@ -21,6 +21,7 @@ def compute_keep_sensitivity(
     channel: RandomizedResponse,
     keeps: Sequence[float] | None = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     level: float = 0.95,
 ) -> Any:
@@ -28,7 +29,7 @@ def compute_keep_sensitivity(
 
     Parameters
     ----------
-    premiums, y, sensitive, sample_weight, cluster, level
+    premiums, y, sensitive, sample_weight, exposure, cluster, level
         As in `compute_group_means`.
     channel : RandomizedResponse
         The channel in use.
@@ -55,8 +56,9 @@ def compute_keep_sensitivity(
         truth = Channel(np.eye(len(channel.groups)), groups=channel.groups)  # at keep = 1 the reports are it
         other = channel if used else truth if keep == 1 else RandomizedResponse(channel.groups, keep=keep)
         means = compute_group_means(
-            premiums, y, sensitive=sensitive, channel=other, sample_weight=sample_weight, cluster=cluster, level=level
-        )
+            premiums, y, sensitive=sensitive, channel=other, sample_weight=sample_weight, exposure=exposure,
+            cluster=cluster, level=level,
+        )  # fmt: skip
         table = as_pandas(means)
         table.insert(0, "used", used)
         table.insert(0, "keep", keep)

@@ -25,6 +25,7 @@ def compute_price_comparison(
     level: float = 0.95,
     truth: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
 ) -> pd.DataFrame:
     """Average the best estimates, the unaware and the discrimination-free price over risk classes.
 
@@ -44,8 +45,8 @@ def compute_price_comparison(
         intervals.
     truth : object with ``best_estimate``, ``unaware`` and ``discrimination_free``, optional
         A simulated portfolio; adds the column `truth`.
-    sample_weight : array-like of shape (n,), optional
-        Volumes.
+    sample_weight, exposure : array-like of shape (n,), optional
+        Volumes, by which prices are averaged; one of the two.
 
     Returns
     -------
@@ -83,7 +84,7 @@ def compute_price_comparison(
         (UNAWARE, None, pricer.predict_unaware(X), None, None),
         (DISCRIMINATION_FREE, None, pricer.predict(X), *limits),
     ]
-    volumes = check_weight(sample_weight, len(best))
+    volumes = check_weight(sample_weight, len(best), exposure=exposure)
     weight = np.ones(len(best)) if volumes is None else volumes
     codes, classes = named_classes(X, by, len(best))
     true_prices = []

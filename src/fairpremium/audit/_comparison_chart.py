@@ -29,13 +29,14 @@ def plot_price_comparison(
     level: float = 0.95,
     truth: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     unit: str = "",
 ) -> Any:
     """Draw the three prices of every risk class, one below the other.
 
     Parameters
     ----------
-    pricer, X, by, level, truth, sample_weight
+    pricer, X, by, level, truth, sample_weight, exposure
         As in `compute_price_comparison`.
     unit : str
         What a price is measured in, for the axis: "EUR a year".
@@ -50,7 +51,9 @@ def plot_price_comparison(
     MissingExtraError
         If Altair is not installed.
     """
-    table = compute_price_comparison(pricer, X, by=by, level=level, truth=truth, sample_weight=sample_weight)
+    table = compute_price_comparison(
+        pricer, X, by=by, level=level, truth=truth, sample_weight=sample_weight, exposure=exposure
+    )
     return draw_price_comparison(table, level=level, unit=unit)
 
 

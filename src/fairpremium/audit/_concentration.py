@@ -20,6 +20,7 @@ def compute_gini(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -28,7 +29,7 @@ def compute_gini(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -56,7 +57,8 @@ def compute_gini(
     ----------
     [Frees2014], [Denuit2019] in the documentation.
     """
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     return data.table(_gini)
 
 
@@ -90,6 +92,7 @@ def compute_lorenz(
     channel: Any = None,
     points: int = 20,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -98,7 +101,7 @@ def compute_lorenz(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     points : int
         Number of steps from 0 to 1.
@@ -124,7 +127,8 @@ def compute_lorenz(
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     return data.table(lambda piece: _lorenz(piece, np.linspace(0, 1, points + 1)))
 
 

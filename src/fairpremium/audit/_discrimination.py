@@ -65,6 +65,7 @@ def compute_discrimination(
     discrimination_free: Any = None,
     propensity: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -77,7 +78,7 @@ def compute_discrimination(
         The price pi to be judged, such as an unaware price.
     best_estimate : table of shape (n, K)
         mu(x, d), one column per group, such as from `predict_best_estimate`.
-    sensitive, channel, sample_weight, cluster, by, level
+    sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     discrimination_free : array-like of shape (n,), optional
         h*(x); adds `proxy_shift` and, with `propensity`, `proxy_explained`.
@@ -120,7 +121,7 @@ def compute_discrimination(
     given = {"discrimination_free": discrimination_free, "propensity": propensity}
     columns |= {name: values for name, values in given.items() if values is not None}
     tables = [name for name in ("best_estimate", "propensity") if name in columns]
-    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, tables=tables)
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)
     if propensity is not None:
         q = data["propensity"]
         bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))

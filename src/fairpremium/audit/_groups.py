@@ -18,6 +18,7 @@ def compute_group_means(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -27,15 +28,17 @@ def compute_group_means(
     Parameters
     ----------
     premiums : array-like of shape (n,)
-        Prices of any origin, per unit of exposure if there are weights.
+        Prices of any origin, per unit of volume if there are weights or exposures.
     y : array-like of shape (n,)
-        Losses, per unit of exposure if there are weights.
+        Losses per unit of volume, or with `exposure` totals over it (claim counts, amounts).
     sensitive : array-like of shape (n,)
         Reports; None and NaN stand for "not reported". With ``channel=None`` the true attribute.
     channel : Channel or None
         What the reports went through.
     sample_weight : array-like of shape (n,), optional
-        Volumes, such as exposure.
+        Volumes that losses were divided by.
+    exposure : array-like of shape (n,), optional
+        If y holds totals over an exposure: then y / exposure is audited, with the exposure as its volume.
     cluster : array-like of shape (n,), optional
         Who a row belongs to, if one person has several rows.
     by : array-like of shape (n,), optional
@@ -77,7 +80,8 @@ def compute_group_means(
     0     F      1.0   0.0
     1     M      2.0   4.0
     """
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     return data.table(_group_means)
 
 
@@ -98,6 +102,7 @@ def compute_demographic_disparity(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -106,7 +111,7 @@ def compute_demographic_disparity(
 
     Parameters
     ----------
-    premiums, sensitive, channel, sample_weight, cluster, by, level
+    premiums, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -126,7 +131,7 @@ def compute_demographic_disparity(
     parity of the mean premium. With `by` the comparison is between people of one class, which is conditional
     demographic disparity; with classes as fine as the tariff's cells a difference is direct discrimination.
     """
-    data = AuditData.read({"premiums": premiums}, sensitive, channel, sample_weight, cluster, by, level)
+    data = AuditData.read({"premiums": premiums}, sensitive, channel, sample_weight, cluster, by, level, exposure)
     return data.table(_disparity)
 
 
@@ -137,6 +142,7 @@ def compute_loss_ratio_gap(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -145,7 +151,7 @@ def compute_loss_ratio_gap(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -163,7 +169,8 @@ def compute_loss_ratio_gap(
     where r is that of all rows with a report. Limits of a ratio are Fieller's, those of a gap come from the joint
     covariance. A group with a gap above zero pays too little for what it costs, one below zero subsidises.
     """
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     return data.table(lambda piece: _ratios_and_gaps(piece, "loss_ratio", "y", "premiums"))
 
 
@@ -175,6 +182,7 @@ def compute_group_deviance(
     channel: Any = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -183,7 +191,7 @@ def compute_group_deviance(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     family : str or Family
         Whose unit deviance d(y, mu) measures the error: squared error for "normal".
@@ -200,7 +208,8 @@ def compute_group_deviance(
     by itself: a group whose losses vary more is harder to predict.
     """
     law = get_family(family)
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    pair = {"premiums": premiums, "y": y}
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
     law.check_outcome(data["y"])
     bad = int(np.count_nonzero(~law.mean.contains(data["premiums"])))
     if bad:

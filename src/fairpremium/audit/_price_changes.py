@@ -17,6 +17,7 @@ def compute_prices_by_group(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -28,7 +29,7 @@ def compute_prices_by_group(
     prices : mapping of str to array-like of shape (n,) or (n, K)
         Prices by name. A table with one column per group (in the order of the groups), such as the best estimates,
         counts in each group with that group's own column: what its members would pay if they were charged it.
-    sensitive, channel, sample_weight, cluster, by, level
+    sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -40,7 +41,7 @@ def compute_prices_by_group(
     -----
     The ratio estimator of `compute_group_means` with v_i the price of row i, or v_ik its price in group k.
     """
-    data = _read_prices(prices, sensitive, channel, sample_weight, cluster, by, level)
+    data = _read_prices(prices, {}, sensitive, channel, sample_weight, exposure, cluster, by, level)
 
     def means(piece: AuditData) -> Records:
         totals = piece.totals(list(prices), range(len(piece.groups)))
@@ -62,6 +63,7 @@ def compute_premium_change(
     channel: Any = None,
     bins: int | None = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -74,7 +76,7 @@ def compute_premium_change(
         Prices before and after, such as unaware and discrimination-free.
     bins : int, optional
         Divide the rows at quantiles of the old price, as `compute_calibration` does; the table gets the column `bin`.
-    sensitive, channel, sample_weight, cluster, by, level
+    sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; `by` gives the change by risk class.
 
     Returns
@@ -94,7 +96,7 @@ def compute_premium_change(
     Ratio estimators of `compute_group_means` with v_i = new_i - old_i and v_i = 1{new_i > old_i}; the relative change
     is sum_i a_ik (new_i - old_i) / sum_i a_ik old_i, with Fieller's limits.
     """
-    data = AuditData.read({"old": old, "new": new}, sensitive, channel, sample_weight, cluster, by, level)
+    data = AuditData.read({"old": old, "new": new}, sensitive, channel, sample_weight, cluster, by, level, exposure)
     change = data["new"] - data["old"]
     data = data.with_columns(change=change, up=(change > 0).astype(float))
     return (data if bins is None else data.in_bins("old", bins)).table(_change)
@@ -119,6 +121,7 @@ def compute_balance(
     y: Any,
     *,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -129,7 +132,7 @@ def compute_balance(
     ----------
     prices : mapping of str to array-like of shape (n,)
         Prices by name.
-    y, sample_weight, cluster, by, level
+    y, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`. Nobody's attribute is needed.
 
     Returns
@@ -144,7 +147,7 @@ def compute_balance(
     of risks) as a sample of what they could have been.
     """
     everyone = np.zeros(n_rows(y, "y"), dtype=int)
-    data = _read_prices({**prices, "y": y}, everyone, None, sample_weight, cluster, by, level)
+    data = _read_prices(prices, {"y": y}, everyone, None, sample_weight, exposure, cluster, by, level)
 
     def balances(piece: AuditData) -> Records:
         totals = piece.totals([*prices, "y"], [EVERYONE])
@@ -172,6 +175,7 @@ def compute_adverse_selection(
     sensitive: Any,
     channel: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -184,7 +188,7 @@ def compute_adverse_selection(
         As in `compute_group_means`.
     best_estimate : table of shape (n, K)
         mu(x, d), one column per group in the order of the groups: what the competitor charges.
-    sensitive, channel, sample_weight, cluster, by, level
+    sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -210,8 +214,8 @@ def compute_adverse_selection(
     The numbers are about those who stay, so that their effective reports must suffice, (sum_i a_ik u_ik)^2 /
     sum_i (a_ik u_ik)^2. Where u_ik is zero for all rows nobody stays for certain, and those of the group count.
     """
-    columns = {"premiums": premiums, "y": y, "best_estimate": best_estimate}
-    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, tables=["best_estimate"])
+    columns, tables = {"premiums": premiums, "y": y, "best_estimate": best_estimate}, ["best_estimate"]
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)
     stays = (data["premiums"][:, None] <= data["best_estimate"]).astype(float)
     profit = (data["premiums"] - data["y"])[:, None]
     return data.with_columns(stays=stays, profit=stays * profit, profit_now=profit[:, 0]).table(_selection)
@@ -234,9 +238,20 @@ def _selection(data: AuditData) -> Records:
 
 
 def _read_prices(
-    prices: Mapping[str, Any], sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, by: Any, level: float
+    prices: Mapping[str, Any],
+    losses: dict[str, Any],
+    sensitive: Any,
+    channel: Any,
+    sample_weight: Any,
+    exposure: Any,
+    cluster: Any,
+    by: Any,
+    level: float,
 ) -> AuditData:
     if not isinstance(prices, Mapping) or not prices:
         raise TypeError("Got prices that are not a mapping, but expected prices by name, such as {'unaware': ...}.")
+    if "y" in prices:
+        raise ValueError("Got a price with the name 'y', which the losses have; expected another name.")
     tables = [name for name, values in prices.items() if len(getattr(values, "shape", ())) == 2]
-    return AuditData.read(dict(prices), sensitive, channel, sample_weight, cluster, by, level, tables=tables)
+    columns = {**prices, **losses}
+    return AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)

@@ -3,7 +3,9 @@
 import hashlib
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from fairpremium import __version__
-from fairpremium.errors import ModelFileError
+from fairpremium.errors import ExposureWarning, ModelFileError
 from fairpremium.families import Family, get_family
 from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel, RandomizedResponse
 
 from . import _audit_report_text as text
-from ._audit_data import AuditData, as_pandas, check_numbers, n_rows, to_scalar
+from ._audit_data import AuditData, as_pandas, n_rows, to_scalar
 from ._calibration import compute_calibration
 from ._channel_sensitivity import compute_keep_sensitivity
 from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison, named_classes
@@ -41,6 +43,7 @@ def summarize_prices(
     sensitive: Any,
     channel: Channel | None = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -56,7 +59,7 @@ def summarize_prices(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, cluster, by, level
+    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; `by` adds the tables within each class.
     family : str or Family
         Whose deviance measures the premium's error.
@@ -78,11 +81,14 @@ def summarize_prices(
         JSON types only; `render_report`, `render_markdown` and `save_report` make documents of it.
     """
     roles = {
-        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
+        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "exposure": exposure,
+        "cluster": cluster, "level": level,
     }  # fmt: skip
     privacy = _describe_channel(channel, channel_source, channel_estimated)
     head = _head(premiums, y, roles, title, unit, notes, hashes, privacy)
-    return _complete(head, _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family), None)
+    with _warned_once():
+        sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family)
+    return _complete(head, sections, None)
 
 
 def summarize_pricer(
@@ -92,6 +98,7 @@ def summarize_pricer(
     *,
     sensitive: Any,
     sample_weight: Any = None,
+    exposure: Any = None,
     cluster: Any = None,
     by: Any = None,
     level: float = 0.95,
@@ -110,7 +117,7 @@ def summarize_pricer(
     ----------
     pricer : DiscriminationFreePricer
         Fitted; its channel is that of the reports.
-    X, y, sensitive, sample_weight, cluster
+    X, y, sensitive, sample_weight, exposure, cluster
         Rows to audit: those it was fitted on, or better, others.
     by : str or array-like of shape (n,), optional
         The risk class of each row, or the name of a column of `X` that holds it.
@@ -135,7 +142,8 @@ def summarize_pricer(
         codes, names = named_classes(X, by, n_rows(X, "X"))
         classes = pd.Series(pd.Categorical.from_codes(codes, categories=[f"{by}: {name}" for name in names]))
     roles = {
-        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "cluster": cluster, "level": level,
+        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "exposure": exposure,
+        "cluster": cluster, "level": level,
     }  # fmt: skip
     prices = {
         BEST_ESTIMATE: np.asarray(pricer.predict_best_estimate(X), dtype=np.float64),
@@ -147,16 +155,27 @@ def summarize_pricer(
     head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, count_in, created)
     head["hashes"] |= _model_hash(pricer)
     two_prices = {name: prices[name] for name in (UNAWARE, DISCRIMINATION_FREE)}
-    comparison = compute_price_comparison(pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight)
-    sections = [
-        _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
-        *_sections_of_model(prices, X, y, roles, classes),
-        *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
-    ]
+    comparison = compute_price_comparison(
+        pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight, exposure=exposure
+    )
+    with _warned_once():
+        sections = [
+            _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
+            *_sections_of_model(prices, X, y, roles, classes),
+            *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
+        ]
     return _complete(head, sections, _describe_model(pricer))
 
 
 # --- sections ---
+
+
+@contextmanager
+def _warned_once() -> Iterator[None]:
+    """Leave out the warning about the losses that the head of the report gave; every table would repeat it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExposureWarning)
+        yield
 
 
 def _sections_of_prices(
@@ -164,7 +183,7 @@ def _sections_of_prices(
 ) -> list[Section]:
     pair = (premiums, y)
     named = {text.PRICE_NAMES.get(name, name): values for name, values in prices.items()}
-    without_reports = {name: roles[name] for name in ("sample_weight", "cluster", "level")}
+    without_reports = {name: roles[name] for name in ("sample_weight", "exposure", "cluster", "level")}
     sections = [
         _section("group_means", compute_group_means(*pair, **roles)),
         _section("demographic_disparity", compute_demographic_disparity(premiums, **roles)),
@@ -175,8 +194,8 @@ def _sections_of_prices(
         _section("gini", compute_gini(*pair, **roles)),
     ]
     law = get_family(family)
-    h, losses = (check_numbers(column, "", n_rows(premiums, "premiums"), "") for column in pair)
-    if law.mean.contains(h).all() and law.outcome.contains(losses).all():
+    data = AuditData.read({"premiums": premiums, "y": y}, by=None, **roles)
+    if law.mean.contains(data["premiums"]).all() and law.outcome.contains(data["y"]).all():
         sections.append(_section("group_deviance", compute_group_deviance(*pair, family=law, **roles)))
     if by is not None:
         sections += [
@@ -272,7 +291,7 @@ def _head(
         "missing_reports": max(n - counted, 0),
         "rounded_to": count_in,
         "persons": None if reports.cluster is None else int(reports.cluster.max()) + 1,
-        "weighted": roles["sample_weight"] is not None,
+        "weighted": not (roles["sample_weight"] is None and roles["exposure"] is None),
         "groups": [_plain(group) for group in reports.groups],
         "privacy": privacy,
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},

@@ -13,8 +13,10 @@ from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._model_options import make_family
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_source import ReportSource
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output, require_filled, require_numbers
 from fairpremium.cli._terminal import progress, stdout_console
+from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
 from fairpremium.privacy import Channel
 
@@ -25,11 +27,12 @@ _option = option_panel("Report")
 
 @command
 def audit(
-    prices: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
+    prices: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy.")],
     premium: Annotated[str, column_option(help="Column with the prices to audit.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .md or .json.")],
     roles: Roles,
     source: ReportSource,
+    files: TableFormat,
     by: Annotated[str | None, column_option(help="Column with classes to look into one by one.")] = None,
     cluster: Annotated[str | None, column_option(help="Column that says whose row it is.")] = None,
     family: Annotated[str, _option(help="Whose deviance measures the premium's error.")] = "normal",
@@ -48,11 +51,11 @@ def audit(
     -o report.html
     """
     check_output(output, suffixes=_FORMATS, inputs=[prices, roles.reports, source.channel])
-    estimator = source.estimator()
+    estimator = source.estimator(files=files)
     law = make_family(family, power)
     with progress("Reading"):
         columns = list(dict.fromkeys(name for name in (premium, by, cluster) if name is not None))
-        data = load_data(prices, roles, columns)
+        data = load_data(prices, roles, columns, files)
         _check_groups(data, roles.sensitive, source)
         found, reported, said_by = source.resolve(data, estimator)
         premiums = require_numbers(data.X, premium, prices)
@@ -64,7 +67,7 @@ def audit(
             data.y,
             sensitive=reported,
             channel=channel,
-            sample_weight=data.weight,
+            **data.volume,
             cluster=None if cluster is None else data.X[cluster],
             by=classes,
             level=level,
@@ -112,7 +115,8 @@ def _channel(
     """Return the channel, estimated if need be, and who says so."""
     if not isinstance(found, NoiseEstimator):
         return found, "" if found is None else source
-    found.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
+    y, volume = check_volume(data.y, len(data.y), data.weight, data.exposure)
+    found.fit(data.X, y, sensitive=reported, sample_weight=volume)
     return found.require_channel(), f"estimated, not declared. {found.message_}"
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import numpy as np
 import typer
 
-from fairpremium.cli._terminal import print_facts
+from fairpremium.cli._terminal import forget_notes, print_facts, print_notes
 
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -55,7 +55,9 @@ def command(function: Callable[..., Answer | None], before: Callable[[], None] |
         as_json = options["as_json"] if "as_json" in wanted else options.pop("as_json")
         for name, group in groups.items():
             options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
+        forget_notes()
         answer = function(**options)
+        print_notes()
         if answer is None:
             return
         if as_json:

@@ -13,6 +13,7 @@ from fairpremium.cli._model_options import PricerOptions
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.families import get_family
@@ -24,12 +25,13 @@ _JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} report
 @command
 def fit(
     portfolio: Annotated[
-        Path, typer.Argument(help="CSV or Parquet file, or a folder of Parquet files, one row per policy.")
+        Path, typer.Argument(help="CSV, Parquet or Excel file, or a folder of Parquet files, one row per policy.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, .json.")],
     roles: Roles,
     source: ReportSource,
     options: PricerOptions,
+    files: TableFormat,
     features: Annotated[
         str | None, column_option(help="Columns to price with; all without a role if left out.")
     ] = None,
@@ -51,22 +53,22 @@ def fit(
     -o model.json
     """
     check_output(output, suffixes=(".json",), inputs=[source.channel])
-    estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share)
+    estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share, files)
     pricer = options.make_pricer()
     chosen = split_list(features, "--features") or options.columns()
     with ExitStack() as stack:
         with progress("Reading"):
             data = (
-                stack.enter_context(large_data(portfolio, roles, chosen, output))
+                stack.enter_context(large_data(portfolio, roles, chosen, output, files))
                 if is_large(portfolio)
-                else load_data(portfolio, roles, chosen)
+                else load_data(portfolio, roles, chosen, files)
             )
             pricer.channel, reported, said_by = source.resolve(data, estimator)
         with progress("Fitting"):
             if isinstance(data, LargeData):
                 data.fit(pricer)
             else:
-                pricer.fit(data.X, data.y, sensitive=reported, sample_weight=data.weight)
+                pricer.fit(data.X, data.y, sensitive=reported, **data.volume)
     pricer.save(output)
     summary = _summary(pricer, data, said_by, str(output))
     return Answer(summary, _facts(summary))

@@ -12,6 +12,7 @@ import pandas as pd
 from fairpremium.blocks import join_reports, open_source
 from fairpremium.cli._channel_file import find_channel
 from fairpremium.cli._portfolio import Data, Roles
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import read_table, require_columns
 from fairpremium.pricing import DiscriminationFreePricer, count_labels
 from fairpremium.privacy import Channel, RandomizedResponse
@@ -36,6 +37,7 @@ class LargeData(Data):
             y=self.roles.outcome,
             sensitive=self.roles.sensitive,
             sample_weight=self.roles.weight,
+            exposure=self.roles.exposure,
             features=list(self.X.columns),
         )
 
@@ -46,7 +48,9 @@ def is_large(path: Path) -> bool:
 
 
 @contextmanager
-def large_data(path: Path, roles: Roles, features: list[str] | None, output: Path) -> Iterator[LargeData]:
+def large_data(
+    path: Path, roles: Roles, features: list[str] | None, output: Path, files: TableFormat
+) -> Iterator[LargeData]:
     """Look at a large portfolio, after joining its reports into a temporary file beside the output if need be."""
     roles.require_free(features or [])
     reports = roles.reports
@@ -55,9 +59,9 @@ def large_data(path: Path, roles: Roles, features: list[str] | None, output: Pat
         return
     with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".fairpremium-") as folder:
         stored = reports
-        if reports.suffix.lower() == ".csv":
+        if reports.suffix.lower() != ".parquet":
             stored = Path(folder) / "reports.parquet"
-            read_table(reports, text={roles.key, roles.sensitive}).to_parquet(stored, index=False)
+            read_table(reports, files, text={roles.key, roles.sensitive}).to_parquet(stored, index=False)
         joined = Path(folder) / "portfolio.parquet"
         found = join_reports(path, stored, joined, key=roles.key, sensitive=roles.sensitive)
         yield replace(_look(joined, roles, features, reports), joined=found._asdict())

@@ -8,19 +8,29 @@ import pandas as pd
 
 from fairpremium.cli._channel_file import Described, find_channel
 from fairpremium.cli._command import option_panel
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import as_text, read_table, require_columns, require_filled, require_numbers
 from fairpremium.models import describe_texts
 
 column_option = option_panel("Columns")
+OutcomeOption = Annotated[
+    str,
+    column_option(help="Column with losses per unit of volume; with --exposure their totals (claim counts, amounts)."),
+]
+WeightOption = Annotated[str | None, column_option(help="Column with the volume that the losses were divided by.")]
+ExposureOption = Annotated[
+    str | None, column_option(help="Column with the exposure, such as years, if the outcome is a total over it.")
+]
 
 
 @dataclass(frozen=True)
 class Roles:
     """The options that name the columns that are not features, and the file of the reports."""
 
-    outcome: Annotated[str, column_option(help="Column with the losses.")]
+    outcome: OutcomeOption
     sensitive: Annotated[str, column_option(help="Column with the reports.")] = "report"
-    weight: Annotated[str | None, column_option(help="Column with the exposure or volume.")] = None
+    weight: WeightOption = None
+    exposure: ExposureOption = None
     reports: Annotated[Path | None, column_option(help="File with the reports, joined by --key.")] = None
     key: Annotated[str | None, column_option(help="Column that identifies a policy.")] = None
 
@@ -31,20 +41,30 @@ class Roles:
             if name in named:
                 raise ValueError(f"Column {name!r} cannot be both --{named[name]} and --{role}.")
             named[name] = role
+        check_volumes(self.weight, self.exposure)
         if self.reports is not None and self.key is None:
             raise ValueError("--reports needs --key, the column that both files share.")
 
     @property
     def columns(self) -> dict[str, str]:
         """The columns that are given, by role."""
-        found = {"outcome": self.outcome, "sensitive": self.sensitive, "weight": self.weight, "key": self.key}
-        return {role: name for role, name in found.items() if name is not None}
+        names = ("outcome", "sensitive", "weight", "exposure", "key")
+        return {role: name for role in names if (name := getattr(self, role)) is not None}
 
     def require_free(self, names: list[str]) -> None:
         """Refuse columns that have a role already."""
         for role, name in self.columns.items():
             if name in names:
                 raise ValueError(f"Column {name!r} is --{role} already; expected others here.")
+
+
+def check_volumes(weight: str | None, exposure: str | None) -> None:
+    """Refuse two volumes."""
+    if weight is not None and exposure is not None:
+        raise ValueError(
+            f"Got --weight {weight} and --exposure {exposure}, but expected one of them: --exposure if the outcome is "
+            "a total over it, --weight if it was divided by it."
+        )
 
 
 @dataclass(frozen=True)
@@ -58,13 +78,19 @@ class Data:
     described: Described | None
     reports_path: Path
     joined: dict[str, Any] | None = None
+    exposure: pd.Series | None = None
+
+    @property
+    def volume(self) -> dict[str, Any]:
+        """The weight or the exposure, as functions take them."""
+        return {"sample_weight": self.weight, "exposure": self.exposure}
 
 
-def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
+def load_data(path: Path, roles: Roles, features: list[str] | None, files: TableFormat) -> Data:
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
     reports = roles.reports
     own = [name for role, name in roles.columns.items() if reports is None or role != "sensitive"]
-    frame = read_table(path, require=own, text={roles.sensitive, roles.key})
+    frame = read_table(path, files, require=own, text={roles.sensitive, roles.key})
     joined = None
     if reports is None:
         column = frame[roles.sensitive]
@@ -74,7 +100,7 @@ def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
             "Leave out --reports, or name the other file's column with --sensitive."
         )
     else:
-        column, joined = _join(frame, path, reports, str(roles.key), roles.sensitive)
+        column, joined = _join(frame, path, files, roles)
     source = reports or path
     return Data(
         X=_features(frame, features, roles, path),
@@ -84,12 +110,15 @@ def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
         described=find_channel(source, roles.sensitive),
         reports_path=source,
         joined=joined,
+        exposure=None if roles.exposure is None else require_numbers(frame, roles.exposure, path),
     )
 
 
-def _join(frame: pd.DataFrame, path: Path, reports: Path, key: str, sensitive: str) -> tuple[pd.Series, dict[str, Any]]:
+def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> tuple[pd.Series, dict[str, Any]]:
     """Return the report of each row of the portfolio, missing where there is none, and the counts."""
-    table = read_table(reports, require=[key, sensitive], text={key, sensitive})
+    reports, key, sensitive = roles.reports, str(roles.key), roles.sensitive
+    assert reports is not None
+    table = read_table(reports, files, require=[key, sensitive], text={key, sensitive})
     keys, wanted = (
         require_filled(as_text(one[key], place), place, "a key") for one, place in ((table, reports), (frame, path))
     )

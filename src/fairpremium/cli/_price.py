@@ -9,6 +9,7 @@ import typer
 
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import is_large
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output, read_table, require_file, write_table
 from fairpremium.cli._terminal import progress
 from fairpremium.pricing import DiscriminationFreePricer
@@ -20,7 +21,7 @@ _DEFAULT_LEVEL = 0.95
 class PriceOptions:
     """The options of pricing, wherever the model comes from."""
 
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV, Parquet or Excel file to write.")]
     level: Annotated[float | None, typer.Option(help="Confidence level of low and high; 0.95.")] = None
     every: Annotated[bool, typer.Option("--all", help="Add the unaware price and one best estimate per group.")] = False
 
@@ -28,8 +29,9 @@ class PriceOptions:
 @command
 def price(
     model: Annotated[Path, typer.Argument(help="Model file that fit wrote.")],
-    new: Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder, with the features.")],
+    new: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, or folder, with the features.")],
     options: PriceOptions,
+    files: TableFormat,
     key: Annotated[str | None, typer.Option(help="Column to put in front, such as policy.")] = None,
 ) -> Answer:
     """Compute premiums with confidence limits, in the order of the rows.
@@ -44,15 +46,20 @@ def price(
     if is_large(new):
         return _price_large(model, new, options, key)
     check_output(options.output, inputs=[model, new])
-    return price_rows(DiscriminationFreePricer.load(model), str(model), new, options, key)
+    return price_rows(DiscriminationFreePricer.load(model), str(model), new, options, files, key)
 
 
 def price_rows(
-    pricer: DiscriminationFreePricer, source: str, new: Path, options: PriceOptions, key: str | None
+    pricer: DiscriminationFreePricer,
+    source: str,
+    new: Path,
+    options: PriceOptions,
+    files: TableFormat,
+    key: str | None,
 ) -> Answer:
     """Price a table that fits into memory; `source` says where the model comes from."""
     with progress("Pricing"):
-        frame = _read(pricer, new, key)
+        frame = _read(pricer, new, files, key)
         table = _premiums(pricer, frame, options)
         if key is not None:
             if key in table.columns:
@@ -105,11 +112,11 @@ def _answer(
     return Answer(result, facts)
 
 
-def _read(pricer: DiscriminationFreePricer, new: Path, key: str | None) -> pd.DataFrame:
+def _read(pricer: DiscriminationFreePricer, new: Path, files: TableFormat, key: str | None) -> pd.DataFrame:
     design = pricer.design_
     words = {c.name for c in design.columns if c.levels is not None and isinstance(c.levels[0], str)}
     features = [c.name for c in design.columns] if design.named else []
-    return read_table(new, require=[*features, key], text={key}, words=words)
+    return read_table(new, files, require=[*features, key], text={key}, words=words)
 
 
 def _premiums(pricer: DiscriminationFreePricer, frame: pd.DataFrame, options: PriceOptions) -> pd.DataFrame:

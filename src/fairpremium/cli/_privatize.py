@@ -3,25 +3,31 @@
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._tables import as_text, check_output, read_table, require_filled
+from fairpremium.cli._table_format import TableFormat
+from fairpremium.cli._tables import as_text, check_output, find_told, read_table, require_filled
 from fairpremium.cli._terminal import progress
 from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
 
 
 @command
 def privatize(
-    people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per person.")],
+    people: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per person.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
     groups: Annotated[str, typer.Option(help="All values of the attribute, such as F,M.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV, Parquet or Excel file to write.")],
+    files: TableFormat,
     keep: Annotated[float | None, typer.Option(help="Probability that a report is the truth.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy parameter, instead of keep.")] = None,
+    not_reported: Annotated[
+        bool, typer.Option("--not-reported", help="Leave the report of people without the attribute empty.")
+    ] = False,
     report_column: Annotated[str, typer.Option(help="Name of the new column.")] = "report",
     person: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
     memo_key: Annotated[
@@ -46,25 +52,29 @@ def privatize(
     check_output(output, inputs=[people, memo_key, ledger])
     _check_repeats(person, memo_key, campaign, ledger, budget)
     with progress("Drawing reports"):
-        frame = _read(people, column, report_column, person, output)
+        frame = _read(people, files, column, report_column, person, output)
         values = as_text(frame[column], people)
-        _refuse_copies(frame, column, values)
+        told = find_told(values, people, not_reported)
+        _refuse_copies(frame[told], column, values[told])
         if memo_key is not None:
             if not memo_key.is_file():
                 raise ValueError(f"There is no file {memo_key}. Make a secret with: openssl rand -out {memo_key} 32")
             memo = MemoizedReports(channel, memo_key.read_bytes(), attribute=column, campaign=campaign or "")
-            reports = memo.privatize(_persons(frame, person, people), values)
+            drawn = memo.privatize(_persons(frame[told], person, people), values[told])
         else:
-            reports = channel.privatize(values)
+            drawn = channel.privatize(values[told])
         if ledger is not None and budget is not None:
             with PrivacyLedger(ledger, budget=budget) as spent:
-                spent.charge_many((who, column, channel.epsilon) for who in _persons(frame, person, people))
+                spent.charge_many((who, column, channel.epsilon) for who in _persons(frame[told], person, people))
+        reports = pd.Series(None, index=frame.index, dtype=object)
+        reports[told] = np.asarray(drawn, dtype=object)
         table = frame.assign(**{column: reports}).rename(columns={column: report_column})
         write_reports(output, table, channel, column=report_column)
     described = describe_channel(channel)
-    descriptor = f"{output}.channel.json" if output.suffix.lower() == ".csv" else str(output)
+    descriptor = str(output) if output.suffix.lower() == ".parquet" else f"{output}.channel.json"
     result = {
         "rows": len(frame),
+        "not_reported": int((~told).sum()),
         "column": column,
         "report_column": report_column,
         "channel": described,
@@ -74,11 +84,12 @@ def privatize(
         "descriptor": descriptor,
     }
     facts = {
-        "Reports": f"{len(frame):,}, column {report_column!r} in the place of {column!r}",
+        "Reports": f"{told.sum():,}, column {report_column!r} in the place of {column!r}",
+        **({"Not reported": f"{(~told).sum():,} rows without the attribute"} if not_reported else {}),
         "Groups": ", ".join(described["groups"]),
         "Channel": channel_text(described),
         "Repeats": None if memo_key is None else "the same person and answer get the same report",
-        "Charged": None if ledger is None else f"epsilon {channel.epsilon:.4g} for every row",
+        "Charged": None if ledger is None else f"epsilon {channel.epsilon:.4g} for every report",
         "Written": str(output),
         "Described": None if descriptor == str(output) else descriptor,
     }
@@ -101,10 +112,12 @@ def _check_repeats(
         raise ValueError("--memo-key and --ledger need --person, the column that identifies the person.")
 
 
-def _read(people: Path, column: str, report_column: str, person: str | None, output: Path) -> pd.DataFrame:
+def _read(
+    people: Path, files: TableFormat, column: str, report_column: str, person: str | None, output: Path
+) -> pd.DataFrame:
     # CSV to CSV copies fields as they are; CSV to Parquet has to give them a type.
     unchanged = output.suffix.lower() == ".csv"
-    frame = read_table(people, require=[column, person], text={column, person}, all_text=unchanged)
+    frame = read_table(people, files, require=[column, person], text={column, person}, all_text=unchanged)
     if report_column != column and report_column in frame.columns:
         raise ValueError(f"{people} already has a column {report_column!r}. Choose another --report-column.")
     return frame

@@ -13,6 +13,7 @@ from fairpremium.cli._channel_file import Described, load_channel
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._parsing import split_list, split_weights
 from fairpremium.cli._portfolio import Data
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import as_labels, as_text, read_table
 from fairpremium.labels import infer_labels
 from fairpremium.noise import AnchorNoise, MarginNoise, NoiseEstimator, RetestNoise, ValidationNoise
@@ -76,6 +77,7 @@ class ReportSource:
         random_state: int | None = None,
         anchor_group: str | None = None,
         anchor_share: float | None = None,
+        files: TableFormat = TableFormat(),  # noqa: B008, it cannot change
     ) -> NoiseEstimator | None:
         """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict."""
         samples = self._samples()
@@ -103,9 +105,10 @@ class ReportSource:
         if self.margin is not None:
             return MarginNoise(split_weights(self.margin, "--margin") or {})
         if self.validation is not None:
-            return ValidationNoise(*_pair(self.validation, self.true_column, self.report_column), groups=self.labels)
+            pair = _pair(self.validation, files, self.true_column, self.report_column)
+            return ValidationNoise(*pair, groups=self.labels)
         if self.retest is not None:
-            return RetestNoise(*_pair(self.retest, self.first_column, self.second_column), groups=self.labels)
+            return RetestNoise(*_pair(self.retest, files, self.first_column, self.second_column), groups=self.labels)
         return None
 
     def resolve(
@@ -168,6 +171,6 @@ class ReportSource:
             )
 
 
-def _pair(path: Path, first: str, second: str) -> tuple[pd.Series, pd.Series]:
-    frame = read_table(path, require=[first, second], text={first, second})
+def _pair(path: Path, files: TableFormat, first: str, second: str) -> tuple[pd.Series, pd.Series]:
+    frame = read_table(path, files, require=[first, second], text={first, second})
     return as_text(frame[first], path), as_text(frame[second], path)

@@ -1,6 +1,5 @@
-"""Tables in and out, CSV or Parquet by suffix, with a sentence for everything that can be wrong with a file."""
+"""Tables in and out, by suffix CSV, Parquet or Excel, with a sentence for everything that can be wrong with a file."""
 
-import csv
 import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -9,19 +8,26 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-TABLES = (".csv", ".parquet")
+from fairpremium.cli._decimal_marks import convert_numbers, find_decimal
+from fairpremium.cli._table_format import CsvFormat, TableFormat, find_format
+from fairpremium.cli._terminal import add_note
+from fairpremium.workbooks import read_workbook, write_workbook
+
+TABLES = (".csv", ".parquet", ".xlsx")
 
 
 def read_table(
     path: Path,
+    files: TableFormat = TableFormat(),  # noqa: B008, it cannot change
     *,
     require: Iterable[str | None] = (),
     text: Collection[str | None] = (),
     words: Collection[str] = (),
     all_text: bool = False,
 ) -> pd.DataFrame:
-    """Read a CSV or Parquet file.
+    """Read a CSV, Parquet or Excel file; of a workbook the first sheet.
 
+    - `files`: How CSV files are written; what it leaves open is found in the file, and a note says what was found.
     - `require`: Columns that must be there; this is checked before the rows are read.
     - `text`: Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing.
     - `words`: Columns of a CSV file that hold text even if all of it looks like numbers.
@@ -31,19 +37,27 @@ def read_table(
     """
     kind = check_suffix(path, TABLES)
     require_file(path)
-    header = _parquet_header(path) if kind == ".parquet" else _csv_header(path)
-    _check_header(header, path)
-    require_columns(header, require, path)
-    frame = _read_parquet(path) if kind == ".parquet" else _read_csv(path, header, text, words, all_text)
+    if kind == ".parquet":
+        _check_header(_parquet_header(path), path, require)
+        frame = _read_parquet(path)
+    elif kind == ".xlsx":
+        frame = _read_workbook(path, files, require, {*text, *words}, all_text)
+    else:
+        written = find_format(path, files)
+        _check_header(written.header, path, require)
+        frame = _read_csv(path, files, written, text, words, all_text)
     if not len(frame):
         raise ValueError(f"{path} has no rows.")
     return frame
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a CSV or Parquet file."""
-    if check_suffix(path, TABLES) == ".parquet":
+    """Write a CSV, Parquet or Excel file."""
+    kind = check_suffix(path, TABLES)
+    if kind == ".parquet":
         frame.to_parquet(path, index=False)
+    elif kind == ".xlsx":
+        write_workbook(frame, path)
     else:
         frame.to_csv(path, index=False)
 
@@ -59,10 +73,7 @@ def require_columns(found: Collection[str], names: Iterable[str | None], path: P
     """Raise if a column is not there, with a list of those that are."""
     absent = [name for name in names if name is not None and name not in found]
     if absent:
-        hint = ""
-        if len(found) == 1 and any(mark in next(iter(found)) for mark in ";\t|"):
-            hint = " (the fields of a CSV file are separated by commas here)"
-        raise ValueError(f"{path} has no column {_listed(absent)}. Its columns are {_listed(found)}{hint}.")
+        raise ValueError(f"{path} has no column {_listed(absent)}. Its columns are {_listed(found)}.")
 
 
 def require_filled(column: pd.Series, path: Path, what: str) -> pd.Series:
@@ -71,6 +82,19 @@ def require_filled(column: pd.Series, path: Path, what: str) -> pd.Series:
     if missing:
         raise ValueError(f"Column {column.name!r} of {path} is empty in {missing} rows; expected {what} in each.")
     return column
+
+
+def find_told(column: pd.Series, path: Path, not_reported: bool) -> pd.Series:
+    """Tell which rows have an attribute to report; raise if some have none and `not_reported` does not allow it."""
+    told = column.notna() & (column != "")
+    if not told.all() and not not_reported:
+        raise ValueError(
+            f"Column {column.name!r} of {path} is empty in {int((~told).sum())} rows; expected a group in each. Say "
+            "--not-reported to make no report for these rows."
+        )
+    if not told.any():
+        raise ValueError(f"Column {column.name!r} of {path} is empty in every row; expected an attribute in some.")
+    return told
 
 
 def require_numbers(frame: pd.DataFrame, name: str, path: Path) -> pd.Series:
@@ -139,49 +163,84 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(
-    path: Path, header: list[str], text: Collection[str | None], words: Collection[str], all_text: bool
+def _read_workbook(
+    path: Path, files: TableFormat, require: Iterable[str | None], text: Collection[str | None], all_text: bool
 ) -> pd.DataFrame:
+    frame, sheets = read_workbook(path, text)
+    header = [str(name) for name in frame.columns]
+    if not header:
+        raise ValueError(f"{path} is empty.")
+    _check_header(header, path, require)
+    several = [f"the table is the first of {len(sheets)} sheets, {sheets[0]!r}"] if len(sheets) > 1 else []
+    if all_text:
+        _say_found(path, several)
+        return frame
+    free = [name for name in header if name not in text]
+    decimal = files.decimal or find_decimal(frame, free, path, in_doubt=None)
+    frame, found = convert_numbers(frame, free, decimal, path, given=files.decimal is not None)
+    _say_found(path, [*several, *(found if files.decimal is None else [])])
+    return frame
+
+
+def _read_csv(
+    path: Path,
+    files: TableFormat,
+    written: CsvFormat,
+    text: Collection[str | None],
+    words: Collection[str],
+    all_text: bool,
+) -> pd.DataFrame:
+    header = written.header
     literal = [name for name in header if name in text]
     typed = [name for name in header if (all_text or name in words) and name not in literal]
+    free = [name for name in header if name not in literal and name not in typed]
+
+    def read(decimal: str) -> pd.DataFrame:
+        return pd.read_csv(
+            path,
+            sep=written.separator,
+            decimal=decimal,
+            encoding=written.encoding,
+            index_col=False,
+            low_memory=False,  # the type of a column depends on all of it
+            skip_blank_lines=len(header) > 1,  # a blank line is a missing value of a single column
+            na_filter=not all_text,
+            dtype=dict.fromkeys(typed, str),
+            converters=dict.fromkeys(literal, lambda field: field or None),
+        )
+
+    decimal = files.decimal or "."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a row that is longer than the header
-            return pd.read_csv(
-                path,
-                encoding="utf-8-sig",
-                index_col=False,
-                skip_blank_lines=len(header) > 1,  # a blank line is a missing value of a single column
-                na_filter=not all_text,
-                dtype=dict.fromkeys(typed, str),
-                converters=dict.fromkeys(literal, lambda field: field or None),
-            )
+            frame = read(decimal)
+            if files.decimal is None:
+                in_doubt = "," if written.separator == ";" else None
+                decimal = find_decimal(frame, free, path, in_doubt=in_doubt)
+                if decimal != ".":
+                    frame = read(decimal)  # a point is no decimal point then
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise ValueError(
             f"{path} is not a CSV file that can be read: some row has more fields than the header."
         ) from error
+    frame, found = convert_numbers(frame, free, decimal, path, given=files.decimal is not None)
+    _say_found(path, [*written.found, *(found if files.decimal is None else [])])
+    return frame
 
 
-def _csv_header(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file), [])
-            while chunk := file.read(1 << 20):  # the rest must be text as well
-                if "\0" in chunk:
-                    raise ValueError(f"{path} is not a CSV file: it holds bytes that are not text.")
-    except (UnicodeDecodeError, csv.Error):
-        raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
-    if not header:
-        raise ValueError(f"{path} is empty.")
-    return header
+def _say_found(path: Path, found: list[str]) -> None:
+    """Say how a file is written, if that is not as usual."""
+    if found:
+        add_note(f"In {path} {', '.join(found)}. If this is wrong, say --separator, --decimal or --encoding.")
 
 
-def _check_header(header: list[str], path: Path) -> None:
+def _check_header(header: list[str], path: Path, require: Iterable[str | None]) -> None:
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise ValueError(f"{path} has several columns named {_listed(repeated)}; expected each name once.")
     if "" in header:
         raise ValueError(f"{path} has a column without a name; expected a name for every column.")
+    require_columns(header, require, path)
 
 
 def _listed(names: Iterable[Any]) -> str:

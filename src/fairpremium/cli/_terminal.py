@@ -20,6 +20,26 @@ def print_facts(facts: dict[str, Any]) -> None:
             print(f"{name:<{width}}  {value}")
 
 
+_notes: list[str] = []  # of the command that runs
+
+
+def add_note(text: str) -> None:
+    """Keep a sentence for the end of the command; a command that fails says why, and nothing else."""
+    _notes.append(text)
+
+
+def print_notes() -> None:
+    """Print the notes on stderr, so that stdout holds the result alone."""
+    for text in dict.fromkeys(_notes):
+        print(f"Note: {text}", file=sys.stderr)
+    _notes.clear()
+
+
+def forget_notes() -> None:
+    """Forget the notes of a command that failed in this process."""
+    _notes.clear()
+
+
 def print_fields(result: dict[str, Any]) -> None:
     """Print the fields of a result as facts."""
     print_facts({name.replace("_", " ").capitalize(): value for name, value in result.items()})

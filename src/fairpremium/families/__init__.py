@@ -1,6 +1,6 @@
 """Outcome distributions: what a loss can be, how far a price is from it, and how the mean is linked."""
 
-from fairpremium.families._domain import REAL, Domain
+from fairpremium.families._domain import REAL, ZERO_OR_ONE, Domain
 from fairpremium.families._family import (
     FAMILIES,
     Bernoulli,
@@ -19,6 +19,7 @@ from fairpremium.families._residual_law import ResidualLaw
 __all__ = [
     "FAMILIES",
     "REAL",
+    "ZERO_OR_ONE",
     "Bernoulli",
     "Domain",
     "Family",

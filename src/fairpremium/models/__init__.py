@@ -2,7 +2,16 @@
 
 from fairpremium.models._additions import AddedPrices, Trainer, TrainingTask
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
-from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
+from fairpremium.models._checks import (
+    check_cluster,
+    check_one_volume,
+    check_outcome,
+    check_volume,
+    check_weight,
+    exposure_message,
+    is_whole,
+    warn_if_counts,
+)
 from fairpremium.models._design import (
     ArrayFacts,
     Column,
@@ -69,6 +78,7 @@ __all__ = [
     "check_cluster",
     "check_finite",
     "check_numbers",
+    "check_one_volume",
     "check_outcome",
     "check_texts",
     "check_volume",
@@ -76,6 +86,7 @@ __all__ = [
     "compute_moments",
     "describe_numbers",
     "describe_texts",
+    "exposure_message",
     "find_outcome",
     "find_redundant",
     "frame_like",
@@ -87,4 +98,5 @@ __all__ = [
     "parse_terms",
     "plausible_bounds",
     "prepare",
+    "warn_if_counts",
 ]

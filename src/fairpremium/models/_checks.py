@@ -1,5 +1,6 @@
 """Checks of what a caller gives, each made once at the entry: settings of a model, and columns of a portfolio."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,10 @@ import pandas as pd
 from sklearn.utils import column_or_1d
 
 from fairpremium.arrays import Array
-from fairpremium.families import Family
+from fairpremium.errors import ExposureWarning
+from fairpremium.families import ZERO_OR_ONE, Family, Poisson
+
+_MOST_CLAIMS = 50  # whole numbers above are amounts, not counts
 
 
 def is_whole(value: Any, least: int) -> bool:
@@ -53,8 +57,20 @@ def check_outcome(y: Any, n: int, family: Family | None = None, *, of: str = "X"
     return outcome
 
 
-def check_weight(sample_weight: Any, n: int, *, of: str = "X") -> Array | None:
-    """Return the weights as finite floats >= 0 of length n, or None for ones."""
+def check_one_volume(sample_weight: Any, exposure: Any) -> None:
+    """Raise if there are two volumes."""
+    if sample_weight is not None and exposure is not None:
+        raise ValueError(
+            "Got both exposure and sample_weight, but expected one of them: exposure if y is a total over it, "
+            "sample_weight if y is already per unit of volume."
+        )
+
+
+def check_weight(sample_weight: Any, n: int, *, exposure: Any = None, of: str = "X") -> Array | None:
+    """Return the volumes of n rows, which are weights >= 0 or exposures > 0, or None for ones."""
+    check_one_volume(sample_weight, exposure)
+    if exposure is not None:
+        return _check_exposure(_numbers(exposure, "exposure", n, of))
     if sample_weight is None:
         return None
     weight = _numbers(sample_weight, "sample_weight", n, of)
@@ -72,23 +88,60 @@ def check_weight(sample_weight: Any, n: int, *, of: str = "X") -> Array | None:
     return weight
 
 
-def check_volume(y: Array, sample_weight: Any, exposure: Any, *, of: str = "X") -> tuple[Array, Array | None]:
-    """Return outcomes per unit of volume, and the volumes; with an exposure, y is a total over it."""
-    if exposure is None:
-        return y, check_weight(sample_weight, len(y), of=of)
-    if sample_weight is not None:
-        raise ValueError(
-            "Got both exposure and sample_weight, but expected one of them: exposure if y is a total over it, "
-            "sample_weight if y is already per unit of volume."
+def check_volume(
+    y: Any, n: int, sample_weight: Any, exposure: Any, family: Family | None = None, *, of: str = "X"
+) -> tuple[Array, Array | None]:
+    """Return n outcomes per unit of volume, and the volumes; with an exposure, y is a total over it."""
+    outcome, volume = check_outcome(y, n, of=of), check_weight(sample_weight, n, exposure=exposure, of=of)
+    if exposure is not None and volume is not None:
+        if family is not None and family.outcome == ZERO_OR_ONE:
+            raise ValueError(
+                f"Got exposure with the {family.name} family, whose outcome is 0 or 1 and no total; expected a family "
+                "of totals. Use poisson for counts over an exposure."
+            )
+        outcome = np.asarray(outcome / volume)
+    if family is not None:
+        family.check_outcome(outcome)
+    return outcome, volume
+
+
+def warn_if_counts(y: Array, weight: Array | None, family: Family | None = None, *, stacklevel: int = 3) -> None:
+    """Warn if outcomes look like claim counts that came with their exposure as weight.
+
+    Counts per unit of exposure are not whole where exposures differ. Whole numbers are counts in a family of counts; in
+    another one, or without one, they are if they go from 0 to a few and the weights do not count rows.
+    """
+    if weight is None or not len(y) or not np.ptp(weight) > 0:
+        return
+    low, high = y.min(), y.max()
+    if isinstance(family, Poisson):
+        whole = low >= 0 and high >= 1
+    else:
+        whole = low == 0 and 1 <= high <= _MOST_CLAIMS and bool((weight % 1).any())
+        whole = whole and (family is None or family.outcome != ZERO_OR_ONE)
+    if whole and not (y % 1).any():
+        warnings.warn(
+            "Got y with counts (whole numbers from 0) and sample_weight that varies, but expected counts per unit of "
+            "volume. If they are totals over an exposure, pass it as exposure (--exposure) and not as sample_weight "
+            "(--weight); premiums are wrong otherwise. Weights that count equal rows are right.",
+            ExposureWarning,
+            stacklevel=stacklevel,
         )
-    volume = _numbers(exposure, "exposure", len(y), of)
-    bad = int(np.count_nonzero(~(np.isfinite(volume) & (volume > 0))))
-    if bad:
-        raise ValueError(
-            f"Got exposure with {bad} of {len(y)} values that are not positive and finite; expected an exposure above "
-            "zero for each row. Leave rows without exposure out."
-        )
-    return np.asarray(y / volume), volume
+
+
+def _check_exposure(volume: Array) -> Array:
+    bad = np.flatnonzero(~(np.isfinite(volume) & (volume > 0)))
+    if len(bad):
+        raise ValueError(exposure_message(len(bad), len(volume), int(bad[0]), volume[bad[0]]))
+    return volume
+
+
+def exposure_message(bad: int, n: int, row: int, value: Any) -> str:
+    """Say that exposures are wrong, and where the first of them is."""
+    return (
+        f"Got exposure with {bad} of {n} values that are not positive and finite, the first of them {value:g} in row "
+        f"{row} (counted from 0); expected an exposure above zero for each row. Leave rows without exposure out."
+    )
 
 
 def check_cluster(cluster: Any, n: int, *, of: str = "X") -> npt.NDArray[np.integer[Any]] | None:

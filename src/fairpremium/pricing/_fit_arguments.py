@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
-from fairpremium.errors import ChannelRefutedWarning
+from fairpremium.errors import ChannelRefutedWarning, GroupsNotScoredWarning
 from fairpremium.labels import encode_labels, infer_labels
 from fairpremium.models import (
     BoostedModel,
@@ -151,17 +152,12 @@ def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_grou
 def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     """Warn if the reports are sharper than a declared channel permits; an estimated one has checks of its own.
 
-    Of rows that are read piece by piece the first of some pieces are looked at, which takes no pass over them. Any rows
-    will do, as long as they were not chosen by their reports.
+    Any rows will do, as long as they were not chosen by their reports.
     """
     declared = channel.channel
     if declared is None or channel.estimator is not None:
         return
-    if isinstance(rows, Rows):
-        some = rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
-    else:
-        some = replace(rows, thorough=False).glance(_CHECK_ROWS)
-    some = some.reported(channel.n_codes - 1)
+    some = some_rows(rows).reported(channel.n_codes - 1)
     if some.cluster is not None:
         some = some.take(np.unique(some.cluster, return_index=True)[1])
     if len(some) < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
@@ -176,7 +172,7 @@ def check_features(design: Design, rows: Rows | Stream) -> None:
 
     Of rows that are read piece by piece the first of some pieces are looked at.
     """
-    some = rows if isinstance(rows, Rows) else replace(rows, thorough=False).glance(_CHECK_ROWS)
+    some = some_rows(rows)
     matrix, y = some.X, some.y
     numbers = {column.name for column in design.columns if column.levels is None}
     at = {name: j for j, name in enumerate(design.features) if name in numbers}
@@ -195,3 +191,22 @@ def check_features(design: Design, rows: Rows | Stream) -> None:
                 UserWarning,
                 stacklevel=3,
             )
+
+
+@cache
+def warn_groups_not_scored() -> None:
+    """Warn, once in a process, that a score without reports says nothing about groups; a search makes many of them."""
+    warnings.warn(
+        "Got sensitive=None, so the score is minus the deviance of the unaware price: it does not see the groups, and "
+        "is the same for every correction, pooling and reference. Pass sensitive. Searches of scikit-learn do so "
+        "after sklearn.set_config(enable_metadata_routing=True).",
+        GroupsNotScoredWarning,
+        stacklevel=3,
+    )
+
+
+def some_rows(rows: Rows | Stream) -> Rows:
+    """Return rows to check; of those that are read piece by piece the first of some pieces, which takes no pass."""
+    if isinstance(rows, Rows):
+        return rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
+    return replace(rows, thorough=False).glance(_CHECK_ROWS)

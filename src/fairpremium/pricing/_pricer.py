@@ -25,11 +25,10 @@ from fairpremium.models import (
     GroupModel,
     LinearModel,
     check_cluster,
-    check_outcome,
     check_volume,
-    check_weight,
     frame_like,
     is_whole,
+    warn_if_counts,
 )
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._certificate import certify_prices, check_segments
@@ -42,7 +41,9 @@ from fairpremium.pricing._fit_arguments import (
     check_pooling,
     encode_reports,
     resolve_channel,
+    some_rows,
     terms_of,
+    warn_groups_not_scored,
     warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
@@ -168,6 +169,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     unseen_levels: Literal["error", "base"] = "error"
     random_state: Any = None
 
+    # What scikit-learn passes on to the methods once metadata routing is enabled; no set_fit_request is needed.
+    __metadata_request__fit = {"sensitive": True, "sample_weight": True, "exposure": True, "cluster": True}  # noqa: RUF012
+    __metadata_request__score = {"sensitive": True, "sample_weight": True, "exposure": True}  # noqa: RUF012
+
     def fit(
         self,
         X: Any,
@@ -175,6 +180,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         *,
         sensitive: Any = None,
         sample_weight: Any = None,
+        exposure: Any = None,
         cluster: Any = None,
         features: Sequence[str] | None = None,
         merge: bool | Literal["auto"] = "auto",
@@ -186,12 +192,15 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         X : data frame (pandas, polars, Arrow) or array of shape (n, features)
             Non-sensitive features; text and boolean columns are encoded.
         y : array of shape (n,)
-            Outcome; for frequencies and pure premiums per unit of exposure.
+            Outcome: per unit of volume (claims a year, mean claim amount), or with `exposure` a total (claim counts).
         sensitive : array of shape (n,)
             The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported". For several
             attributes a data frame with one column each, or tuples.
         sample_weight : array of shape (n,), optional
-            Volume: exposure for frequencies and pure premiums, number of claims for mean severities.
+            Volume that y was divided by: years for frequencies and pure premiums, number of claims for mean severities.
+        exposure : array of shape (n,), optional
+            If y holds totals over an exposure (counts, amounts): then y / exposure is fitted with the exposure as its
+            volume, and prices are per unit of exposure. For "poisson" this is the fit with the offset log(exposure).
         cluster : array of shape (n,), optional
             Who a row belongs to, if one person has several rows: they share one report, so that standard errors (those
             of the checks too) add up per person, and cross-validation puts a person's rows into one fold.
@@ -209,9 +218,10 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         Notes
         -----
         Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
-        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive` and `sample_weight` are then names of its
-        columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss with
-        the inverse correction, a given pooling strength and ``intervals=False``.
+        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `sample_weight` and `exposure` are then names
+        of its columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss
+        with the inverse correction, a given pooling strength and ``intervals=False``. The column of an exposure is
+        checked first.
 
         A given channel is checked against the reports of at most 20,000 rows, one of each person:
         `fairpremium.check_declared_channel` at level 0.999 says what can be seen. Of a source the first rows of some
@@ -230,6 +240,8 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         -----
         ChannelRefutedWarning
             The reports are sharper than the channel permits, as if `sensitive` were the true attribute.
+        ExposureWarning
+            y holds counts and `sample_weight` varies, as if it were their exposure.
         """
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
@@ -243,29 +255,34 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
                     raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
-            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms) as portfolio:
+            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms, exposure) as portfolio:
                 seen = portfolio.preview(self.channel, np.random.default_rng(0))
                 channel = resolve_channel(self.channel, *seen)
                 simple = self.correction == "inverse" and pooling is not None
                 penalised = self.channel is not None and not simple  # in units of the columns' scale
                 found = portfolio.rows(channel.labels, family, thorough=penalised)
-                return self._fit(make(found, portfolio.design, channel, self._seed()), models)
+                if sample_weight is not None:
+                    some = some_rows(found)
+                    warn_if_counts(some.y, some.weight, family)
+                return self._fit(make(found, portfolio.design, channel, self._seed()), models, exposure is not None)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
         design, matrix = Design.learn_transform(X, least_rows=2, terms=terms)
         n = len(matrix)
-        outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
+        outcome, weight = check_volume(y, n, sample_weight, exposure, family)
+        if exposure is None:
+            warn_if_counts(outcome, weight, family)
         used = X if terms is None else design.select(X)
         channel = resolve_channel(self.channel, used, outcome, sensitive, weight)
         report = encode_reports(sensitive, channel.labels, n)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
-        return self._fit(make(rows, design, channel, self._seed()), models)
+        return self._fit(make(rows, design, channel, self._seed()), models, exposure is not None)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel]) -> Self:
-        """Fit the prices to rows with coded reports."""
+    def _fit(self, inputs: FitInput, models: list[LinearModel | GroupModel], on_totals: bool) -> Self:
+        """Fit the prices to rows with coded reports; `on_totals` if the outcomes were totals over an exposure."""
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
@@ -286,6 +303,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             n_missing_reports=best.n_missing,
             noise=channel.estimator,
         )
+        self._fitted_on_totals = on_totals
         return self
 
     @classmethod
@@ -508,8 +526,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         n = len(matrix)
         channel = ReportChannel.of(self.channel_, self.groups_)
         report = encode_reports(sensitive, channel.labels, n)
-        outcome, weight = check_volume(check_outcome(y, n), sample_weight, exposure)
-        prices.family.check_outcome(outcome)
+        outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
         return certify_prices(
             prices.premium(matrix),
             prices.best_estimate(matrix),
@@ -520,24 +537,57 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
             level=check_level(level),
         )
 
-    def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None, exposure: Any = None) -> float:
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
 
         Higher is better. The risk is unbiased for the one under the true attribute, so that cross-validation and
         grid search use the right criterion without ever seeing the attribute.
+
+        Parameters
+        ----------
+        X, y, sample_weight, exposure
+            As for `fit`; tables in memory.
+        sensitive : array of shape (n,), optional
+            As for `fit`. Without it the score is minus the mean deviance of the unaware price, which does not see the
+            groups and does not depend on correction, pooling and reference.
+
+        Notes
+        -----
+        Searches and cross-validation of scikit-learn pass `sensitive` and the volumes on if metadata routing is
+        enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Nothing needs to be requested.
+
+        Warns
+        -----
+        GroupsNotScoredWarning
+            `sensitive` is missing; once in a process.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
-        outcome, weight = check_outcome(y, n, prices.family), check_weight(sample_weight, n)
+        if getattr(self, "_fitted_on_totals", False) and sample_weight is None and exposure is None:
+            raise ValueError(
+                "Got neither exposure nor sample_weight, but the pricer was fitted with an exposure. Pass exposure, "
+                "which searches of scikit-learn do after sklearn.set_config(enable_metadata_routing=True)."
+            )
+        outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
         if sensitive is None:
-            raise ValueError("Got sensitive=None, but expected the reports (or the true attribute) of these rows.")
+            warn_groups_not_scored()
+            deviance = prices.family.unit_deviance(outcome, prices.unaware_price(matrix))
+            return -float(np.average(deviance, weights=weight))
         report = encode_reports(sensitive, channel.labels, n)
         check_counts(np.bincount(report, minlength=channel.n_codes), channel, every_group=False)
         risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, channel.table, weight)
         return -risk
 
     def sensitivity(
-        self, X: Any, y: Any, *, sensitive: Any, rows: Any, sample_weight: Any = None, keeps: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any,
+        rows: Any,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        keeps: Any = None,
     ) -> pd.DataFrame:
         """Refit with other values of keep and compute the premiums of some risks.
 
@@ -545,7 +595,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
 
         Parameters
         ----------
-        X, y, sensitive, sample_weight
+        X, y, sensitive, sample_weight, exposure
             What `fit` was given.
         rows : data frame or array
             The risks to price: a table like X, or positions in X.
@@ -579,7 +629,9 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         >>> table.columns.tolist(), len(table)
         (['row', 'keep', 'premium', 'unaware', 'used'], 8)
         """
-        return sensitivity_band(self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, keeps=keeps)
+        return sensitivity_band(
+            self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, exposure=exposure, keeps=keeps
+        )
 
     def explain(self, X: Any, *, points: int = 20, max_rows: int = 1000) -> pd.DataFrame:
         """Compute the effect of each feature on the premium and on the differences between groups.

@@ -35,6 +35,7 @@ def sensitivity_band(
     sensitive: Any,
     rows: Any,
     sample_weight: Any = None,
+    exposure: Any = None,
     keeps: Sequence[float] | None = None,
 ) -> pd.DataFrame:
     """Price some risks with the pricer fitted for other values of keep; see `DiscriminationFreePricer.sensitivity`."""
@@ -63,7 +64,7 @@ def sensitivity_band(
             try:
                 with warnings.catch_warnings():  # another keep than the right one is what the band is about
                     warnings.simplefilter("ignore", ChannelRefutedWarning)
-                    other.fit(X, y, sensitive=sensitive, sample_weight=sample_weight)
+                    other.fit(X, y, sensitive=sensitive, sample_weight=sample_weight, exposure=exposure)
                 premium = other.predict(risks)
             except (RiskUnboundedError, ConvergenceError, UnattainableReferenceError):
                 premium = np.full(len(positions), np.nan)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -22,12 +23,15 @@ from fairpremium.models import (
     Column,
     Design,
     check_finite,
+    check_one_volume,
     check_texts,
+    check_volume,
+    exposure_message,
     learn_design,
     levels_column,
     parse_terms,
 )
-from fairpremium.pricing._source_reader import PortfolioReader
+from fairpremium.pricing._source_reader import PortfolioReader, read_numbers
 
 _SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
 _SMALL_ROWS = 30_000
@@ -35,6 +39,7 @@ _KNOT_ROWS = 100_000  # rows from which knots, centers and base bands are learne
 _NOISE_ROWS = 200_000  # rows that a noise estimator sees
 _MAX_LEVELS = 10_000
 _TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_dictionary, pt.is_boolean)
+_VOLUMES = ("sample_weight", "exposure")
 _INDEX = re.compile(r"__index_level_\d+__")  # the name under which pandas stores a row index
 
 
@@ -47,6 +52,7 @@ class SourcePortfolio:
     """A source with roles for its columns: outcome, reports, volumes (optional), and features.
 
     X is anything that `open_source` opens; `features` are the columns to price with, by default all without a role.
+    Volumes are weights, or an exposure over which the outcome is a total.
     """
 
     def __init__(
@@ -57,18 +63,25 @@ class SourcePortfolio:
         sample_weight: Any,
         features: Sequence[str] | None,
         terms: str | None = None,
+        exposure: Any = None,
     ):
-        for name, value in (("y", y), ("sensitive", sensitive), ("sample_weight", sample_weight)):
-            if not isinstance(value, str) and not (name == "sample_weight" and value is None):
+        given = {"y": y, "sensitive": sensitive, "sample_weight": sample_weight, "exposure": exposure}
+        for name, value in given.items():
+            if not isinstance(value, str) and not (name in _VOLUMES and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
-        self.X, self.y, self.sensitive, self.weight, self._wanted = X, y, sensitive, sample_weight, features
+        check_one_volume(sample_weight, exposure)
+        self.X, self.y, self.sensitive, self._wanted = X, y, sensitive, features
+        self.weight, self.is_total = (sample_weight, False) if exposure is None else (exposure, True)
         self.terms = terms
-        self.roles = [name for name in (y, sensitive, sample_weight) if name is not None]
+        self._roles = {name: value for name, value in given.items() if value is not None}
+        self.roles = list(self._roles.values())
 
     def __enter__(self) -> Self:
         self.source: Source = open_source(self.X)
         try:
             self.features = self._check_names(self._wanted)
+            if self.is_total:
+                self._check_exposure()
             self.design = self._learn_design()
         except BaseException:
             self.source.close()
@@ -95,7 +108,7 @@ class SourcePortfolio:
             found = tuple(name for name in names if name not in roles and not _INDEX.fullmatch(name))
         else:
             found = tuple(features)
-            for role, name in (("y", self.y), ("sensitive", self.sensitive), ("sample_weight", self.weight)):
+            for role, name in self._roles.items():
                 if name in found:
                     raise ValueError(f"Got features with {name!r}, which is {role} already; expected other columns.")
             twice = sorted(name for name, count in Counter(found).items() if count > 1)
@@ -149,6 +162,20 @@ class SourcePortfolio:
         raw = Stream(self.source, RawReader(self.features), self.source.counts)
         return pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
 
+    def _check_exposure(self) -> None:
+        """Raise if an exposure is not positive, in one pass over its column, which knows the numbers of the rows."""
+        kind, counts = self.source.type_of(self.weight), self.source.counts
+        if not _is_number(kind):
+            raise TypeError(f"Got exposure in column {self.weight!r} of X with type {kind}; expected numbers.")
+        starts = accumulate(counts, initial=0)
+        task, reader = _FindBadExposure(self.weight), RawReader((self.weight,))
+        jobs = [Job(reader, task, start, None) if n else None for n, start in zip(counts, starts, strict=False)]
+        found = [each for each in self.source.run(jobs, [self.weight]) if each is not None]
+        bad = sum(number for number, *_ in found)
+        if bad:
+            first = next(each for each in found if each[0])
+            raise ValueError(exposure_message(bad, sum(counts), *first[1:]))
+
     def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
         """Return X, y, sensitive and weight of what tells the channel: the labels, or rows for a noise estimator."""
         if channel is None:
@@ -162,11 +189,13 @@ class SourcePortfolio:
         table = pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
         weight = None if self.weight is None else table.column(self.weight).to_numpy()
         y = table.column(self.y).to_numpy()
+        if self.is_total:
+            y, weight = check_volume(y, len(y), None, weight)
         return table.select(list(self.features)), y, table.column(self.sensitive), weight
 
     def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
-        reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family)
+        reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family, self.is_total)
         stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
         n = len(stream)
         if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
@@ -264,6 +293,22 @@ class _CountLevels:
 
     def join(self, a: dict[str, Counter[Any]], b: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
         return {name: a[name] + b[name] for name in a}
+
+
+@dataclass(frozen=True)
+class _FindBadExposure:
+    """Count the exposures that are not positive, and find the position and the value of the first."""
+
+    column: str
+
+    def __call__(self, rows: Any, start: int) -> tuple[int, int, float]:
+        values = np.asarray(read_numbers(rows.table, self.column), dtype=np.float64)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        return (len(bad), start + int(bad[0]), float(values[bad[0]])) if len(bad) else (0, 0, 0.0)
+
+    def join(self, a: tuple[int, int, float], b: tuple[int, int, float]) -> tuple[int, int, float]:
+        first = a if a[0] else b
+        return a[0] + b[0], *first[1:]
 
 
 def _is_number(kind: pa.DataType) -> bool:

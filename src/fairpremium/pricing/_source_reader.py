@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from fairpremium.blocks import Rows
 from fairpremium.families import REAL, Family
 from fairpremium.labels import encode_labels
-from fairpremium.models import Design, check_finite, check_outcome, check_weight
+from fairpremium.models import Design, check_finite, check_outcome, check_volume, check_weight
 
 _EXACT_IN_FLOAT32 = (pt.is_float16, pt.is_float32, pt.is_int8, pt.is_int16, pt.is_uint8, pt.is_uint16)
 
@@ -27,6 +27,7 @@ class PortfolioReader:
     weight: str | None  # None for ones
     labels: tuple[Any, ...]  # reports in the order of their codes
     family: Family  # in whose domain the outcome has to be
+    is_total: bool = False  # whether the outcome is a total over the volume
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -42,12 +43,13 @@ class PortfolioReader:
     def __call__(self, table: pa.Table) -> Rows:
         """Turn some rows of a table into numbers, after the same checks that a table in memory gets."""
         n = table.num_rows
-        weight = None
-        if self.weight is not None:
-            numbers = _numbers(table, self.weight)
+        y, weight = read_numbers(table, self.y), None
+        if self.weight is not None and not self.is_total:
+            numbers = read_numbers(table, self.weight)
             weight = check_weight(numbers, n) if numbers.any() else np.zeros(n)  # others may have some volume
-        y = np.asarray(_numbers(table, self.y))
-        if y.dtype.kind == "f" and self.family.outcome == REAL and np.isfinite(y).all():
+        if self.weight is not None and self.is_total:
+            y, weight = check_volume(y, n, None, read_numbers(table, self.weight), self.family)
+        elif y.dtype.kind == "f" and self.family.outcome == REAL and np.isfinite(y).all():
             y = y.astype(np.float64, copy=False)
         else:
             y = check_outcome(y, n, self.family)
@@ -85,7 +87,8 @@ def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.N
     return columns.T
 
 
-def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def read_numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return a column of numbers as they are stored."""
     column = table.column(name)
     if pt.is_decimal(column.type):
         column = column.cast(pa.float64())

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..labels import Label, decode_labels, encode_labels
+from ..workbooks import read_workbook, write_workbook
 from ._channel import Channel
 
 _FORMAT = "fairpremium reports 1"
@@ -27,8 +28,8 @@ def write_reports(
     Parameters
     ----------
     path : str or Path
-        A ``.csv`` file (the description goes to ``<path>.channel.json``) or a ``.parquet`` file (it goes into
-        the metadata of the schema).
+        A ``.csv`` or ``.xlsx`` file (the description goes to ``<path>.channel.json``) or a ``.parquet`` file (it goes
+        into the metadata of the schema).
     frame : data frame
         pandas, polars or Arrow.
     channel : Channel
@@ -67,7 +68,10 @@ def write_reports(
         written[name] = decode_labels(encode_labels(table[name], labels, missing="code"), _texts(labels))
     sidecar = _sidecar(path)
     sidecar.unlink(missing_ok=True)  # a crash must not leave new data beside an old description
-    written.to_csv(path, index=False)
+    if kind == "xlsx":
+        write_workbook(written, path)
+    else:
+        written.to_csv(path, index=False)
     sidecar.write_text(json.dumps(_envelope(channel, columns), indent=1) + "\n", encoding="utf-8")
 
 
@@ -77,7 +81,7 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
     Parameters
     ----------
     path : str or Path
-        A ``.csv`` or ``.parquet`` file.
+        A ``.csv``, ``.xlsx`` or ``.parquet`` file.
 
     Returns
     -------
@@ -89,10 +93,13 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
     """
     path = Path(path)
     described = describe_reports(path)
-    if _check_suffix(path) == "parquet":
+    kind = _check_suffix(path)
+    if kind == "parquet":
         frame = pq.read_table(path).to_pandas()
+    elif described is not None:
+        frame = _read_texts(path, kind, *described)
     else:
-        frame = pd.read_csv(path) if described is None else _read_csv(path, *described)
+        frame = read_workbook(path)[0] if kind == "xlsx" else pd.read_csv(path)
     if described is None:
         return frame, None
     channel, columns = described
@@ -106,7 +113,7 @@ def describe_reports(path: str | os.PathLike[str]) -> tuple[Channel, list[str]] 
     Parameters
     ----------
     path : str or Path
-        A ``.csv`` or ``.parquet`` file.
+        A ``.csv``, ``.xlsx`` or ``.parquet`` file.
 
     Returns
     -------
@@ -187,8 +194,8 @@ def _open_envelope(text: bytes) -> tuple[Channel, list[str]]:
 
 def _check_suffix(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("csv", "parquet"):
-        raise ValueError(f"Got path={path.name!r}, but expected a name that ends in .csv or .parquet.")
+    if kind not in ("csv", "xlsx", "parquet"):
+        raise ValueError(f"Got path={path.name!r}, but expected a name that ends in .csv, .xlsx or .parquet.")
     return kind
 
 
@@ -217,22 +224,27 @@ def _labels_by_column(channel: Channel) -> list[tuple[Label, ...]]:
 
 
 def _texts(labels: tuple[Label, ...]) -> list[str]:
-    """Return what stands for each label in a CSV file; an empty field means missing."""
+    """Return what stands for each label in a CSV or Excel file; an empty field means missing."""
     texts = [label if isinstance(label, str) else repr(label) for label in labels]
     if "" in texts or len(set(texts)) < len(texts):
         raise ValueError(
-            "reports cannot be told apart in a CSV file, because a label is empty or two are written alike. "
+            "reports cannot be told apart in a file of text, because a label is empty or two are written alike. "
             "Write Parquet instead."
         )
     return texts
 
 
-def _read_csv(path: Path, channel: Channel, columns: list[str]) -> pd.DataFrame:
+def _read_texts(path: Path, kind: str, channel: Channel, columns: list[str]) -> pd.DataFrame:
     """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
     labels = dict(zip(columns, _labels_by_column(channel), strict=False))  # _check_columns compares the lengths
     codes = {name: {"": -1, **{text: k for k, text in enumerate(_texts(known))}} for name, known in labels.items()}
     try:
-        frame = pd.read_csv(path, converters={name: own.__getitem__ for name, own in codes.items()})
+        if kind == "xlsx":
+            frame = read_workbook(path, columns)[0]
+            for name, own in codes.items():
+                frame[name] = [own["" if pd.isna(cell) else str(cell)] for cell in frame[name]]
+        else:
+            frame = pd.read_csv(path, converters={name: own.__getitem__ for name, own in codes.items()})
     except KeyError:
         raise ValueError(
             "The file holds a report that its channel cannot make. It was edited, or its description "

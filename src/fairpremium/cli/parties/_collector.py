@@ -12,7 +12,8 @@ import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
-from fairpremium.cli._tables import as_labels, as_text, check_output, read_table, require_filled, write_table
+from fairpremium.cli._table_format import TableFormat
+from fairpremium.cli._tables import as_labels, as_text, check_output, find_told, read_table, require_filled, write_table
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
 from fairpremium.privacy import Channel, PrivacyLedger
@@ -25,15 +26,19 @@ _option = option_panel("What is stored here")
 
 @party_command
 def submit(
-    people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy. It stays here.")],
+    people: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy. It stays here.")],
     study: StudyOption,
     policy: Annotated[str, typer.Option(help="Column with the policy number.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
     secret: SecretOption,
     reports: Annotated[Path, _option(help="CSV or Parquet file that stores the drawn reports: nobody is drawn twice.")],
     connection: Connection,
+    files: TableFormat,
     ledger: Annotated[Path | None, _option(help="File that records what each person has spent.")] = None,
     budget: Annotated[float | None, _option(help="Most epsilon a person may spend, with --ledger.")] = None,
+    not_reported: Annotated[
+        bool, typer.Option("--not-reported", help="Send no report of people without the attribute.")
+    ] = False,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Send the column as it stands; only for a study that asks for it.")
     ] = False,
@@ -51,14 +56,14 @@ def submit(
 
     if (ledger is None) != (budget is None):
         raise ValueError("--ledger and --budget belong together: give both or none.")
-    check_output(reports, inputs=[people, secret, ledger])
+    check_output(reports, suffixes=(".csv", ".parquet"), inputs=[people, secret, ledger])
     check_ids(study=study)
     shared = read_secret(secret)
     with connection.open(Collector) as collector, _alone(reports):
         seen = collector.study(study)
         channel = _check_study(seen, as_is)
         with progress("Drawing reports"):
-            frame = _read(people, policy, column, seen)
+            frame, silent = _read(people, files, policy, column, seen, not_reported)
             if channel is None:
                 table = frame.rename(columns={policy: "policy", column: "report"})
                 stored, drawn = _store_as_is(table, reports, _labels(seen))
@@ -83,7 +88,8 @@ def submit(
     described = describe_channel(channel)
     result = {
         "study": study,
-        "people": len(frame),
+        "people": len(frame) + silent,
+        "not_reported": silent,
         "reports": len(stored),
         "drawn": drawn,
         "parts": batches,
@@ -94,6 +100,7 @@ def submit(
     }
     facts = {
         "Study": study,
+        **({"Not reported": f"{silent:,} people without the attribute"} if not_reported else {}),
         "Drawn": f"{drawn:,} reports now, {len(stored) - drawn:,} before",
         "Channel": "none: the column as it stands" if described is None else channel_text(described),
         "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
@@ -134,12 +141,18 @@ def _check_study(seen: CollectorStudy, as_is: bool) -> Channel | None:
     return None
 
 
-def _read(people: Path, policy: str, column: str, seen: CollectorStudy) -> pd.DataFrame:
-    frame = read_table(people, require=[policy, column], text={policy, column})
+def _read(
+    people: Path, files: TableFormat, policy: str, column: str, seen: CollectorStudy, not_reported: bool
+) -> tuple[pd.DataFrame, int]:
+    """Return the people who told their attribute, and the number of those who did not."""
+    frame = read_table(people, files, require=[policy, column], text={policy, column})
     numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
-    return pd.DataFrame({policy: numbers, column: _as_labels(frame[column], _labels(seen), people)})
+    told = find_told(as_text(frame[column], people), people, not_reported)
+    labels = _as_labels(frame.loc[told, column], _labels(seen), people)
+    table = pd.DataFrame({policy: numbers[told], column: labels}).reset_index(drop=True)
+    return table, int((~told).sum())
 
 
 def _labels(seen: CollectorStudy) -> Sequence[Any]:

@@ -11,8 +11,9 @@ import typer
 from fairpremium.cli._command import Answer, make_group
 from fairpremium.cli._model_options import ModelOptions, model_option
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._portfolio import column_option
+from fairpremium.cli._portfolio import ExposureOption, OutcomeOption, WeightOption, check_volumes, column_option
 from fairpremium.cli._price import PriceOptions, price_rows
+from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output, read_table, require_file
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
@@ -36,14 +37,16 @@ _PortfolioOption = Annotated[str, typer.Option(help="Id of the portfolio; you ch
 
 @party_command
 def upload(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy.")],
     study: StudyOption,
     portfolio: _PortfolioOption,
     policy: Annotated[str, column_option(help="Column with the policy number; it is not sent.")],
-    outcome: Annotated[str, column_option(help="Column with the losses.")],
+    outcome: OutcomeOption,
     secret: SecretOption,
     connection: Connection,
-    weight: Annotated[str | None, column_option(help="Column with the exposure or volume.")] = None,
+    files: TableFormat,
+    weight: WeightOption = None,
+    exposure: ExposureOption = None,
     features: Annotated[str | None, column_option(help="Columns to price with; all others if left out.")] = None,
     x_star: Annotated[str | None, column_option(help="Columns to estimate unknown noise from alone.")] = None,
     rows_per_part: Annotated[int, typer.Option(min=1, help="Rows that are sent at once.")] = 200_000,
@@ -59,15 +62,17 @@ def upload(
     from fairpremium.parties.protocol import read_secret
 
     check_ids(study=study, portfolio=portfolio)
+    check_volumes(weight, exposure)
     shared = read_secret(secret)
     named = split_list(features, "--features")
     apart = split_list(x_star, "--x-star") or []
     with progress("Reading"):
-        frame = read_table(table, require=[policy, outcome, weight, *(named or []), *apart], text={policy})
+        columns = [policy, outcome, weight, exposure, *(named or []), *apart]
+        frame = read_table(table, files, require=columns, text={policy})
     with connection.open(Insurer) as insurer, progress("Sending the portfolio", bar=True) as tell:
         there = insurer.upload(
             frame, study=study, portfolio=portfolio, secret=shared, policy=policy, outcome=outcome, weight=weight,
-            features=named, x_star=apart, rows_per_part=rows_per_part,
+            exposure=exposure, features=named, x_star=apart, rows_per_part=rows_per_part,
             tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
         )  # fmt: skip
     sent = [feature.name for feature in there.spec.features]
@@ -230,8 +235,9 @@ def fetch(
 @party_command
 def price(
     bundle: Annotated[Path, typer.Argument(help="Bundle that fetch brought.")],
-    new: Annotated[Path, typer.Argument(help="CSV or Parquet file with the features.")],
+    new: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file with the features.")],
     options: PriceOptions,
+    files: TableFormat,
     trusted: TrustedKeys,
     policy: Annotated[str | None, typer.Option(help="Column to put in front, such as policy.")] = None,
 ) -> Answer:
@@ -248,7 +254,7 @@ def price(
     keys = trusted.read()
     with progress("Checking the bundle"):
         pricer = load_bundle(bundle, keys=keys).pricer
-    return price_rows(pricer, str(bundle), new, options, policy)
+    return price_rows(pricer, str(bundle), new, options, files, policy)
 
 
 @party_command

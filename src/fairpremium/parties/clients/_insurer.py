@@ -59,6 +59,7 @@ class Insurer(Client):
         policy: str,
         outcome: str,
         weight: str | None = None,
+        exposure: str | None = None,
         features: Sequence[str] | None = None,
         x_star: Sequence[str] = (),
         rows_per_part: int = _ROWS_PER_PART,
@@ -73,8 +74,15 @@ class Insurer(Client):
             Ids; that of the portfolio is chosen here.
         secret : LinkageSecret
             Of the study, shared with the collectors.
-        policy, outcome, weight : str
-            Columns. Policy numbers are turned into keys and not sent.
+        policy : str
+            Column with policy numbers, which are turned into keys and not sent.
+        outcome : str
+            Column with losses per unit of volume, or with `exposure` their totals (claim counts, amounts).
+        weight : str, optional
+            Column with the volume that the losses were divided by.
+        exposure : str, optional
+            Column with the exposure, if the outcome is a total over it. Losses are divided by it here: what is sent is
+            the loss per unit of exposure, with the exposure as weight.
         features : sequence of str, optional
             Columns to price with; by default all that have no other role.
         x_star : sequence of str
@@ -83,18 +91,21 @@ class Insurer(Client):
         tell : callable
             Gets the number of parts that are there, and that of all.
         """
-        roles = [policy, outcome, *([] if weight is None else [weight]), *x_star]
+        volume = weight if exposure is None else exposure
+        roles = [policy, outcome, *([] if volume is None else [volume]), *x_star]
         names = [c for c in frame.columns if c not in roles] if features is None else list(features)
         missing = [name for name in [*roles, *names] if name not in frame.columns]
         if missing:
             raise ValueError(f"Got a portfolio with columns {list(frame.columns)}, but expected {missing}, too.")
+        if volume is not None:
+            frame = _per_unit(frame, outcome, weight, exposure)
         spec = PortfolioSpec(
             study=study,
             features=tuple(_feature(frame, name) for name in names),
             x_star=tuple(_feature(frame, name) for name in x_star),
             key=_free_name("key", [*names, *roles]),
             outcome=outcome,
-            weight=weight,
+            weight=volume,
         )
         there = self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
         table = pa.Table.from_pandas(frame[[column.name for column in spec.columns]], preserve_index=False)
@@ -155,6 +166,19 @@ class Insurer(Client):
         from fairpremium.parties.bundle import load_bundle  # with the models, which sending does not need
 
         return load_bundle(target, keys=list(trusted))
+
+
+def _per_unit(frame: pd.DataFrame, outcome: str, weight: str | None, exposure: str | None) -> pd.DataFrame:
+    """Return the portfolio with losses per unit of volume."""
+    from fairpremium.models import check_one_volume, check_volume, warn_if_counts
+
+    check_one_volume(weight, exposure)
+    columns = [None if name is None else frame[name] for name in (weight, exposure)]
+    losses, volume = check_volume(frame[outcome], len(frame), *columns, of="the portfolio")
+    if exposure is None:
+        warn_if_counts(losses, volume, stacklevel=4)
+        return frame
+    return frame.assign(**{outcome: losses, exposure: volume})
 
 
 def _feature(frame: pd.DataFrame, name: str) -> Feature:
