@@ -44,9 +44,9 @@ class PortfolioReader:
         n = table.num_rows
         weight = None
         if self.weight is not None:
-            numbers = _numbers(table, self.weight)
+            numbers = numbers_of(table, self.weight)
             weight = check_weight(numbers, n) if numbers.any() else np.zeros(n)  # others may have some volume
-        y = np.asarray(_numbers(table, self.y))
+        y = np.asarray(numbers_of(table, self.y))
         if y.dtype.kind == "f" and self.family.outcome == REAL and np.isfinite(y).all():
             y = y.astype(np.float64, copy=False)
         else:
@@ -85,7 +85,8 @@ def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.N
     return columns.T
 
 
-def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def numbers_of(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return a column of numbers."""
     column = table.column(name)
     if pt.is_decimal(column.type):
         column = column.cast(pa.float64())
