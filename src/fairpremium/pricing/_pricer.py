@@ -60,7 +60,7 @@ class Interval(NamedTuple):
 
 
 def group_interval(prices: Prices, matrix: Callable[[], Any], level: float, group: Any, against: Any) -> Interval:
-    """Compute the interval of the premium, of a group's best estimate, or of a difference, after checking the groups."""
+    """Compute the interval of the premium, of a group or of a difference, after checking the groups."""
     for name, given in (("group", group), ("against", against)):
         if given is not None and given not in prices.groups:
             raise ValueError(f"Got {name}={given!r}, but expected one of the groups {list(prices.groups)}.")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -247,14 +247,12 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
             given = DiscriminationFreePricer(
                 given, model=self.model, channel=self.channel, correction=self.correction, pooling=self.pooling
             )
-        if given.channel is not None and given.channel is not self.channel and given.channel != self.channel:
+        if given.channel is not None and given.channel != self.channel:
             raise ValueError(
                 "Got a part with a channel of its own, but expected none: all parts have the channel of the "
                 "FrequencySeverityPricer."
             )
-        if not (isinstance(given.reference, str) and given.reference == "marginal") and given.reference != (
-            self.reference
-        ):
+        if given.reference not in ("marginal", self.reference):
             raise ValueError(
                 f"Got a part with reference={given.reference!r}, but expected none: all parts have one P*, that of the "
                 "FrequencySeverityPricer."
@@ -472,8 +470,9 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Build a fitted pricer from fitted parts, such as those of a model file."""
         caps = {name: float(cap) for name, cap in excess["cap"].items() if not np.isnan(cap)}
+        settings = {"channel": None, "reference": "marginal"}  # of the parts: those of this pricer
         pricer = cls(
-            {name: tuple(pair) for name, pair in parts.items()},
+            {name: tuple(clone(part).set_params(**settings) for part in pair) for name, pair in parts.items()},
             channel=channel,
             reference=reference,
             cap=caps or None,
