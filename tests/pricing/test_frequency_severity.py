@@ -83,7 +83,7 @@ def book():
 
 @pytest.fixture(scope="module")
 def pricer(book):
-    return book.fit(reference="balanced", cap=1000.0)
+    return book.fit(reference="balanced", cap=1000.0, correction="inverse")
 
 
 def test_the_premium_is_the_mean_over_one_distribution_of_products(book, pricer):
@@ -100,7 +100,7 @@ def test_the_premium_is_the_mean_over_one_distribution_of_products(book, pricer)
     np.testing.assert_allclose(pricer.predict_unaware(QUOTES), unaware, rtol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [PLAIN, {"correction": "auto"}], ids=["paper", "auto"])
+@pytest.mark.parametrize("settings", [PLAIN, {"correction": "inverse"}], ids=["paper", "pooled"])
 def test_the_parts_are_those_of_separate_fits_but_for_the_weights(settings, book):
     pricer = book.fit(**settings)
     e, n, some = book.exposure, book.counts, book.counts > 0
@@ -238,15 +238,14 @@ def test_intervals_cover_the_truth(K, missing, perils):
 
 
 def test_reports_are_nearly_as_good_as_the_attribute():
-    """A small version of benchmarks/frequency_severity.py: a factor of 1.2 there, with fewer rows and one draw here."""
-    book = Portfolio(8000, 3)
+    """A small version of benchmarks/frequency_severity.py: 1.2 over many portfolios there, one that scatters here."""
+    book = Portfolio(5000, 3)
     truth = book.premium(book.X)
     ours, knowing = (
         np.sqrt(np.mean((book.fit(known=known, intervals=False).predict(book.X) / truth - 1) ** 2))
         for known in (False, True)
     )
-    assert ours < 1.5 * knowing + 0.005
-    assert ours < 0.06
+    assert ours < 1.5 * knowing
 
 
 def test_the_weights_are_those_of_the_portfolio_and_not_of_claimants():
@@ -479,7 +478,7 @@ def test_messages_say_which_part_they_are_about(book):
     X = book.X.assign(rare=np.where(np.arange(3000) == np.flatnonzero(book.counts == 0)[0], "yes", "no"))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        book.fit(X, book.counts, book.amounts)
+        book.fit(X, book.counts, book.amounts, **PLAIN)
     assert any(str(each.message).startswith("Severity: The features ['rare") for each in told)
     first = np.arange(3000) == np.flatnonzero((book.counts > 0) & (book.reports == "g1"))[0]
     once, paid = np.where(first, book.counts, 0), np.where(first, book.amounts, 0.0)

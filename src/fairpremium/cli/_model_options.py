@@ -53,15 +53,19 @@ class PricerOptions(ModelOptions):
     ] = "error"
     random_state: Annotated[int | None, model_option(help="Seed of folds and training.")] = None
 
-    def make_pricer(self) -> DiscriminationFreePricer:
-        """Return the pricer that the options describe, without a channel."""
+    def models(self) -> Any:
+        """Return the model class, or the list of those to choose from."""
         names = split_list(self.model, "--model") or []
         if self.ridge and "linear" not in names:
             raise ValueError(f"Got --ridge with --model {self.model}, but expected --model linear.")
         models = [LinearModel(ridge=self.ridge) if name == "linear" else name for name in names]
+        return models[0] if len(models) == 1 else models
+
+    def make_pricer(self) -> DiscriminationFreePricer:
+        """Return the pricer that the options describe, without a channel."""
         return DiscriminationFreePricer(
             family=make_family(self.family, self.power),
-            model=models[0] if len(models) == 1 else models,
+            model=self.models(),
             correction=self.correction,
             pooling=self.strength(),
             reference=self.weights(),

@@ -41,6 +41,11 @@ class Roles:
         found = {"outcome": self.outcome, "sensitive": self.sensitive, "weight": self.weight, "key": self.key}
         return {role: name for role, name in found.items() if name is not None}
 
+    @property
+    def perils(self) -> dict[str, tuple[str, str]]:
+        """Columns with the number and the amount of claims by peril, where they take the place of the outcome."""
+        return {}
+
     def require_free(self, names: list[str]) -> None:
         """Refuse columns that have a role already."""
         for role, name in self.columns.items():
@@ -59,6 +64,7 @@ class Data:
     described: Described | None
     reports_path: Path
     joined: dict[str, Any] | None = None
+    claims: tuple[pd.DataFrame, pd.DataFrame] | None = None  # numbers and amounts by peril
 
 
 def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
@@ -77,14 +83,17 @@ def load_data(path: Path, roles: Roles, features: list[str] | None) -> Data:
     else:
         column, joined = _join(frame, path, reports, str(roles.key), roles.sensitive)
     source = reports or path
+    perils, volume = roles.perils, getattr(roles, "exposure", None) or roles.weight
+    claims = [pd.DataFrame({p: require_numbers(frame, pair[i], path) for p, pair in perils.items()}) for i in (0, 1)]
     return Data(
         X=_features(frame, features, roles, path),
-        y=require_numbers(frame, roles.outcome, path),
+        y=claims[1].sum(axis=1) if perils else require_numbers(frame, roles.outcome, path),
         reports=column,
-        weight=None if roles.weight is None else require_numbers(frame, roles.weight, path),
+        weight=None if volume is None else require_numbers(frame, volume, path),
         described=find_channel(source, roles.sensitive),
         reports_path=source,
         joined=joined,
+        claims=(claims[0], claims[1]) if perils else None,
     )
 
 

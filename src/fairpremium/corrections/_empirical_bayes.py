@@ -91,7 +91,7 @@ class Posterior:
 
         A sample moves the mean of a posterior by its covariance times the change of the shift.
         """
-        return np.linalg.solve(self.covariance, self.wide_covariance).T
+        return np.asarray(np.linalg.solve(self.covariance, self.wide_covariance).T, dtype=np.float64)
 
     @property
     def hidden(self) -> Array:

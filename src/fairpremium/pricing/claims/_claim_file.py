@@ -65,9 +65,12 @@ def _build(cls: Any, body: dict[str, Any], where: str) -> Any:
     for data in body["perils"]:
         pair = Parts(*(part_file.from_document(DiscriminationFreePricer, data[k], where) for k in Parts._fields))
         loading, again = (check_numbers(data[name], shape, name) for name, shape in _shapes(data))
-        own = tuple(part._prices for part in pair)
         parts[str(data["name"])] = pair
-        perils.append(PerilPrices(str(data["name"]), *own, float(loading), tuple(again.tolist())))
+        perils.append(
+            PerilPrices(
+                str(data["name"]), pair.frequency._prices, pair.severity._prices, float(loading), tuple(again.tolist())
+            )
+        )
     first = perils[0].frequency
     for peril in perils:
         for part in peril.parts:

@@ -36,12 +36,13 @@ from fairpremium.pricing._fit_arguments import (
     warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN
+from fairpremium.pricing._model_file import from_document as pricer_from_document
 from fairpremium.pricing._model_selection import ClassFit, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval, group_interval
 from fairpremium.pricing._prices import Reference, check_level
 from fairpremium.pricing._source_portfolio import is_small
-from fairpremium.pricing.claims._claim_file import from_document, to_document
+from fairpremium.pricing.claims._claim_file import FORMAT, from_document, to_document
 from fairpremium.pricing.claims._claim_rows import KINDS, ClaimLayout, Kind, Peril, by_peril, check_claims
 from fairpremium.pricing.claims._claim_source import ClaimSource, part_of_stream
 from fairpremium.pricing.claims._joint_fit import JointFit, Totals
@@ -292,7 +293,7 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
         prices = joint.prices(self.intervals)
         weights = dict(zip(channel.groups, prices.reference.tolist(), strict=True))
         parts = {}
-        for p, peril in enumerate(prices.perils):
+        for p, priced in enumerate(prices.perils):
             pair = [
                 DiscriminationFreePricer.from_prices(
                     own,
@@ -307,9 +308,9 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
                     reference=weights,
                     unseen_levels=self.unseen_levels,
                 )
-                for own, fit in zip(peril.parts, fits[2 * p : 2 * p + 2], strict=True)
+                for own, fit in zip(priced.parts, fits[2 * p : 2 * p + 2], strict=True)
             ]
-            parts[peril.name] = Parts(*pair)
+            parts[priced.name] = Parts(*pair)
         excess = pd.DataFrame(
             {
                 "cap": [np.nan if peril.cap is None else float(peril.cap) for peril in perils],
@@ -489,6 +490,22 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
 
     def _matrix(self, X: Any) -> npt.NDArray[Any]:
         return self._fitted().design.transform(X, unseen=self.unseen_levels)
+
+
+def load_pricer(path: str | PathLike[str]) -> DiscriminationFreePricer | FrequencySeverityPricer:
+    """Read a model file of either kind.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, is not a model, or is from an unknown version.
+    """
+    document = load_json(path, NOUN)
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        claims: FrequencySeverityPricer = from_document(FrequencySeverityPricer, document, str(path))
+        return claims
+    pricer: DiscriminationFreePricer = pricer_from_document(DiscriminationFreePricer, document, str(path))
+    return pricer
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class JointFit:
     # --- linear parts: a joint sandwich -------------------------------------------------------------------------------
 
     def _linear(self, intervals: bool) -> ProductPrices:
-        fits = [fit.fit for fit in self.fits]
+        fits = [fit.fit for fit in self.fits if isinstance(fit, LinearFit)]
         H, dH = self._mean_prices(fits) if self.reference.needs_means else (np.zeros(len(self.shares)), None)
         weights = self.reference.distribution(self.shares, H, self.totals.amount / self.totals.exposure)
         prices = self._linear_prices(fits, weights)
