@@ -278,16 +278,15 @@ class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
             if not n_claims:
                 raise ValueError(f"Got counts without a single claim of peril {peril.name!r}; expected some.")
         reference = Reference.of(self.reference, channel.groups)
+        warn_if_refuted(_part_rows(rows, layout, 0, "frequency"), channel)
         fits: list[ClassFit] = []
         for p, peril in enumerate(perils):
             for kind in KINDS:
                 settings: _PartSettings = getattr(peril, kind)
                 with _named(kind, peril.name if len(perils) > 1 else None):
-                    own = layout.part(rows, p, kind) if isinstance(rows, Rows) else part_of_stream(rows, p, kind)
+                    own = _part_rows(rows, layout, p, kind)
                     if isinstance(own, Rows):
                         check_counts(np.bincount(own.report, minlength=channel.n_codes), channel)
-                    if not fits:
-                        warn_if_refuted(own, channel)
                     fits.append(select_model(settings.inputs(own, design, channel, seed), settings.models)[0])
         joint = JointFit(rows, layout, tuple(fits), reference, totals, seed)
         prices = joint.prices(self.intervals)
@@ -539,6 +538,10 @@ class _PerilSettings:
         return Peril(self.name, self.frequency.family, self.severity.family, self.cap)
 
 
+def _part_rows(rows: Rows | Stream, layout: ClaimLayout, peril: int, kind: Kind) -> Rows | Stream:
+    return layout.part(rows, peril, kind) if isinstance(rows, Rows) else part_of_stream(rows, peril, kind)
+
+
 @contextmanager
 def _named(kind: Kind, peril: str | None) -> Iterator[None]:
     """Say in errors and warnings which part they are about."""
@@ -550,7 +553,5 @@ def _named(kind: Kind, peril: str | None) -> Iterator[None]:
         except (FairPremiumError, ValueError) as error:
             error.args = (f"{part}: {error}", *error.args[1:])
             raise
-        finally:
-            kept = list(told)
-    for each in kept:
+    for each in told:
         warnings.warn(f"{part}: {each.message}", each.category, stacklevel=5)

@@ -189,10 +189,10 @@ class JointFit:
             of_H[size + K : size + 2 * K, :size] = dH[:, :size]
             of_H[size + K : size + 2 * K, -P:] = dH[:, -P:]
         covariance = L @ meat @ L.T
-        pooled = [fit.posterior for fit in fits]
-        if any(posterior is not None for posterior in pooled):
-            left = block_diag(*(J @ _or_zero(p, "left", J) @ J.T for J, p in zip(scale, pooled, strict=True)))
-            covariance[:size, :size] += left
+        pooled = [fit.posterior for fit in fits]  # with empirical Bayes the prior may have moved the coefficients, too
+        covariance[:size, :size] += block_diag(
+            *(J @ _or_zero(p, "left", J) @ J.T for J, p in zip(scale, pooled, strict=True))
+        )
         covariance = of_H @ covariance @ of_H.T
         wide = [A if p is None else p.widening @ A for A, p in zip(own, pooled, strict=True)]
         L[:size, :scores] = block_diag(*(J @ A for J, A in zip(scale, wide, strict=True)))
