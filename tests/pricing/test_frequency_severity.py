@@ -227,7 +227,7 @@ def test_frequency_and_severity_are_not_independent():
 
 @pytest.mark.parametrize(("K", "missing", "perils"), [(2, 0.0, 1), (3, 0.2, 2)])
 def test_intervals_cover_the_truth(K, missing, perils):
-    inside, repeats = [], 120 if perils == 1 else 60
+    inside, repeats = [], 100 if perils == 1 else 40
     for seed in range(repeats):
         book = Portfolio(2000 if perils == 1 else 5000, seed, K, keep=0.9, missing=missing)
         data = (book.X, *book.both) if perils == 2 else book.claims
@@ -478,7 +478,7 @@ def test_messages_say_which_part_they_are_about(book):
     X = book.X.assign(rare=np.where(np.arange(3000) == np.flatnonzero(book.counts == 0)[0], "yes", "no"))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        book.fit(X, book.counts, book.amounts, **PLAIN)
+        book.fit(X, book.counts, book.amounts, correction="inverse")
     assert any(str(each.message).startswith("Severity: The features ['rare") for each in told)
     first = np.arange(3000) == np.flatnonzero((book.counts > 0) & (book.reports == "g1"))[0]
     once, paid = np.where(first, book.counts, 0), np.where(first, book.amounts, 0.0)

@@ -272,7 +272,7 @@ def _average(
     unit, square_now = 1 / scale**2, scale**2
     precision, rate = unit.copy(), square_now.copy()
     mean, square, tau = np.zeros(len(h)), np.zeros_like(L), np.zeros(len(scale))
-    diagonal = np.arange(len(h))
+    diagonal, lower = np.arange(len(h)), np.tri(len(h), dtype=bool)
     for i in range(steps):
         A = L.copy()
         A[diagonal, diagonal] += precision[block]
@@ -280,7 +280,7 @@ def _average(
         if failed:
             raise ConvergenceError("The evidence about the groups is not finite.")
         covariance = dpotri(root, lower=1)[0]
-        covariance = np.tril(covariance) + np.tril(covariance, -1).T
+        covariance = np.where(lower, covariance, covariance.T)  # LAPACK fills one half
         m = covariance @ h
         if i >= _BURN_IN:
             mean += m
