@@ -138,7 +138,8 @@ def by_peril(values: Any, name: str) -> dict[str, Any]:
     if isinstance(values, Mapping):
         found = {str(peril): values[peril] for peril in values}
     elif hasattr(values, "columns") and not isinstance(values, str):
-        found = {str(column): values[column] for column in values.columns}
+        names = getattr(values, "column_names", values.columns)  # those of an Arrow table are in the former
+        found = {str(column): values[column] for column in names}
     else:
         return {ONE_PERIL: values}
     if not found:
