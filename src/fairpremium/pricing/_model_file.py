@@ -75,7 +75,8 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     design = Design.from_dict(body["design"])
     family, K = get_family(body["family"]), len(groups)
     weights = check_numbers(body["reference_distribution"], (K,), "reference_distribution")
-    prices = (_read_model if "formula" in body else _read_linear)(body, family, design, groups)
+    linear = kind == "linear" and "formula" not in body  # beside another class a linear part has a formula, too
+    prices = (_read_linear if linear else _read_model)(body, family, design, groups)
     if channel is not None and channel.groups != groups:
         raise ModelFileError("The channel's groups are not the model's groups.")
     reference = body["reference"]
@@ -148,7 +149,7 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
 
 
 def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tuple[Any, ...]) -> ModelPrices:
-    kind = body["model"]["kind"]  # a linear model has a formula where it was fitted beside another class
+    kind = body["model"]["kind"]
     K, p = len(groups), len(design.features)
 
     def added(data: dict[str, Any], groups: int, size: int) -> AddedPrices:
