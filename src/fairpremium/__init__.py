@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairpremium.noise import ValidationNoise as ValidationNoise
     from fairpremium.noise import check_declared_channel as check_declared_channel
     from fairpremium.pricing import DiscriminationFreePricer as DiscriminationFreePricer
+    from fairpremium.pricing import FrequencySeverityPricer as FrequencySeverityPricer
     from fairpremium.pricing import excess_risk_bound as excess_risk_bound
     from fairpremium.pricing import plan as plan
     from fairpremium.pricing import required_rows as required_rows
@@ -29,7 +30,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "models": "BoostedModel LinearModel NeuralModel NeuralRepresentation",
     "noise": "AnchorNoise LikelihoodNoise MarginNoise RetestNoise ValidationNoise check_declared_channel",
-    "pricing": "DiscriminationFreePricer excess_risk_bound plan required_rows",
+    "pricing": "DiscriminationFreePricer FrequencySeverityPricer excess_risk_bound plan required_rows",
     "privacy": "Channel RandomizedResponse project_to_simplex",
 }
 __all__, _load = lazy_exports(__name__, _HOMES)

@@ -5,13 +5,14 @@ from fairpremium.blocks._merge import merge_rows, worth_merging
 from fairpremium.blocks._pool import start_processes
 from fairpremium.blocks._rows import Block, RowFunction, Rows, blas
 from fairpremium.blocks._sources import open_source, source_kind
-from fairpremium.blocks._stream import Job, Reader, Source, Stream
+from fairpremium.blocks._stream import Job, Reader, Reduction, Source, Stream
 
 __all__ = [
     "Block",
     "Job",
     "Joined",
     "Reader",
+    "Reduction",
     "RowFunction",
     "Rows",
     "Source",

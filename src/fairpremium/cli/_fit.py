@@ -7,17 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._claims import ClaimOptions, FitRoles
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import LargeData, is_large, large_data
 from fairpremium.cli._model_options import PricerOptions
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
+from fairpremium.cli._portfolio import Data, column_option, load_data
 from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
 from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.families import get_family
-from fairpremium.pricing import DiscriminationFreePricer, describe_pooling
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, describe_pooling
 
 _JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} reports have no row"
 
@@ -28,10 +29,11 @@ def fit(
         Path, typer.Argument(help="CSV, Parquet or Excel file, or a folder of Parquet files, one row per policy.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, .json.")],
-    roles: Roles,
+    roles: FitRoles,
     source: ReportSource,
     options: PricerOptions,
     files: TableFormat,
+    claims: ClaimOptions,
     features: Annotated[
         str | None, column_option(help="Columns to price with; all without a role if left out.")
     ] = None,
@@ -49,12 +51,20 @@ def fit(
     reports that privatize wrote say it themselves. A warning says if the reports refute it. Folders and large Parquet
     files are read piece by piece, so that they may be larger than memory.
 
+    For claims give their number and amount instead of an outcome: --claims n --amount paid --exposure years. The
+    premium is then frequency times severity, per unit of exposure.
+
     Example: fairpremium fit portfolio.csv --outcome y --sensitive report --keep 0.8 --family normal
     -o model.json
     """
     check_output(output, suffixes=(".json",), inputs=[source.channel])
     estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share, files)
-    pricer = options.make_pricer()
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer
+    if roles.perils:
+        pricer = claims.make_pricer(options)
+    else:
+        claims.refuse()
+        pricer = options.make_pricer()
     chosen = split_list(features, "--features") or options.columns()
     with ExitStack() as stack:
         with progress("Reading"):
@@ -67,31 +77,50 @@ def fit(
         with progress("Fitting"):
             if isinstance(data, LargeData):
                 data.fit(pricer)
-            else:
+            elif isinstance(pricer, DiscriminationFreePricer):
                 pricer.fit(data.X, data.y, sensitive=reported, **data.volume)
+            else:
+                assert data.claims is not None
+                pricer.fit(data.X, *data.claims, sensitive=reported, exposure=data.exposure)
     pricer.save(output)
-    summary = _summary(pricer, data, said_by, str(output))
+    summary = _summary(pricer, data, options.terms, said_by, str(output)) | _parts(pricer)
     return Answer(summary, _facts(summary))
 
 
-def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: str) -> dict[str, Any]:
+def _parts(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, Any]:
+    """Return what one fit found, or each part of several perils."""
+    if isinstance(pricer, FrequencySeverityPricer):
+        excess = pricer.excess_.reset_index().to_dict("records")
+        return {"parts": pricer.summary().to_dict("records"), "excess": excess}
+    chosen = pricer.candidates_[pricer.candidates_["chosen"]].iloc[0]
+    return {
+        "family": get_family(pricer.family).to_dict(),
+        "model": chosen["model"],
+        "correction": pricer.correction_,
+        "pooling": pricer.pooling_,
+        "reason": chosen["reason"],
+    }
+
+
+def _summary(
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer,
+    data: Data,
+    terms: str | None,
+    source: str,
+    output: str,
+) -> dict[str, Any]:
     names = [str(group) for group in pricer.groups_]
-    noise, chosen = pricer.noise_, pricer.candidates_[pricer.candidates_["chosen"]].iloc[0]
+    noise = pricer.noise_
     return {
         "rows": pricer.n_rows_,
         "reports_missing": pricer.n_missing_reports_,
         "join": data.joined,
         "features": list(data.X.columns),
-        "terms": getattr(pricer.model_, "terms", None),
-        "family": get_family(pricer.family).to_dict(),
+        "terms": terms,
         "groups": dict(zip(names, pricer.group_distribution_.tolist(), strict=True)),
         "channel": describe_channel(pricer.channel_),
         "channel_source": source,
         "noise": noise and {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
-        "model": chosen["model"],
-        "correction": pricer.correction_,
-        "pooling": pricer.pooling_,
-        "reason": chosen["reason"],
         "reference": {
             "name": pricer.reference if isinstance(pricer.reference, str) else "given",
             "weights": dict(zip(names, pricer.reference_distribution_.tolist(), strict=True)),
@@ -104,9 +133,8 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
     join, channel, source = result["join"], result["channel"], result["channel_source"]
     missing, reference = result["reports_missing"], result["reference"]
-    reason = "" if result["reason"] == "asked for" else f": {result['reason']}"
     return {
-        "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
+        "Fitted": f"{result['rows']:,} rows, {_family(result)}",
         "Features": ", ".join(result["features"]),
         "Terms": result["terms"],
         "Joined": join and _JOINED.format(**join),
@@ -114,9 +142,39 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Groups": f"{shares_text(result['groups'])} (estimated shares)",
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
         "Noise": result["noise"] and result["noise"]["message"],
-        "Model": result["model"],
-        "Correction": result["correction"] + reason,
-        "Pooling": describe_pooling(result["pooling"]),
+        **(_part_facts(result) if "parts" in result else _one_fit(result)),
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
         "Written": result["output"],
     }
+
+
+def _family(result: dict[str, Any]) -> str:
+    return "frequency and severity" if "parts" in result else f"{result['family']['name']} family"
+
+
+def _one_fit(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "Model": result["model"],
+        "Correction": result["correction"] + _because(result["reason"]),
+        "Pooling": describe_pooling(result["pooling"]),
+    }
+
+
+def _part_facts(result: dict[str, Any]) -> dict[str, Any]:
+    """Say how each part was fitted, and how large claims were spread."""
+    facts, several = {}, len(result["excess"]) > 1
+    for part in result["parts"]:
+        name = part["part"].capitalize() + (f" {part['peril']}" if several else "")
+        kind = f"{part['family']}, {part['model']}, {part['correction']}"
+        facts[name] = f"{part['rows']:,} rows, {kind}{_because(part['reason'])}"
+    for row in result["excess"]:
+        if row["cap"] == row["cap"]:  # not NaN: there is a cap
+            facts["Large claims" + (f" {row['peril']}" if several else "")] = (
+                f"{row['large_rows']:,} rows above {row['cap']:,.6g}; the excess of {row['excess']:,.6g} is spread in "
+                f"proportion to the premium, a factor of {row['loading']:.4f}"
+            )
+    return facts
+
+
+def _because(reason: str) -> str:
+    return "" if reason == "asked for" else f": {reason}"

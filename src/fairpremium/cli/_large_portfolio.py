@@ -14,7 +14,7 @@ from fairpremium.cli._channel_file import find_channel
 from fairpremium.cli._portfolio import Data, Roles
 from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import read_table, require_columns
-from fairpremium.pricing import DiscriminationFreePricer, count_labels
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, count_labels
 from fairpremium.privacy import Channel, RandomizedResponse
 
 LARGE_BYTES = 64 << 20  # a Parquet file from this size on is read piece by piece
@@ -27,19 +27,18 @@ class LargeData(Data):
     path: Path = field(kw_only=True)
     roles: Roles = field(kw_only=True)
 
-    def fit(self, pricer: DiscriminationFreePricer) -> None:
+    def fit(self, pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> None:
         """Fit, reading the rows piece by piece."""
         labels = [label for label in self.reports if label is not None]
         if isinstance(pricer.channel, Channel) and not any(isinstance(label, str) for label in labels):
             pricer.channel = _in_own_type(pricer.channel, labels)
-        pricer.fit(
-            self.path,
-            y=self.roles.outcome,
-            sensitive=self.roles.sensitive,
-            sample_weight=self.roles.weight,
-            exposure=self.roles.exposure,
-            features=list(self.X.columns),
-        )
+        roles = self.roles
+        given: dict[str, Any] = {"sensitive": roles.sensitive, "features": list(self.X.columns)}
+        if isinstance(pricer, DiscriminationFreePricer):
+            pricer.fit(self.path, y=roles.outcome, sample_weight=roles.weight, exposure=roles.exposure, **given)
+        else:
+            counts, amounts = ({name: pair[i] for name, pair in roles.perils.items()} for i in (0, 1))
+            pricer.fit(self.path, counts, amounts, exposure=roles.exposure, **given)
 
 
 def is_large(path: Path) -> bool:

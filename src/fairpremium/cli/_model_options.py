@@ -63,17 +63,21 @@ class PricerOptions(ModelOptions):
         parsed = None if self.terms is None else parse_terms(self.terms)
         return None if parsed is None or parsed.others else list(parsed.columns)
 
-    def make_pricer(self) -> DiscriminationFreePricer:
-        """Return the pricer that the options describe, without a channel."""
+    def models(self) -> Any:
+        """Return the model class, or the list of those to choose from."""
         names = split_list(self.model, "--model") or []
         for option, given in (("ridge", self.ridge), ("terms", self.terms), ("slopes", self.slopes != "own")):
             if given and "linear" not in names:
                 raise ValueError(f"Got --{option} with --model {self.model}, but expected --model linear.")
         linear = LinearModel(ridge=self.ridge, slopes=self.slopes, terms=self.terms)  # type: ignore[arg-type]
         models = [linear if name == "linear" else name for name in names]
+        return models[0] if len(models) == 1 else models
+
+    def make_pricer(self) -> DiscriminationFreePricer:
+        """Return the pricer that the options describe, without a channel."""
         return DiscriminationFreePricer(
             family=make_family(self.family, self.power),
-            model=models[0] if len(models) == 1 else models,
+            model=self.models(),
             correction=self.correction,
             pooling=self.strength(),
             reference=self.weights(),

@@ -51,6 +51,11 @@ class Roles:
         names = ("outcome", "sensitive", "weight", "exposure", "key")
         return {role: name for role in names if (name := getattr(self, role)) is not None}
 
+    @property
+    def perils(self) -> dict[str, tuple[str, str]]:
+        """Columns with the number and the amount of claims by peril, where they take the place of the outcome."""
+        return {}
+
     def require_free(self, names: list[str]) -> None:
         """Refuse columns that have a role already."""
         for role, name in self.columns.items():
@@ -79,6 +84,7 @@ class Data:
     reports_path: Path
     joined: dict[str, Any] | None = None
     exposure: pd.Series | None = None
+    claims: tuple[pd.DataFrame, pd.DataFrame] | None = None  # numbers and amounts by peril
 
     @property
     def volume(self) -> dict[str, Any]:
@@ -102,15 +108,18 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, files: Table
     else:
         column, joined = _join(frame, path, files, roles)
     source = reports or path
+    perils = roles.perils
+    claims = [pd.DataFrame({p: require_numbers(frame, pair[i], path) for p, pair in perils.items()}) for i in (0, 1)]
     return Data(
         X=_features(frame, features, roles, path),
-        y=require_numbers(frame, roles.outcome, path),
+        y=claims[1].sum(axis=1) if perils else require_numbers(frame, roles.outcome, path),
         reports=column,
         weight=None if roles.weight is None else require_numbers(frame, roles.weight, path),
         described=find_channel(source, roles.sensitive),
         reports_path=source,
         joined=joined,
         exposure=None if roles.exposure is None else require_numbers(frame, roles.exposure, path),
+        claims=(claims[0], claims[1]) if perils else None,
     )
 
 

@@ -12,9 +12,11 @@ from fairpremium.cli._large_portfolio import is_large
 from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output, read_table, require_file, write_table
 from fairpremium.cli._terminal import progress
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, load_pricer
 
 _DEFAULT_LEVEL = 0.95
+
+Pricer = DiscriminationFreePricer | FrequencySeverityPricer
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,11 @@ def price(
     if is_large(new):
         return _price_large(model, new, options, key)
     check_output(options.output, inputs=[model, new])
-    return price_rows(DiscriminationFreePricer.load(model), str(model), new, options, files, key)
+    return price_rows(load_pricer(model), str(model), new, options, files, key)
 
 
 def price_rows(
-    pricer: DiscriminationFreePricer,
+    pricer: Pricer,
     source: str,
     new: Path,
     options: PriceOptions,
@@ -80,7 +82,7 @@ def _price_large(model: Path, new: Path, options: PriceOptions, key: str | None)
         raise ValueError(
             f"{new} is read piece by piece, so the output is a .parquet file or a folder. Got {str(output)!r}."
         )
-    pricer = DiscriminationFreePricer.load(model)
+    pricer = load_pricer(model)
     if level is None and pricer.intervals:
         level = _DEFAULT_LEVEL
     columns = [] if key is None else [key]
@@ -112,14 +114,14 @@ def _answer(
     return Answer(result, facts)
 
 
-def _read(pricer: DiscriminationFreePricer, new: Path, files: TableFormat, key: str | None) -> pd.DataFrame:
+def _read(pricer: Pricer, new: Path, files: TableFormat, key: str | None) -> pd.DataFrame:
     design = pricer.design_
     words = {c.name for c in design.columns if c.levels is not None and isinstance(c.levels[0], str)}
     features = [c.name for c in design.columns] if design.named else []
     return read_table(new, files, require=[*features, key], text={key}, words=words)
 
 
-def _premiums(pricer: DiscriminationFreePricer, frame: pd.DataFrame, options: PriceOptions) -> pd.DataFrame:
+def _premiums(pricer: Pricer, frame: pd.DataFrame, options: PriceOptions) -> pd.DataFrame:
     table = pd.DataFrame({"premium": pricer.predict(frame)})
     if pricer.intervals or options.level is not None:
         level = _DEFAULT_LEVEL if options.level is None else options.level

@@ -13,7 +13,7 @@ from fairpremium.corrections._checks import (
     paired_z,
 )
 from fairpremium.corrections._choice import Chosen, fit_correction
-from fairpremium.corrections._fit import GroupFit, Influence, TableScores
+from fairpremium.corrections._fit import GroupFit, Influence, TableScores, sum_of_squares
 from fairpremium.corrections._fit_input import FitInput
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._latent import Latent, Parameters
@@ -62,6 +62,7 @@ __all__ = [
     "portfolio_means",
     "report_shares",
     "sandwich",
+    "sum_of_squares",
     "with_missing_row",
     "x_features",
 ]

@@ -90,15 +90,26 @@ class Posterior:
         C = self.covariance
         return np.asarray(C - C @ self.evidence.precision @ C)
 
+    @property
+    def widening(self) -> Array:
+        """By how much more than B the mean with the widest prior moves between samples: V_wide V^-1.
+
+        A sample moves the mean of a posterior by its covariance times the change of the shift.
+        """
+        return np.asarray(self.wide_covariance @ self.span.inverse(self.covariance))
+
+    @property
+    def hidden(self) -> Array:
+        """What pooling may have hidden from statements about single groups, beyond the scatter between samples."""
+        gap, wide = self.B.T.ravel() - self.wide_mean, self.wide_covariance
+        return np.asarray(wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
+
     def group_covariance(self, scatter: Array) -> Array:
         """Compute the covariance for statements about single groups, which do not lean on what tau was learned.
 
-        `scatter` is the covariance of B between samples. A sample moves the mean of a posterior by its covariance times
-        the change of the shift, so that the mean with the widest prior moves by V_wide V^-1 as much.
+        `scatter` is the covariance of B between samples.
         """
-        gap, wide = self.B.T.ravel() - self.wide_mean, self.wide_covariance
-        more = wide @ self.span.inverse(self.covariance)
-        return np.asarray(more @ scatter @ more.T + wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
+        return np.asarray(self.widening @ scatter @ self.widening.T + self.hidden)
 
     @property
     def prior_precision(self) -> Array:

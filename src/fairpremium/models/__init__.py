@@ -9,6 +9,7 @@ from fairpremium.models._checks import (
     check_volume,
     check_weight,
     exposure_message,
+    is_number,
     is_whole,
     warn_if_counts,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "find_outcome",
     "find_redundant",
     "frame_like",
+    "is_number",
     "is_whole",
     "joint_hessian",
     "learn_design",

@@ -15,10 +15,12 @@ from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import check_keeps, default_keeps
 from fairpremium.pricing._source_portfolio import SourcePortfolio, count_labels, is_source
+from fairpremium.pricing.claims import FrequencySeverityPricer, load_pricer
 
 __all__ = [
     "DiscriminationFreePricer",
     "ExcessRiskBound",
+    "FrequencySeverityPricer",
     "Interval",
     "LinearPrices",
     "Plan",
@@ -36,6 +38,7 @@ __all__ = [
     "from_document",
     "inverse_constants",
     "is_source",
+    "load_pricer",
     "plan",
     "required_rows",
     "required_splits",

@@ -80,7 +80,8 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     design = Design.from_dict(body["design"])
     family, K = get_family(body["family"]), len(groups)
     weights = check_numbers(body["reference_distribution"], (K,), "reference_distribution")
-    prices = (_read_linear if kind == "linear" else _read_model)(body, family, design, groups)
+    linear = kind == "linear" and "formula" not in body  # beside another class a linear part has a formula, too
+    prices = (_read_linear if linear else _read_model)(body, family, design, groups)
     if channel is not None and channel.groups != groups:
         raise ModelFileError("The channel's groups are not the model's groups.")
     reference = body["reference"]
@@ -158,13 +159,13 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
 
 
 def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tuple[Any, ...]) -> ModelPrices:
-    reader = _READERS[body["model"]["kind"]]
+    kind = body["model"]["kind"]
     K, p = len(groups), len(design.features)
 
     def added(data: dict[str, Any], groups: int, size: int) -> AddedPrices:
         return AddedPrices(
             check_numbers(data["coefficients"], (groups, size), "coefficients").T,
-            None if data["prices"] is None else reader.from_dict(data["prices"]),
+            None if data["prices"] is None else _READERS[kind].from_dict(data["prices"]),
             float(check_numbers(data["shift"], (), "shift")),
         )
 

@@ -203,7 +203,7 @@ class NonlinearFit(ClassFit):
     def _shifted(self, reference: Reference) -> tuple[tuple[Formula, ...], float]:
         """Fit with an estimated keep a little higher and lower, and what their difference is in standard errors."""
         estimator, groups = self.inputs.channel.estimator, self.inputs.channel.groups
-        step = None if estimator is None else _keep_step(estimator, len(groups))
+        step = None if estimator is None else keep_step(estimator, len(groups))
         if step is None:
             return (), 0.0
         near = [ReportChannel.of(RandomizedResponse(groups, keep=estimator.keep_ + s * step)) for s in (1, -1)]
@@ -310,7 +310,7 @@ def _point_estimates(fit: GroupFit, need_means: bool) -> Statistics:
     return Statistics(fit.coefficients, fit.shares, H, loss, np.empty((0, 0)))
 
 
-def _keep_step(estimator: NoiseEstimator, K: int) -> float | None:
+def keep_step(estimator: NoiseEstimator, K: int) -> float | None:
     """Return how far keep is moved to see what its error does; None if it has none."""
     keep, error = estimator.keep_, estimator.standard_error_
     if not (np.isfinite(error) and error > 0 and np.isfinite(keep)):
@@ -326,7 +326,7 @@ def _add_channel_error(
     The estimate of keep is taken as independent of the fit given its own sample, which holds for
     validation and retest samples and to first order for the others.
     """
-    step = _keep_step(estimator, len(groups))
+    step = keep_step(estimator, len(groups))
     if step is None:
         return statistics
 

@@ -1,7 +1,7 @@
 """The pricer: from features, losses and (privatized) attributes to discrimination-free premiums."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -60,6 +60,20 @@ class Interval(NamedTuple):
 
     lower: Array
     upper: Array
+
+
+def group_interval(prices: Prices, matrix: Callable[[], Any], level: float, group: Any, against: Any) -> Interval:
+    """Compute the interval of the premium, of a group or of a difference, after checking the groups."""
+    for name, given in (("group", group), ("against", against)):
+        if given is not None and given not in prices.groups:
+            raise ValueError(f"Got {name}={given!r}, but expected one of the groups {list(prices.groups)}.")
+    if group is None and against is not None:
+        raise ValueError(f"Got against={against!r} without a group to compare with it. Pass group= too.")
+    if group is not None and group == against:
+        raise ValueError(f"Got group={group!r} and against={against!r}, but expected two different groups.")
+    if group is None:
+        return Interval(*prices.interval(matrix(), level))
+    return Interval(*prices.group_interval(matrix(), level, group, against))
 
 
 @dataclass(eq=False, repr=False)
@@ -437,17 +451,7 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         pooling may have hidden: it is wider than the learned scales of the groups' differences say.
         """
         level, prices = check_level(level), self._fitted()
-        for name, given in (("group", group), ("against", against)):
-            if given is not None and given not in prices.groups:
-                raise ValueError(f"Got {name}={given!r}, but expected one of the groups {list(prices.groups)}.")
-        if group is None and against is not None:
-            raise ValueError(f"Got against={against!r} without a group to compare with it. Pass group= too.")
-        if group is not None and group == against:
-            raise ValueError(f"Got group={group!r} and against={against!r}, but expected two different groups.")
-        matrix = self._matrix(X)
-        if group is None:
-            return Interval(*prices.interval(matrix, level))
-        return Interval(*prices.group_interval(matrix, level, group, against))
+        return group_interval(prices, lambda: self._matrix(X), level, group, against)
 
     def predict_to(
         self, source: Any, path: str | PathLike[str], *, columns: Sequence[str] = (), level: float | None = None

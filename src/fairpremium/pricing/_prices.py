@@ -233,11 +233,7 @@ class ModelPrices(Prices):
         return self.formula.unaware_predictor(matrix)[:, 0]
 
     def half_width(self, matrix: Matrix, eta: Array, level: float) -> Array:
-        """Compute it from a delete-a-group jackknife.
-
-        With G folds the variance is (G - 1) / G sum_g (h_g - mean of h_g)^2 on the scale of the link, and the
-        quantile is Student's with G - 1 degrees of freedom.
-        """
+        """Compute it from a delete-a-group jackknife on the scale of the link."""
         link = self.family.link
         return self._jackknife(
             lambda f: link.predictor(np.asarray(self._mean(f.predictor(matrix)) @ f.reference)), level
@@ -248,13 +244,24 @@ class ModelPrices(Prices):
         return self._jackknife(lambda f: np.asarray(self._mean(f.predictor(matrix)) @ contrast), level)
 
     def _jackknife(self, price: Callable[[Formula], Array], level: float) -> Array:
-        G = len(self.replicates)
-        h = np.array([price(formula) for formula in self.replicates])
-        variance = (G - 1) / G * np.sum((h - h.mean(axis=0)) ** 2, axis=0)
+        moved = None
         if self.shifted:
             up, down = (price(formula) for formula in self.shifted)
-            variance = variance + (self.shift * (up - down)) ** 2
-        return np.asarray(stdtrit(G - 1, 0.5 + level / 2) * np.sqrt(variance))
+            moved = self.shift * (up - down)
+        return jackknife_width(np.array([price(formula) for formula in self.replicates]), level, moved)
+
+
+def jackknife_width(h: Array, level: float, moved: Array | None = None) -> Array:
+    """Compute half the width of intervals from prices without one of G folds each, shape (G, n).
+
+    The variance is (G - 1) / G sum_g (h_g - mean of h_g)^2, and the quantile Student's with G - 1 degrees of freedom.
+    `moved` is how far one standard error of an estimated keep moves the prices.
+    """
+    G = len(h)
+    variance = (G - 1) / G * np.sum((h - h.mean(axis=0)) ** 2, axis=0)
+    if moved is not None:
+        variance = variance + moved**2
+    return np.asarray(stdtrit(G - 1, 0.5 + level / 2) * np.sqrt(variance))
 
 
 # --- the reference distribution --------------------------------------------------------------------------------------
@@ -320,10 +327,10 @@ class Reference:
         size = statistics.coefficients.size
         L = np.zeros((size + len(weights), len(statistics.covariance)))
         L[:size, :size] = np.eye(size)
-        L[size:, size:] = self._jacobian(weights, statistics.shares, statistics.group_means)
+        L[size:, size:] = self.jacobian(weights, statistics.shares, statistics.group_means)
         return np.asarray(L @ statistics.covariance @ L.T)
 
-    def _jacobian(self, weights: Array, shares: Array, group_means: Array) -> Array:
+    def jacobian(self, weights: Array, shares: Array, group_means: Array) -> Array:
         """Differentiate P* in (shares, group_means, mean_loss): shape (K, 2 K + 1).
 
         Notes

@@ -197,10 +197,12 @@ class SourcePortfolio:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
         reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family, self.is_total)
         stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
-        n = len(stream)
-        if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
-            return stream.take(np.arange(n))
-        return stream
+        return stream.take(np.arange(len(stream))) if is_small(len(stream), reader.n_features) else stream
+
+
+def is_small(rows: int, features: int) -> bool:
+    """Tell whether rows are so few that they are simply read into memory."""
+    return rows <= _SMALL_ROWS or rows * features <= _SMALL_CELLS
 
 
 @dataclass(frozen=True)

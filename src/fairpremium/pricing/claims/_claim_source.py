@@ -1,0 +1,126 @@
+"""A portfolio with claims that is named rather than given; see `SourcePortfolio`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fairpremium.blocks import Block, Reduction, Rows, Stream
+from fairpremium.families import Normal
+from fairpremium.models import Design, check_weight
+from fairpremium.pricing._source_portfolio import SourcePortfolio, is_small
+from fairpremium.pricing._source_reader import PortfolioReader, read_numbers
+from fairpremium.pricing.claims._claim_rows import ClaimLayout, Kind, check_claims
+
+
+class ClaimSource(SourcePortfolio):
+    """A source with roles for its columns: numbers and amounts of claims by peril, reports, exposure (optional)."""
+
+    def __init__(
+        self,
+        X: Any,
+        counts: Mapping[str, Any],
+        amounts: Mapping[str, Any],
+        sensitive: Any,
+        exposure: Any,
+        features: Sequence[str] | None,
+        terms: str | None = None,
+    ):
+        wanted = {"sensitive": [sensitive], "counts": counts.values(), "amounts": amounts.values()}
+        wanted["exposure"] = [] if exposure is None else [exposure]
+        for name, values in wanted.items():
+            for value in values:
+                if not isinstance(value, str):
+                    raise TypeError(f"Got {name} with {type(value).__name__}, but expected names of columns of X.")
+        super().__init__(X, next(iter(counts.values())), sensitive, None, features, terms, exposure)
+        self.counts, self.amounts = tuple(counts.values()), tuple(amounts.values())
+        claims = {"counts": counts, "amounts": amounts}
+        own = {f"{kind} of {peril}": name for kind, given in claims.items() for peril, name in given.items()}
+        self._roles = {**own, **{role: name for role, name in self._roles.items() if role != "y"}}
+        self.roles = list(self._roles.values())
+
+    def stream(self, layout: ClaimLayout, labels: tuple[Any, ...], *, thorough: bool) -> Stream:
+        """Return the rows with their claims."""
+        reader = ClaimReader(layout, self.design, self.counts, self.amounts, self.sensitive, self.weight, labels)
+        return Stream(self.source, reader, self.source.counts, thorough=thorough)
+
+
+@dataclass(frozen=True)
+class ClaimReader:
+    """Reads features and claims of some rows; it is sent to the workers."""
+
+    layout: ClaimLayout
+    design: Design
+    counts: tuple[str, ...]  # names of columns, one of each per peril
+    amounts: tuple[str, ...]
+    sensitive: str
+    exposure: str | None
+    labels: tuple[Any, ...]  # reports in the order of their codes
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        own = () if self.exposure is None else (self.exposure,)
+        return (*self.design.names, *self.counts, *self.amounts, self.sensitive, *own)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X, those of the claims among them."""
+        return self.layout.width
+
+    def __call__(self, table: pa.Table) -> Rows:
+        """Turn some rows of a table into numbers, after the same checks that a table in memory gets."""
+        n = table.num_rows
+        plain = PortfolioReader(self.design, self.amounts[0], self.sensitive, None, self.labels, Normal())(table)
+        counts, amounts = (
+            [check_claims(read_numbers(table, name), f"column {name!r}", n) for name in names]
+            for names in (self.counts, self.amounts)
+        )
+        exposure = None if self.exposure is None else read_numbers(table, self.exposure)
+        volume = check_weight(None, n, exposure=exposure)
+        return self.layout.pack(plain.X, counts, amounts, volume, plain.report, of=" of a piece of the source")
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads what one part sees of some rows."""
+
+    reader: ClaimReader
+    peril: int
+    kind: Kind
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        return self.reader.columns
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.reader.layout.n_features
+
+    def __call__(self, table: pa.Table) -> Rows:
+        """Turn some rows of a table into rows of the part; the severity's have claims."""
+        return self.reader.layout.part(self.reader(table), self.peril, self.kind)
+
+
+def part_of_stream(stream: Stream, peril: int, kind: Kind) -> Rows | Stream:
+    """Return the rows of a part of a source, read into memory if they are few."""
+    assert isinstance(stream.reader, ClaimReader)
+    reader, layout = PartReader(stream.reader, peril, kind), stream.reader.layout
+    counts = stream.counts
+    if kind == "severity":
+        found = stream.apply(Reduction(partial(_count_claims, layout=layout, peril=peril), 1 << 20))
+        counts = tuple(int(next(found)[0]) if n else 0 for n in counts)
+    rows = Stream(stream.source, reader, counts, thorough=stream.thorough or kind == "severity")
+    small = kind == "severity" and is_small(len(rows), layout.n_features)
+    return rows.take(np.arange(len(rows))) if small else rows
+
+
+def _count_claims(block: Block, layout: ClaimLayout, peril: int) -> tuple[Any, ...]:
+    return (np.asarray(np.count_nonzero(layout.claims(block.X, peril)[0]), dtype=np.float64),)
