@@ -17,7 +17,7 @@ def compute_gini(
     premiums: Any,
     y: Any,
     *,
-    sensitive: Any,
+    sensitive: Any = None,
     channel: Any = None,
     sample_weight: Any = None,
     cluster: Any = None,
@@ -29,7 +29,7 @@ def compute_gini(
     Parameters
     ----------
     premiums, y, sensitive, channel, sample_weight, cluster, by, level
-        As in `compute_group_means`.
+        As in `compute_group_means`; without `sensitive` the table is about everybody.
 
     Returns
     -------
@@ -56,7 +56,8 @@ def compute_gini(
     ----------
     [Frees2014], [Denuit2019] in the documentation.
     """
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    columns = {"premiums": premiums, "y": y}
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, need_groups=False)
     return data.table(_gini)
 
 
@@ -86,7 +87,7 @@ def compute_lorenz(
     premiums: Any,
     y: Any,
     *,
-    sensitive: Any,
+    sensitive: Any = None,
     channel: Any = None,
     points: int = 20,
     sample_weight: Any = None,
@@ -99,7 +100,7 @@ def compute_lorenz(
     Parameters
     ----------
     premiums, y, sensitive, channel, sample_weight, cluster, by, level
-        As in `compute_group_means`.
+        As in `compute_group_means`; without `sensitive` the table is about everybody.
     points : int
         Number of steps from 0 to 1.
 
@@ -124,7 +125,8 @@ def compute_lorenz(
     """
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
-    data = AuditData.read({"premiums": premiums, "y": y}, sensitive, channel, sample_weight, cluster, by, level)
+    columns = {"premiums": premiums, "y": y}
+    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, need_groups=False)
     return data.table(lambda piece: _lorenz(piece, np.linspace(0, 1, points + 1)))
 
 

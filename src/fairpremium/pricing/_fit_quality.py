@@ -48,8 +48,8 @@ class Outcomes:
     def of(cls, rows: Rows, n_codes: int) -> Outcomes:
         """Sum over rows in memory."""
         w = np.ones(len(rows)) if rows.weight is None else rows.weight
-        weight, total = (np.bincount(rows.report, weights=v, minlength=n_codes) for v in (w, w * rows.y))
-        return cls(weight, total, np.bincount(rows.report, minlength=n_codes).astype(np.float64))
+        member = rows.report[:, None] == np.arange(n_codes)  # (n, codes)
+        return cls(w @ member, (w * rows.y) @ member, member.sum(axis=0).astype(np.float64))
 
     @classmethod
     def of_fit(cls, fit: GroupFit) -> Outcomes:
