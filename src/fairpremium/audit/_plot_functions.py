@@ -54,16 +54,22 @@ def draw(name: str, table: Any, *, unit: str = "") -> Any:
     return apply_style(_DRAWINGS[name](as_pandas(table), unit))
 
 
-def plots(compute: Callable[..., Any]) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
-    """Give the drawing of a table the arguments of the function that computes it, and `unit`."""
+def plots(
+    compute: Callable[..., Any], *, in_report: bool = True
+) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
+    """Give the drawing of a table the arguments of the function that computes it, and `unit`.
+
+    Those of audit reports are found by name, see `draw`.
+    """
     name = compute.__name__.removeprefix("compute_")
 
     def decorate(drawing: Callable[[pd.DataFrame, str], Any]) -> Callable[..., Any]:
         @with_arguments_of(compute)
         def plot(*data: Any, unit: str = "", **settings: Any) -> Any:
-            return draw(name, compute(*data, **settings), unit=unit)
+            return apply_style(drawing(as_pandas(compute(*data, **settings)), unit))
 
-        _DRAWINGS[name] = drawing
+        if in_report:
+            _DRAWINGS[name] = drawing
         plot.__name__, plot.__qualname__ = drawing.__name__, drawing.__qualname__
         plot.__doc__ = f"""{drawing.__doc__}
 

@@ -28,6 +28,7 @@ from fairpremium.pricing import DiscriminationFreePricer
 from fairpremium.privacy import Channel
 
 _MAX_CLASSES = 50
+_LIMITED = "limited_premium"
 _FORMATS = (".html", ".md", ".json")
 _option = option_panel("Report")
 _limit = option_panel("Limits on the change")
@@ -69,8 +70,8 @@ def audit(
     how the reports were drawn as for fit; reports that privatize wrote say it themselves.
 
     With --features, or with --model, the audit report also says what proxies do in this list and what a
-    discrimination-free list with the same total would charge. With --current it says who moves how much from the premiums
-    in force. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+    discrimination-free list with the same total would charge. With --current it says who moves how much from the
+    premiums in force. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
 
     Example: fairpremium audit prices.csv --premium premium --outcome y --sensitive report --keep 0.8
     -o report.html
@@ -153,9 +154,8 @@ def _features(features: str | None, model: Path | None) -> tuple[DiscriminationF
 
 def _as_learned(table: pd.DataFrame, pricer: DiscriminationFreePricer | None) -> pd.DataFrame:
     """Return levels that look like numbers as the text that the model has learned."""
-    texts = (
-        [] if pricer is None else [c.name for c in pricer.design_.columns if c.levels and isinstance(c.levels[0], str)]
-    )
+    columns = () if pricer is None else pricer.design_.columns
+    texts = [c.name for c in columns if c.levels is not None and isinstance(c.levels[0], str)]
     return table.astype(dict.fromkeys(texts, str))
 
 

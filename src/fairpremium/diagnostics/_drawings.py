@@ -25,14 +25,14 @@ _HEIGHT = 210
 _LOSS, _PREMIUM, _AGAINST = "#d55e00", "#0072b2", "#009e73"
 
 
-@plots(compute_observed_expected)
+@plots(compute_observed_expected, in_report=False)
 def plot_observed_expected(table: pd.DataFrame, unit: str) -> Any:
     """Draw observed over expected losses by level, one panel per factor."""
     whole = _by_level(table, "ratio")
     return dots(whole, "observed losses for 1 expected", reference=1.0, own_lanes=True)
 
 
-@plots(compute_lift)
+@plots(compute_lift, in_report=False)
 def plot_lift(table: pd.DataFrame, unit: str) -> Any:
     """Draw the lift of every bin with its interval, and the expected one as a line; one panel per group."""
     alt = import_altair()
@@ -51,7 +51,7 @@ def plot_lift(table: pd.DataFrame, unit: str) -> Any:
     return alt.concat(*panels, columns=2, spacing=24).resolve_scale(y="shared")
 
 
-@plots(compute_double_lift)
+@plots(compute_double_lift, in_report=False)
 def plot_double_lift(table: pd.DataFrame, unit: str) -> Any:
     """Draw mean losses and both prices over the bins of their quotient; one panel per group."""
     alt = import_altair()

@@ -148,7 +148,8 @@ def compute_list_discrimination(
     groups = infer_labels(sensitive, "sensitive") if channel is None else channel.groups
     if set(groups) != set(free.pricer.groups_):
         raise ValueError(
-            f"Got a pricer of the groups {list(free.pricer.groups_)}, but expected those of the reports, {list(groups)}."
+            f"Got a pricer of the groups {list(free.pricer.groups_)}, but expected those of the reports, "
+            f"{list(groups)}."
         )
     best = np.asarray(free.pricer.predict_best_estimate(X), dtype=np.float64)
     best = best[:, [free.pricer.groups_.index(group) for group in groups]]
