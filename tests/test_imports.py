@@ -26,6 +26,7 @@ LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
 LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
 LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
+LAYERS["diagnostics"] = {"audit"} | LAYERS["audit"]
 PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, lowest first
 PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
 PARTIES["clients"] = {"protocol", "bundle"}
@@ -37,7 +38,7 @@ for name, below in PARTIES.items():
 LAYERS["parties.faults"] = set()
 LAYERS["parties"] = {"audit"} | LAYERS["audit"] | {f"parties.{name}" for name in PARTIES}
 LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
-LAYERS["cli"] = {"paper"} | LAYERS["paper"]
+LAYERS["cli"] = {"paper", "diagnostics"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
 FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy", "workbooks"}  # free to all

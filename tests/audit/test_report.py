@@ -391,7 +391,13 @@ def test_every_drawing_can_be_made_with_scarce_groups(name, benchmark):
     population = benchmark.Population.with_groups(4)
     data = population.sample(1500, 0.6, np.random.default_rng(0))
     roles = benchmark.roles(data)
+    X = pd.DataFrame({"price": data["free"], "kind": np.where(data["free"] > np.median(data["free"]), "high", "low")})
+    pair = (data["unaware"], data["free"])
+    fit = {**roles, "family": "gamma"}
     arguments = {
+        "change_by_factor": ((*pair, X), roles),
+        "list_discrimination": ((data["unaware"], X, data["y"]), fit),
+        "limit_effect": ((*pair, X, data["y"]), {**fit, "cap": 0.05}),
         "balance": (({"unaware": data["unaware"]}, data["y"]), {}),
         "prices_by_group": (({"unaware": data["unaware"], "mine": data["free"]},), roles),
         "premium_change": ((data["unaware"], data["free"]), {**roles, "bins": 10}),

@@ -11,7 +11,12 @@ import pandas as pd
 import pytest
 
 from fairpremium import RandomizedResponse
-from fairpremium.audit import compute_group_means, compute_loss_ratio_gap
+from fairpremium.audit import (
+    compute_group_means,
+    compute_list_discrimination,
+    compute_loss_ratio_gap,
+    limit_changes,
+)
 from fairpremium.privacy import Channel, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -158,3 +163,46 @@ def test_several_attributes_are_refused(refuse, prices):
     product = Channel.product(CHANNEL, RandomizedResponse(["x", "y"], keep=0.9))
     Path("product.json").write_text(json.dumps(product.descriptor()), encoding="utf-8")
     assert "several attributes" in refuse(*BASE, "--channel", "product.json", "-o", "r.html")
+
+
+def test_with_features_or_a_model_the_list_is_searched_for_proxies(call, call_json, refuse, prices, portfolio):
+    prices.assign(age=portfolio.X["age"]).to_csv("prices.csv", index=False)
+    words = ["--keep", 0.8, "-o", "report.json"]
+    summary = call_json(*BASE, *words, "--features", "age,smoker")
+    X = pd.read_csv("prices.csv")[["age", "smoker"]]
+    expected = compute_list_discrimination(
+        prices["premium"], X, prices["y"], sensitive=prices["report"], channel=CHANNEL
+    )
+    found = pd.DataFrame(table(summary, "list_discrimination"))
+    np.testing.assert_allclose(found["value"].astype(float), expected["value"], rtol=1e-9, atol=1e-12)
+    call("fit", "prices.csv", "--outcome", "y", "--keep", 0.8, "--features", "age,smoker", "--random-state", 0, "-o",
+         "model.json")  # fmt: skip
+    again = call_json(*BASE, *words, "--model", "model.json")
+    again = pd.DataFrame(table(again, "list_discrimination"))
+    np.testing.assert_allclose(again["value"].astype(float), expected["value"], rtol=1e-6, atol=1e-9)
+    assert "expected one of them" in refuse(*BASE, *words, "--model", "model.json", "--features", "age")
+    assert "no column 'colour'" in refuse(*BASE, *words, "--features", "colour")
+    assert "not a fairpremium model" in refuse(*BASE, *words, "--model", "prices.csv")
+
+
+def test_the_change_from_the_list_in_force(call, call_json, refuse, prices):
+    prices.assign(now=prices["premium"] * np.linspace(0.7, 1.3, len(prices))).to_csv("prices.csv", index=False)
+    words = [*BASE, "--keep", 0.8, "--weight", "exposure"]
+    limits = ["--current", "now", "--cap", 0.1, "--floor", -0.1]
+    summary = call_json(*words, *limits, "--limited", "limited.csv", "-o", "report.json")
+    assert table(summary, "dislocation")
+    limited, before = (pd.read_csv(name, dtype=str) for name in ("limited.csv", "prices.csv"))
+    pd.testing.assert_frame_equal(limited.drop(columns="limited_premium"), before)
+    new, now, w = (before[name].astype(float) for name in ("premium", "now", "exposure"))
+    expected = limit_changes(now, new, cap=0.1, floor=-0.1, sample_weight=w)
+    np.testing.assert_allclose(limited["limited_premium"].astype(float), expected.premiums)
+    assert table(summary, "limited_change")[0]["multiplier"] == pytest.approx(expected.multiplier)
+    assert "Limits on the change" in call(*words, *limits, "-o", "report.html").stdout
+    report = ["-o", "report.html"]
+    assert "--cap needs --current" in refuse(*words, "--cap", 0.1, *report)
+    assert "--limited needs --cap" in refuse(*words, "--current", "now", "--limited", "l.csv", *report)
+    assert "expected a total of" in refuse(*words, "--current", "now", "--cap", 0.0, "--floor", 0.0, *report)
+    assert "no column 'then'" in refuse(*words, "--current", "then", *report)
+    assert "column 'limited_premium' already" in refuse(
+        "audit", "limited.csv", *words[2:], *limits, "--limited", "again.csv", *report
+    )

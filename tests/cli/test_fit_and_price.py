@@ -390,3 +390,23 @@ def test_another_model_class_from_the_command_line(call, call_json, privatized):
 )
 def test_a_wrong_model_is_one_line(refuse, privatized, words, said):
     assert said in refuse(*FIT, *JOIN, *words, "-o", "model.json")
+
+
+def test_rows_are_held_out_and_the_model_is_fitted_to_all(call, call_json, refuse, privatized):
+    from fairpremium.diagnostics import evaluate, hold_out
+
+    words = [*FIT, *JOIN, "--correction", "inverse", "--pooling", 0]
+    call(*words, "-o", "model.json")
+    tested = call_json(*words, "--test", 0.25, "-o", "tested.json")["test"]
+    assert Path("tested.json").read_text() == Path("model.json").read_text()
+    frame, held = pd.read_csv("both.csv"), hold_out(2000, 0.25, random_state=0)
+    X, channel = frame[["age", "smoker", "age_20_40"]], RandomizedResponse(["F", "M"], keep=0.8)
+    pricer = DiscriminationFreePricer(channel=channel, correction="inverse", pooling=0, random_state=0)
+    pricer.fit(X[~held], frame["y"][~held], sensitive=frame["report"][~held])
+    expected = evaluate(pricer, X[held], frame["y"][held], sensitive=frame["report"][held])
+    assert tested["rows"] == 500
+    pd.testing.assert_frame_equal(pd.DataFrame(tested["prices"]).astype(expected.dtypes), expected)
+    text = call(*words, "--test", 0.25, "-o", "tested.json").stdout
+    assert "500 rows that the first fit did not see; the model is fitted to all rows" in text
+    assert "observed over expected" in text
+    assert "share strictly between 0 and 1" in refuse(*words, "--test", 1, "-o", "tested.json")

@@ -42,6 +42,7 @@ def test_round_trip_is_exact(rows, settings, tmp_path):
     pd.testing.assert_frame_equal(loaded.predict_best_estimate(X), pricer.predict_best_estimate(X))
     pd.testing.assert_frame_equal(loaded.candidates_, pricer.candidates_)
     pd.testing.assert_frame_equal(loaded.coefficients_, pricer.coefficients_)
+    pd.testing.assert_frame_equal(loaded.summary(), pricer.summary())
     assert loaded.score(X, y, sensitive=S) == pricer.score(X, y, sensitive=S)
     if settings.get("intervals", True):
         np.testing.assert_array_equal(loaded.predict_interval(X), pricer.predict_interval(X))

@@ -45,10 +45,12 @@ class AuditData:
         level: float,
         exposure: Any = None,
         tables: Sequence[str] = (),
+        need_groups: bool = True,
     ) -> AuditData:
         """Check what the caller gave; the first column gives the number of rows, `tables` have a column per group.
 
-        With an `exposure` the losses y are totals over it, and are divided by it here.
+        With an `exposure` the losses y are totals over it, and are divided by it here. Where no groups are needed,
+        ``sensitive=None`` leaves them out: the tables are about everybody.
         """
         (first, source), *_ = columns.items()
         n = n_rows(source, first)
@@ -62,7 +64,10 @@ class AuditData:
                 warn_if_counts(checked["y"], weight, stacklevel=2)
             else:
                 checked["y"] = np.asarray(checked["y"] / weight)
-        reports = WeightedReports.read(n, sensitive, channel, weight, cluster, first)
+        if sensitive is None and channel is None and not need_groups:
+            reports = WeightedReports.of_everybody(n, weight, cluster, first)
+        else:
+            reports = WeightedReports.read(n, sensitive, channel, weight, cluster, first)
         divisions = () if by is None else (("risk_class", *class_codes(by, n, first)),)
         level = check_level(level)
         for name in tables:
@@ -90,6 +95,10 @@ class AuditData:
         """Divide the rows at quantiles of a column (see `premium_bins`); tables get the column `bin`."""
         codes = premium_bins(self[name], self.reports.weight, bins)
         return replace(self, divisions=(*self.divisions, ("bin", codes, range(1, bins + 1))))
+
+    def divided(self, *divisions: tuple[str, npt.NDArray[Any], Sequence[Any]]) -> AuditData:
+        """Divide the rows further: a column's name, the position of each row's label in it, and the labels."""
+        return replace(self, divisions=(*self.divisions, *divisions))
 
     def table(self, make: Callable[[AuditData], Records]) -> Any:
         """Make the records of every class and return them as a data frame of the caller's library."""

@@ -19,8 +19,9 @@ from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
 from ._signatures import with_arguments_of
 from ._summary import summarize_pricer
 from .drawing import format_percent, format_price, import_extra, import_vl_convert, to_svg
+from .price_lists import LIST_NAMES
 
-_WITHOUT_CHART = {"gini", "group_deviance"}
+_WITHOUT_CHART = {"gini", "group_deviance", "limited_change"}
 _LONG = 12  # a table with more rows is folded
 
 
@@ -237,8 +238,11 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "group": lambda value: EVERYBODY if value is None else str(value),
     "text": lambda value: "" if value is None else str(value),
     "price_name": lambda value: PRICE_NAMES.get(value, str(value)),
+    "list_name": lambda value: LIST_NAMES.get(value, PRICE_NAMES.get(value, str(value))),
+    "number": lambda value: "" if value is None else f"{value:.4f}",
+    "change": lambda value: "none" if value is None else f"{100 * value:+.1f}\N{NO-BREAK SPACE}%",
 }
-_WORDS = {"group", "price_name", "measure"}  # forms of columns that are read, not compared
+_WORDS = {"group", "price_name", "list_name", "measure"}  # forms of columns that are read, not compared
 
 
 def _with_error(value: float | None, error: float | None) -> str:

@@ -17,7 +17,7 @@ def compute_gini(
     premiums: Any,
     y: Any,
     *,
-    sensitive: Any,
+    sensitive: Any = None,
     channel: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
@@ -30,7 +30,7 @@ def compute_gini(
     Parameters
     ----------
     premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
-        As in `compute_group_means`.
+        As in `compute_group_means`; without `sensitive` the table is about everybody.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def compute_gini(
     [Frees2014], [Denuit2019] in the documentation.
     """
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure, need_groups=False)
     return data.table(_gini)
 
 
@@ -88,7 +88,7 @@ def compute_lorenz(
     premiums: Any,
     y: Any,
     *,
-    sensitive: Any,
+    sensitive: Any = None,
     channel: Any = None,
     points: int = 20,
     sample_weight: Any = None,
@@ -102,7 +102,7 @@ def compute_lorenz(
     Parameters
     ----------
     premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
-        As in `compute_group_means`.
+        As in `compute_group_means`; without `sensitive` the table is about everybody.
     points : int
         Number of steps from 0 to 1.
 
@@ -128,7 +128,7 @@ def compute_lorenz(
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure, need_groups=False)
     return data.table(lambda piece: _lorenz(piece, np.linspace(0, 1, points + 1)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from .drawing import format_percent, format_price
 
+_MUCH = 0.01  # share of a list's variation, explained by guessing the group, that needs attention
 Tables = Mapping[str, list[dict[str, Any]]]
 
 
@@ -19,6 +20,7 @@ def findings(tables: Tables, head: Mapping[str, Any], model: Mapping[str, Any] |
         _calibrated(tables, head, is_model),
         _balance(tables, head),
     ]
+    found += [_list_proxies(tables, head), _moves(tables), _limits(tables)]
     if is_model:
         found += [_proxies(tables, head), _gains(tables)]
     found += [_privacy(head), _small(tables)]
@@ -158,6 +160,68 @@ def _gains(tables: Tables) -> dict[str, str]:
         "Who gains and who loses",
         f"Compared with that price, the discrimination-free premium costs, on average, {_listed(changes)}.",
     )
+
+
+def _list_proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    measures = {r["measure"]: r for r in tables.get("list_discrimination", ()) if r["price"] == "premiums"}
+    if not measures or measures["proxy_explained"]["value"] is None:
+        return {}
+    explained, shift = measures["proxy_explained"]["value"], measures["proxy_shift"]["value"]
+    money = f"{format_price(shift)} {head['unit']}".strip()
+    moves = _changes(tables["premium_change_to_free"])
+    would = f" It would charge, on average, {moves}." if moves and explained >= _MUCH else ""
+    return _finding(
+        "Does this list use proxies?",
+        f"Guessing the group from the features explains {format_percent(explained)} of the variation of this list, "
+        "beyond what the features say about the cost. A discrimination-free list with the same total would move "
+        f"premiums by {money} (root mean square).{would}",
+        "attention" if explained >= _MUCH else "good",
+    )
+
+
+def _changes(rows: list[dict[str, Any]]) -> str:
+    """Say what each group would pay more or less."""
+    known = [r for r in rows if r["group"] is not None and r["change"] is not None]
+    changes = [
+        f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
+        f"({format_percent(abs(r['relative']))})"
+        for r in known
+    ]
+    return _listed(changes) if changes else ""
+
+
+def _moves(tables: Tables) -> dict[str, str]:
+    rows = tables.get("premium_change_from_current")
+    if not rows:
+        return {}
+    everyone = [r for r in tables["dislocation"] if r["group"] is None]
+    first, last = everyone[0], everyone[-1]
+    known = first["share"] is not None and last["share"] is not None
+    far = (
+        f"The change is {last['band']} for {format_percent(last['share'])} of the volume and {first['band']} for "
+        f"{format_percent(first['share'])}. "
+        if known
+        else ""
+    )
+    moves = _changes(rows)
+    means = f"On average the new list charges {moves} than the list in force." if moves else ""
+    return _finding("From the list in force", (far + means).strip()) if far or means else {}
+
+
+def _limits(tables: Tables) -> dict[str, str]:
+    facts = next(iter(tables.get("limited_change", ())), None)
+    if facts is None:
+        return {}
+    text = (
+        f"With the limits, {format_percent(facts['at_cap'])} of the volume would stay at the cap and "
+        f"{format_percent(facts['at_floor'])} at the floor. All new premiums are multiplied by "
+        f"{facts['multiplier']:.4g} first, so that the total stays."
+    )
+    back = {r["measure"]: r["given_back"] for r in tables.get("limit_effect", ()) if r["price"] == "limited"}
+    given = back.get("proxy_explained")
+    if given is not None:
+        text += f" The limits give back {format_percent(given)} of the proxy effect that the new list removes."
+    return _finding("Limits on the change", text)
 
 
 def _privacy(head: Mapping[str, Any]) -> dict[str, str]:

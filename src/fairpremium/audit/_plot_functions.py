@@ -37,14 +37,15 @@ MAX_CLASSES = 24
 _KIND_COLOURS = {
     PREMIUM: "#0072b2",
     LOSS: "#d55e00",
+    EVERYBODY: INK,
     "profit today": "#0072b2",
     "profit after": "#d55e00",
     **{PRICE_NAMES[price]: colour for price, colour in PRICE_COLOURS.items()},
     PRICE_NAMES["best_estimate"]: "#0072b2",
 }
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
-_WIDTH, _LANE, _PANEL = 290, 19, 165
-_TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
+WIDTH, _LANE, _PANEL = 290, 19, 165
+TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
 _DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
 
 
@@ -53,16 +54,22 @@ def draw(name: str, table: Any, *, unit: str = "") -> Any:
     return apply_style(_DRAWINGS[name](as_pandas(table), unit))
 
 
-def _plots(compute: Callable[..., Any]) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
-    """Give the drawing of a table the arguments of the function that computes it, and `unit`."""
+def plots(
+    compute: Callable[..., Any], *, in_report: bool = True
+) -> Callable[[Callable[[pd.DataFrame, str], Any]], Callable[..., Any]]:
+    """Give the drawing of a table the arguments of the function that computes it, and `unit`.
+
+    Those of audit reports are found by name, see `draw`.
+    """
     name = compute.__name__.removeprefix("compute_")
 
     def decorate(drawing: Callable[[pd.DataFrame, str], Any]) -> Callable[..., Any]:
         @with_arguments_of(compute)
         def plot(*data: Any, unit: str = "", **settings: Any) -> Any:
-            return draw(name, compute(*data, **settings), unit=unit)
+            return apply_style(drawing(as_pandas(compute(*data, **settings)), unit))
 
-        _DRAWINGS[name] = drawing
+        if in_report:
+            _DRAWINGS[name] = drawing
         plot.__name__, plot.__qualname__ = drawing.__name__, drawing.__qualname__
         plot.__doc__ = f"""{drawing.__doc__}
 
@@ -82,59 +89,59 @@ def _plots(compute: Callable[..., Any]) -> Callable[[Callable[[pd.DataFrame, str
     return decorate
 
 
-@_plots(compute_group_means)
+@plots(compute_group_means)
 def plot_group_means(table: pd.DataFrame, unit: str) -> Any:
     """Draw the mean premium and the mean loss of every group."""
-    return _dots(pd.concat([_estimates(table, PREMIUM, PREMIUM), _estimates(table, LOSS, LOSS)]), _titled("mean", unit))
+    return dots(pd.concat([estimates(table, PREMIUM, PREMIUM), estimates(table, LOSS, LOSS)]), titled("mean", unit))
 
 
-@_plots(compute_demographic_disparity)
+@plots(compute_demographic_disparity)
 def plot_demographic_disparity(table: pd.DataFrame, unit: str) -> Any:
     """Draw the differences between the groups' mean premiums."""
-    lane = table["group"].map(_name) + " against " + table["against"].map(_name)
-    data = _estimates(table, "difference").assign(lane=lane, kind=lane)
-    return _dots(data, _titled("difference of mean premiums", unit), reference=0.0)
+    lane = table["group"].map(name_of) + " against " + table["against"].map(name_of)
+    data = estimates(table, "difference").assign(lane=lane, kind=lane)
+    return dots(data, titled("difference of mean premiums", unit), reference=0.0)
 
 
-@_plots(compute_loss_ratio_gap)
+@plots(compute_loss_ratio_gap)
 def plot_loss_ratio_gap(table: pd.DataFrame, unit: str) -> Any:
     """Draw the loss ratio of every group."""
-    return _dots(_estimates(table, "loss_ratio"), "losses for 1 of premium", reference=1.0)
+    return dots(estimates(table, "loss_ratio"), "losses for 1 of premium", reference=1.0)
 
 
-@_plots(compute_group_deviance)
+@plots(compute_group_deviance)
 def plot_group_deviance(table: pd.DataFrame, unit: str) -> Any:
     """Draw the mean deviance of every group."""
-    return _dots(_estimates(table, "deviance"), "mean deviance")
+    return dots(estimates(table, "deviance"), "mean deviance")
 
 
-@_plots(compute_gini)
+@plots(compute_gini)
 def plot_gini(table: pd.DataFrame, unit: str) -> Any:
     """Draw the Gini index of every group."""
-    return _dots(_estimates(table, "gini"), "Gini index", reference=0.0)
+    return dots(estimates(table, "gini"), "Gini index", reference=0.0)
 
 
-@_plots(compute_prices_by_group)
+@plots(compute_prices_by_group)
 def plot_prices_by_group(table: pd.DataFrame, unit: str) -> Any:
     """Draw the mean of every price in every group."""
-    return _dots(_estimates(table, "mean").assign(kind=_price_names(table)), _titled("mean price", unit))
+    return dots(estimates(table, "mean").assign(kind=_price_names(table)), titled("mean price", unit))
 
 
-@_plots(compute_balance)
+@plots(compute_balance)
 def plot_balance(table: pd.DataFrame, unit: str) -> Any:
     """Draw premiums over losses for every price."""
-    data = _estimates(table.assign(group=_price_names(table)), "ratio")
-    return _dots(data, "premiums for 1 of losses", reference=1.0)
+    data = estimates(table.assign(group=_price_names(table)), "ratio")
+    return dots(data, "premiums for 1 of losses", reference=1.0)
 
 
-@_plots(compute_adverse_selection)
+@plots(compute_adverse_selection)
 def plot_adverse_selection(table: pd.DataFrame, unit: str) -> Any:
     """Draw the profit of every group today, and after a competitor has taken what it can."""
-    data = pd.concat([_estimates(table, "profit_now", "profit today"), _estimates(table, "profit", "profit after")])
-    return _dots(data, _titled("mean profit", unit), reference=0.0)
+    data = pd.concat([estimates(table, "profit_now", "profit today"), estimates(table, "profit", "profit after")])
+    return dots(data, titled("mean profit", unit), reference=0.0)
 
 
-@_plots(compute_discrimination)
+@plots(compute_discrimination)
 def plot_discrimination(table: pd.DataFrame, unit: str) -> Any:
     """Draw the measures that are shares of the price's variation."""
     names = {
@@ -143,37 +150,37 @@ def plot_discrimination(table: pd.DataFrame, unit: str) -> Any:
         "proxy_explained": "explained by proxies",
     }
     shares = table[table["measure"].isin(names)]
-    data = _estimates(shares.assign(group=shares["measure"].map(names)), "value")
-    return _dots(data, "share of the price's variation", reference=0.0, format="%")
+    data = estimates(shares.assign(group=shares["measure"].map(names)), "value")
+    return dots(data, "share of the price's variation", reference=0.0, format="%")
 
 
-@_plots(compute_premium_change)
+@plots(compute_premium_change)
 def plot_premium_change(table: pd.DataFrame, unit: str) -> Any:
     """Draw the mean change of every group's premium, over the bins of the old price if there are any."""
-    whole, title = _estimates(table, "change"), _titled("mean change", unit)
+    whole, title = estimates(table, "change"), titled("mean change", unit)
     if "bin" not in table:
-        return _dots(whole, title, reference=0.0)
+        return dots(whole, title, reference=0.0)
     alt = import_altair()
     data = whole.assign(bin=table["bin"]).dropna(subset=["value"])
     x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
-    y = alt.Y("value:Q", axis=_number_axis(alt, title, tickCount=5))
+    y = alt.Y("value:Q", axis=number_axis(alt, title, tickCount=5))
     kinds = list(dict.fromkeys(whole["kind"]))
-    base = alt.Chart(data).encode(x=x, color=_group_colours(alt, kinds), tooltip=_TOOLTIP)
-    shape = _by_kind(alt.Shape, kinds, GROUP_SHAPES, _legend(alt))
+    base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds), tooltip=TOOLTIP)
+    shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, top_legend(alt))
     layers = [
         alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y="zero:Q"),
         base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=2).encode(y=y),
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=shape),
     ]
-    return alt.layer(*layers).properties(width=_WIDTH + 60, height=200)
+    return alt.layer(*layers).properties(width=WIDTH + 60, height=200)
 
 
-@_plots(compute_calibration)
+@plots(compute_calibration)
 def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
     """Draw mean loss against mean premium by bin, one panel per group."""
     alt = import_altair()
-    groups = table["group"].map(_name)
+    groups = table["group"].map(name_of)
     columns = {"bin": "bin", "premium": "premium", "loss": "value", "loss_low": "low", "loss_high": "high"}
     data = table[list(columns)].rename(columns=columns).assign(group=groups).dropna()
     low = float(min(data["premium"].min(), data["low"].min()))
@@ -181,7 +188,7 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
     room = 0.04 * (high - low) or 1.0
     scale = alt.Scale(domain=[low - room, high + room], nice=False, zero=False)
     x = alt.X("premium:Q", scale=scale, axis=alt.Axis(title="mean premium", tickCount=4))
-    y = alt.Y("value:Q", scale=scale, axis=_number_axis(alt, "mean loss", tickCount=4))
+    y = alt.Y("value:Q", scale=scale, axis=number_axis(alt, "mean loss", tickCount=4))
     panels = []
     for group in dict.fromkeys(groups):
         tooltip = ["bin:O", "premium:Q", "value:Q", "low:Q", "high:Q"]
@@ -196,25 +203,25 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
     return alt.concat(*panels, columns=2, spacing=24)
 
 
-@_plots(compute_lorenz)
+@plots(compute_lorenz)
 def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
     """Draw the concentration curve of every group."""
     alt = import_altair()
-    data = pd.DataFrame({"kind": table["group"].map(_name), "volume": table["volume"], "value": table["losses"]})
+    data = pd.DataFrame({"kind": table["group"].map(name_of), "volume": table["volume"], "value": table["losses"]})
     data = data.dropna()
     x = alt.X("volume:Q", axis=alt.Axis(title="share of volume, lowest premiums first", format="%", tickCount=5))
-    y = alt.Y("value:Q", axis=_number_axis(alt, "share of losses", format="%", tickCount=5))
+    y = alt.Y("value:Q", axis=number_axis(alt, "share of losses", format="%", tickCount=5))
     kinds = list(dict.fromkeys(data["kind"]))
     marks = {
-        "color": _group_colours(alt, kinds),
-        "strokeDash": _by_kind(alt.StrokeDash, kinds, _DASHES, _legend(alt)),
+        "color": group_colours(alt, kinds),
+        "strokeDash": by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt)),
         "tooltip": ["kind:N", "volume:Q", "value:Q"],
     }
     curves = alt.Chart(data).mark_line(strokeWidth=2).encode(x=x, y=y, **marks)
-    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves).properties(width=_WIDTH, height=240)
+    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves).properties(width=WIDTH, height=240)
 
 
-@_plots(compute_keep_sensitivity)
+@plots(compute_keep_sensitivity)
 def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
     """Draw the group means against keep."""
     alt = import_altair()
@@ -222,11 +229,11 @@ def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
     used = table[table["used"]].head(1)
     x = alt.X("keep:Q", scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(title="keep", tickCount=5))
     for name in (PREMIUM, LOSS):
-        data = _estimates(table, name).assign(keep=table["keep"]).dropna(subset=["value"])
-        y = alt.Y("value:Q", scale=alt.Scale(zero=False), axis=_number_axis(alt, f"mean {name}", tickCount=4))
+        data = estimates(table, name).assign(keep=table["keep"]).dropna(subset=["value"])
+        y = alt.Y("value:Q", scale=alt.Scale(zero=False), axis=number_axis(alt, f"mean {name}", tickCount=4))
         kinds, lines = list(dict.fromkeys(data["kind"])), {"symbolType": "stroke"}
-        base = alt.Chart(data).encode(x=x, color=_group_colours(alt, kinds, **lines), tooltip=["keep:Q", *_TOOLTIP])
-        dash = _by_kind(alt.StrokeDash, kinds, _DASHES, _legend(alt, **lines))
+        base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds, **lines), tooltip=["keep:Q", *TOOLTIP])
+        dash = by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt, **lines))
         layers = [
             alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
             base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q"),
@@ -239,7 +246,7 @@ def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
 # --- what the drawings share ---
 
 
-def _name(group: Any) -> str:
+def name_of(group: Any) -> str:
     """Return a group as text; a missing one stands for everybody."""
     if isinstance(group, tuple):
         return ", ".join(map(str, group))
@@ -250,9 +257,9 @@ def _price_names(table: pd.DataFrame) -> pd.Series:
     return table["price"].map(lambda price: PRICE_NAMES.get(price, str(price)))
 
 
-def _estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
+def estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
     """Return one estimate of a table in long form; without a kind the groups tell the marks apart."""
-    lane = table["group"].map(_name)
+    lane = table["group"].map(name_of)
     numbers = table[[name, f"{name}_low", f"{name}_high"]].set_axis(["value", "low", "high"], axis=1)
     data = numbers.assign(lane=lane, kind=kind or lane, note=table.get("note", ""))
     if "risk_class" in table:
@@ -260,8 +267,13 @@ def _estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
     return data
 
 
-def _dots(data: pd.DataFrame, title: str, *, reference: float | None = None, **axis: Any) -> Any:
-    """Draw points with intervals, one lane per group and one mark per kind; one panel per class."""
+def dots(
+    data: pd.DataFrame, title: str, *, reference: float | None = None, own_lanes: bool = False, **axis: Any
+) -> Any:
+    """Draw points with intervals, one lane per group and one mark per kind; one panel per class.
+
+    A panel has the lanes of all classes, unless each has lanes of its own.
+    """
     alt = import_altair()
     if set(data["kind"]) == set(data["lane"]):
         data = data.assign(kind="")
@@ -271,10 +283,11 @@ def _dots(data: pd.DataFrame, title: str, *, reference: float | None = None, **a
     classes = list(dict.fromkeys(data["risk_class"]))
     if len(classes) > MAX_CLASSES:
         raise ValueError(f"Got a table with {len(classes)} classes, but expected at most {MAX_CLASSES} in a drawing.")
-    panels = [
-        _panel(alt, data[data["risk_class"] == name], data, x_axis, reference).properties(title=panel_title(name))
-        for name in classes
-    ]
+    panels = []
+    for name in classes:
+        own = data[data["risk_class"] == name]
+        panel = _panel(alt, own, own if own_lanes else data, x_axis, reference)
+        panels.append(panel.properties(title=panel_title(name)))
     return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
 
 
@@ -287,13 +300,13 @@ def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, refer
     y = alt.Y("lane:N", sort=lanes, axis=lane_axis, scale=alt.Scale(domain=lanes))
     others = cycle_to(GROUP_COLOURS, len(kinds))
     colours = [_KIND_COLOURS.get(kind or PREMIUM, other) for kind, other in zip(kinds, others, strict=True)]
-    legend = _legend(alt) if len(kinds) > 1 else None
+    legend = top_legend(alt) if len(kinds) > 1 else None
     offset = alt.YOffset("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, paddingOuter=0.35))
     known = data[data["value"].notna()]
     base = alt.Chart(known).encode(
-        y=y, yOffset=offset, color=_by_kind(alt.Color, kinds, colours, legend), tooltip=_TOOLTIP
+        y=y, yOffset=offset, color=by_kind(alt.Color, kinds, colours, legend), tooltip=TOOLTIP
     )
-    shape = _by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
+    shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
     layers = [
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
@@ -307,7 +320,7 @@ def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, refer
         said = text.encode(y=y, x=alt.value(6), text="said:N")
         layers.append(said.mark_text(align="left", fontSize=12, color="#555555"))
     height = max(28, _LANE * len(kinds) + 10) * len(lanes)
-    return alt.layer(*layers).properties(width=_WIDTH, height=height)
+    return alt.layer(*layers).properties(width=WIDTH, height=height)
 
 
 def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
@@ -315,26 +328,26 @@ def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
     return alt.Chart(ends).mark_line(color=GREY, strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
 
 
-def _number_axis(alt: Any, title: str, **more: Any) -> Any:
+def number_axis(alt: Any, title: str, **more: Any) -> Any:
     return alt.Axis(title=title, minExtent=44, titlePadding=8, **more)
 
 
-def _legend(alt: Any, **form: Any) -> Any:
+def top_legend(alt: Any, **form: Any) -> Any:
     symbols = {"symbolSize": 90, "symbolStrokeWidth": 3, "symbolOpacity": 1}
     return alt.Legend(orient="top", title=None, labelFontSize=13, columns=4, columnPadding=26, **symbols, **form)
 
 
-def _by_kind(channel: Any, kinds: list[str], values: list[Any], legend: Any) -> Any:
+def by_kind(channel: Any, kinds: list[str], values: list[Any], legend: Any) -> Any:
     """Return a colour, shape or dash for every kind, from the first again if there are more kinds than values."""
     scale = import_altair().Scale(domain=kinds, range=cycle_to(values, len(kinds)))
     return channel("kind:N", legend=legend, scale=scale)
 
 
-def _group_colours(alt: Any, kinds: list[str], **form: Any) -> Any:
+def group_colours(alt: Any, kinds: list[str], **form: Any) -> Any:
     others = iter(cycle_to(GROUP_COLOURS, len(kinds)))
     colours = [INK if kind == EVERYBODY else next(others) for kind in kinds]
-    return _by_kind(alt.Color, kinds, colours, _legend(alt, **form))
+    return by_kind(alt.Color, kinds, colours, top_legend(alt, **form))
 
 
-def _titled(words: str, unit: str) -> str:
+def titled(words: str, unit: str) -> str:
     return f"{words}, {unit}" if unit else words

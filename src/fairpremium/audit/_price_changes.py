@@ -99,10 +99,11 @@ def compute_premium_change(
     data = AuditData.read({"old": old, "new": new}, sensitive, channel, sample_weight, cluster, by, level, exposure)
     change = data["new"] - data["old"]
     data = data.with_columns(change=change, up=(change > 0).astype(float))
-    return (data if bins is None else data.in_bins("old", bins)).table(_change)
+    return (data if bins is None else data.in_bins("old", bins)).table(change_records)
 
 
-def _change(data: AuditData) -> Records:
+def change_records(data: AuditData) -> Records:
+    """Make the records of `compute_premium_change` from the columns old, new, change and up."""
     totals, share = data.totals_and_shares(["old", "new", "change", "up"], [EVERYONE])
     old, new, change, up, volume = totals.values()
     numbers = {

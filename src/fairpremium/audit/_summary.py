@@ -29,9 +29,18 @@ from ._discrimination import compute_discrimination, compute_propensities
 from ._findings import findings
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
+from .price_lists import (
+    compute_change_by_factor,
+    compute_dislocation,
+    compute_limit_effect,
+    compute_list_discrimination,
+    discrimination_free_list,
+    limit_changes,
+)
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
+_FIT_ROLES = ("sensitive", "channel", "sample_weight", "exposure", "cluster")
 MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 Section = dict[str, Any]
 
@@ -54,6 +63,11 @@ def summarize_prices(
     hashes: Mapping[str, str] | None = None,
     channel_source: str = "",
     channel_estimated: bool = False,
+    X: Any = None,
+    pricer: DiscriminationFreePricer | None = None,
+    current: Any = None,
+    cap: float | None = None,
+    floor: float | None = None,
 ) -> dict[str, Any]:
     """Audit a price list of any origin: collect all that its audit report says.
 
@@ -74,6 +88,15 @@ def summarize_prices(
         Who says which channel the reports went through.
     channel_estimated : bool
         Whether the channel is an estimate; the audit report then says that intervals take it as given.
+    X : data frame or array of shape (n, features), optional
+        What a tariff may use: the audit report then says what proxies do in this list, and what a discrimination-free
+        list would charge.
+    pricer : DiscriminationFreePricer, optional
+        A fitted pricer for these comparisons; by default one with this `family` is fitted to these rows.
+    current : array-like of shape (n,), optional
+        Premiums in force: the audit report then says who moves how much from them to `premiums`.
+    cap, floor : float, optional
+        Limits of the relative change, as in `limit_changes`: adds what they do to the list.
 
     Returns
     -------
@@ -84,10 +107,32 @@ def summarize_prices(
         "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "exposure": exposure,
         "cluster": cluster, "level": level,
     }  # fmt: skip
+    if pricer is not None and X is None:
+        raise ValueError("Got pricer=... without X, but expected the features that it prices.")
     privacy = _describe_channel(channel, channel_source, channel_estimated)
     head = _head(premiums, y, roles, title, unit, notes, hashes, privacy)
     with _warned_once():
         sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family)
+        if X is not None:
+            free = discrimination_free_list(
+                premiums, X, y, pricer=pricer, family=family, **{name: roles[name] for name in _FIT_ROLES}
+            )
+            whose = "given" if pricer is not None else "fitted to these rows"
+            head["notes"].append(
+                f"What is said about proxies rests on best estimates of a model that was {whose}: "
+                f"{free.pricer.model_.kind}, {get_family(free.pricer.family).name} family, with the features "
+                f"{', '.join(free.pricer.design_.names)}."
+            )
+            head["hashes"] |= {} if pricer is None else _model_hash(pricer)
+            pricer = free.pricer
+            measures = compute_list_discrimination(premiums, X, pricer=pricer, **roles)
+            to_free = compute_premium_change(premiums, free.premiums, **roles)
+            sections = [
+                _section("list_discrimination", measures),
+                _section("premium_change", to_free, "_to_free"),
+                *sections,
+            ]
+        sections = [*_sections_of_change(premiums, X, pricer, roles, current, cap, floor), *sections]
     return _complete(head, sections, None)
 
 
@@ -110,6 +155,9 @@ def summarize_pricer(
     channel_source: str = "",
     count_in: int = 1,
     created: datetime | None = None,
+    current: Any = None,
+    cap: float | None = None,
+    floor: float | None = None,
 ) -> dict[str, Any]:
     """Audit a fitted pricer: its discrimination-free premium, next to the other two prices.
 
@@ -130,6 +178,9 @@ def summarize_pricer(
         As in `summarize_prices`.
     created : datetime, optional
         When the audit report was made; now by default.
+    current, cap, floor
+        As in `summarize_prices`: who moves how much from the premiums in force to the discrimination-free ones. Both
+        must have the same loadings; `summarize_prices` takes premiums of any origin.
 
     Returns
     -------
@@ -161,6 +212,7 @@ def summarize_pricer(
     with _warned_once():
         sections = [
             _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
+            *_sections_of_change(premiums, X, pricer, roles, current, cap, floor),
             *_sections_of_model(prices, X, y, roles, classes),
             *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
         ]
@@ -223,6 +275,43 @@ def _sections_of_model(prices: dict[str, Any], X: Any, y: Any, roles: dict[str, 
     return [*sections, _section("adverse_selection", compute_adverse_selection(new, y, best, **roles))]
 
 
+def _sections_of_change(
+    new: Any,
+    X: Any,
+    pricer: DiscriminationFreePricer | None,
+    roles: dict[str, Any],
+    current: Any,
+    cap: float | None,
+    floor: float | None,
+) -> list[Section]:
+    """Say who moves how much from the premiums in force, and what limits on the change do."""
+    is_limited = cap is not None or floor is not None
+    if current is None:
+        if is_limited:
+            raise ValueError("Got cap or floor without current, but expected the premiums in force to limit a change.")
+        return []
+    sections = [
+        _section("dislocation", compute_dislocation(current, new, **roles)),
+        _section("premium_change", compute_premium_change(current, new, **roles), "_from_current"),
+    ]
+    if X is not None:
+        names = None if pricer is None or not pricer.design_.named else pricer.design_.names
+        sections.append(
+            _section("change_by_factor", compute_change_by_factor(current, new, X, factors=names, bands=5, **roles))
+        )
+    if is_limited:
+        limited = limit_changes(
+            current, new, cap=cap, floor=floor, **{name: roles[name] for name in ("sample_weight", "exposure")}
+        )
+        facts = {"cap": cap, "floor": floor, **limited._asdict()}
+        del facts["premiums"]
+        sections.append(_section("limited_change", pd.DataFrame([facts])))
+        if pricer is not None:
+            effect = compute_limit_effect(current, new, X, pricer=pricer, cap=cap, floor=floor, **roles)
+            sections.append(_section("limit_effect", effect))
+    return sections
+
+
 def _section(name: str, table: Any, division: str = "") -> Section:
     return {"id": name + division, "measure": name, "records": _records(as_pandas(table))}
 
@@ -245,8 +334,8 @@ def _complete(head: dict[str, Any], sections: list[Section], model: dict[str, An
         "findings": findings(tables, head, model),
         "model": model,
         "sections": [{**section, **text.describe_section(section["id"])} for section in sections],
-        "limits": text.limits(model is not None, head["privacy"]),
-        "definitions": text.definitions(model is not None),
+        "limits": text.limits(model is not None or "list_discrimination" in tables, head["privacy"]),
+        "definitions": text.definitions(model is not None or "list_discrimination" in tables),
     }
 
 

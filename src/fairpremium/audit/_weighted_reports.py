@@ -64,6 +64,13 @@ class WeightedReports:
             check_cluster(cluster, n, of=of),
         )
 
+    @classmethod
+    def of_everybody(cls, n: int, sample_weight: Any, cluster: Any, of: str) -> WeightedReports:
+        """Return rows without any report, for tables that have no groups."""
+        weight = check_weight(sample_weight, n, of=of)
+        weight = np.ones(n) if weight is None else weight
+        return cls((), np.array([[0.0], [1.0]]), np.zeros(n, dtype=np.intp), weight, check_cluster(cluster, n, of=of))
+
     def __len__(self) -> int:
         return len(self.code)
 

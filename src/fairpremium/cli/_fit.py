@@ -1,25 +1,29 @@
 """``fairpremium fit``: a portfolio with reports in, a model file out."""
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from sklearn.base import clone
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._claims import ClaimOptions, FitRoles
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import LargeData, is_large, large_data
-from fairpremium.cli._model_options import PricerOptions
+from fairpremium.cli._model_options import PricerOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, column_option, load_data
 from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
 from fairpremium.cli._table_format import TableFormat
 from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
+from fairpremium.diagnostics import evaluate, hold_out
 from fairpremium.families import get_family
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, describe_pooling
 
+_PRICES = {"discrimination_free": "premium", "unaware": "unaware", "best_estimate": "best estimate"}
 _JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} reports have no row"
 
 
@@ -36,6 +40,10 @@ def fit(
     claims: ClaimOptions,
     features: Annotated[
         str | None, column_option(help="Columns to price with; all without a role if left out.")
+    ] = None,
+    test: Annotated[
+        float | None,
+        model_option(help="Share of the rows, such as 0.2, to try the model on first; then it is fitted to all rows."),
     ] = None,
     noise: Annotated[NoiseMethod | None, noise_option(help="Estimate an unknown channel.")] = None,
     anchor_group: Annotated[
@@ -54,6 +62,9 @@ def fit(
     For claims give their number and amount instead of an outcome: --claims n --amount paid --exposure years. The
     premium is then frequency times severity, per unit of exposure.
 
+    With --test a first fit leaves out some rows and says how well its prices do on them: deviance, Gini index, observed
+    over expected losses. The model file holds a second fit, to all rows.
+
     Example: fairpremium fit portfolio.csv --outcome y --sensitive report --keep 0.8 --family normal
     -o model.json
     """
@@ -65,7 +76,7 @@ def fit(
     else:
         claims.refuse()
         pricer = options.make_pricer()
-    chosen = split_list(features, "--features") or options.columns()
+    chosen, tested = split_list(features, "--features") or options.columns(), None
     with ExitStack() as stack:
         with progress("Reading"):
             data = (
@@ -74,6 +85,9 @@ def fit(
                 else load_data(portfolio, roles, chosen, files)
             )
             pricer.channel, reported, said_by = source.resolve(data, estimator)
+        if test is not None:
+            with progress("Testing"):
+                tested = _test(pricer, data, reported, test, options.random_state)
         with progress("Fitting"):
             if isinstance(data, LargeData):
                 data.fit(pricer)
@@ -83,7 +97,7 @@ def fit(
                 assert data.claims is not None
                 pricer.fit(data.X, *data.claims, sensitive=reported, exposure=data.exposure)
     pricer.save(output)
-    summary = _summary(pricer, data, options.terms, said_by, str(output)) | _parts(pricer)
+    summary = _summary(pricer, data, options.terms, said_by, str(output)) | _parts(pricer) | {"test": tested}
     return Answer(summary, _facts(summary))
 
 
@@ -100,6 +114,42 @@ def _parts(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[s
         "pooling": pricer.pooling_,
         "reason": chosen["reason"],
     }
+
+
+def _test(
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer,
+    data: Data,
+    reported: Any,
+    share: float,
+    seed: int | None,
+) -> dict[str, Any]:
+    """Fit to some rows and measure the prices on the others."""
+    if isinstance(pricer, FrequencySeverityPricer):
+        raise ValueError("Got --test with --claims, but expected it with --outcome.")
+    if isinstance(data, LargeData):
+        raise ValueError("--test needs a table that is read at once, but this one is read piece by piece.")
+    held = hold_out(len(data.X), share, random_state=0 if seed is None else seed)
+
+    def part(rows: Any) -> dict[str, Any]:
+        volume = {name: None if column is None else column[rows] for name, column in data.volume.items()}
+        return {"X": data.X[rows], "y": data.y[rows], "sensitive": reported[rows], **volume}
+
+    table = evaluate(clone(pricer).fit(**part(~held)), **part(held))
+    return {"rows": int(held.sum()), "share": share, "prices": table.to_dict("records")}
+
+
+def _test_facts(tested: dict[str, Any] | None) -> dict[str, Any]:
+    if tested is None:
+        return {}
+    facts = {"Test": f"{tested['rows']:,} rows that the first fit did not see; the model is fitted to all rows"}
+    for row in tested["prices"]:
+        known = f", Gini {row['gini']:.3f} ({row['gini_low']:.3f} to {row['gini_high']:.3f})"
+        gini = "" if math.isnan(row["gini"]) else known
+        facts[f"  {_PRICES[row['price']]}"] = (
+            f"deviance {row['deviance']:.5g} ({100 * row['deviance_explained']:.2f} % explained){gini}, observed over "
+            f"expected {row['ratio']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
+        )
+    return facts
 
 
 def _summary(
@@ -144,6 +194,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Noise": result["noise"] and result["noise"]["message"],
         **(_part_facts(result) if "parts" in result else _one_fit(result)),
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
+        **_test_facts(result["test"]),
         "Written": result["output"],
     }
 

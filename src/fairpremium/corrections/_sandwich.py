@@ -32,6 +32,7 @@ class Statistics:
     mean_loss: float
     covariance: Array
     group_covariance: Array | None = None  # of the coefficients, for statements about groups; None: as in `covariance`
+    unaware_covariance: Array | None = None  # of the coefficients of the unaware price
 
 
 def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
@@ -59,7 +60,7 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     """Estimate the joint covariance of coefficients, shares, mean group prices and mean loss.
 
     `squares` computes sum_i u_i u_i' from rows and contributions, where that is not to be summed over the reports of
-    the rows.
+    the rows; there is then no covariance of the unaware price.
 
     Notes
     -----
@@ -81,7 +82,12 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     coordinates = problem.moments.coordinates
     H, dH, mean_loss = portfolio_means(fit)
     contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
-    meat = (squares or sum_of_squares)(problem.rows, contributions)
+    unaware = None
+    if squares is None:
+        both = sum_of_squares(problem.rows, _Both(contributions, _UnawareScores(fit)))
+        meat, unaware = both[: -q - 1, : -q - 1], _unaware_covariance(fit, both[-q - 1 :, -q - 1 :])
+    else:
+        meat = squares(problem.rows, contributions)
     size = len(influence.response)
     select = np.zeros((K * q, size))
     select[:, influence.first : influence.first + K * q] = np.eye(K * q)
@@ -101,7 +107,64 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
         own = influence.response[influence.first : influence.first + K * q]
         scatter = own @ meat[: own.shape[1], : own.shape[1]] @ own.T
         groups = of_B[:p] @ fit.posterior.group_covariance(scatter) @ of_B[:p].T
-    return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance, groups)
+    return Statistics(fit.coefficients, fit.shares, H, mean_loss, covariance, groups, unaware)
+
+
+def _unaware_covariance(fit: GroupFit, meat: Array) -> Array:
+    """Estimate the covariance of the coefficients of the unaware price on the caller's scale: (1 + features) squared.
+
+    `meat` is sum_i u_i u_i' of `_UnawareScores`.
+
+    Notes
+    -----
+    The sandwich of an ordinary fit, which no report enters. Where the price was shifted to reproduce the total, the
+    shift c solves sum_i w_i (y_i - mu(z_i'b + c)) = 0 and moves by (sum_i u_i - G'db) / D with u_i that imbalance, G
+    its derivative in b and D that in c.
+    """
+    problem, c = fit.problem, fit.unaware_shift
+    coordinates, link = problem.moments.coordinates, problem.family.link
+    bread = np.linalg.inv(problem.metric * problem.moments.total_weight)
+    move = coordinates.jacobian() @ np.hstack([bread, np.zeros((len(bread), 1))])
+    if c:
+        slopes = partial(_unaware_slopes, link=link, coordinates=coordinates, b=problem.unaware, shift=c)
+        G, D = problem.rows.reduce(slopes)
+        move[0] += np.append(-(bread @ G), 1.0) / float(D)
+    return np.asarray(move @ meat @ move.T)
+
+
+def _unaware_slopes(block: Block, link: Link, coordinates: Coordinates, b: Array, shift: float) -> tuple[Array, ...]:
+    """Sums of w mu'(z'b + c) z and of w mu'(z'b + c)."""
+    Z = coordinates.matrix(block.X)
+    slope = link.slope(Z @ b[:, 0] + shift)
+    slope = slope if block.weight is None else slope * block.weight
+    return Z.T @ slope, slope.sum()
+
+
+@dataclass(frozen=True)
+class _UnawareScores:
+    """The unaware price's estimating function of each row, and what it adds to outcomes minus prices: (rows, q + 1)."""
+
+    fit: GroupFit
+
+    def __call__(self, block: Block) -> Array:
+        problem = self.fit.problem
+        Z = problem.moments.coordinates.matrix(block.X)
+        eta = Z @ problem.unaware[:, 0]
+        _, slope, _ = problem.family.loss_terms(block.y, eta)
+        gap = block.y - problem.family.link.mean_of(eta + self.fit.unaware_shift)
+        found = np.column_stack([-slope[:, None] * Z, gap])
+        return found if block.weight is None else found * block.weight[:, None]
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two functions of the rows, side by side."""
+
+    first: RowFunction
+    second: RowFunction
+
+    def __call__(self, block: Block) -> Array:
+        return np.concatenate([self.first(block), self.second(block)], axis=1)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def terms_of(models: list[LinearModel | GroupModel]) -> str | None:
     found = {model.terms if isinstance(model, LinearModel) else None for model in models}
     if len(found) > 1:
         raise ValueError(
-            "Got models of which one has terms of its own, but expected the same terms for all of them: models that are "
-            "compared, and the parts of a premium, see the same features."
+            "Got models of which one has terms of its own, but expected the same terms for all of them: models that "
+            "are compared, and the parts of a premium, see the same features."
         )
     return found.pop()
 

@@ -17,6 +17,7 @@ from fairpremium.families import Family, get_family
 from fairpremium.labels import label_from_json, label_to_json
 from fairpremium.models import AddedPrices, BoostedPrices, Design, GroupPrices, NeuralPrices, check_numbers
 from fairpremium.pricing._fit_arguments import MODELS
+from fairpremium.pricing._fit_quality import PRICES, PriceQuality
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
 from fairpremium.privacy import Channel
 
@@ -46,6 +47,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "unseen_levels": pricer.unseen_levels,
         "design": prices.design.to_dict(),
         **_prices_to_dict(prices),
+        "quality": [_quality_to_dict(quality) for quality in prices.quality],
         "group_distribution": pricer.group_distribution_.tolist(),
         "reference_distribution": pricer.reference_distribution_.tolist(),
         "candidates": plain_data(pricer.candidates_.to_dict("records")),
@@ -112,6 +114,7 @@ def _prices_to_dict(prices: Prices) -> dict[str, Any]:
             "unaware": prices.unaware.tolist(),
             "covariance": None if prices.covariance is None else prices.covariance.tolist(),
             "group_covariance": None if prices.group_covariance is None else prices.group_covariance.tolist(),
+            "unaware_covariance": None if prices.unaware_covariance is None else prices.unaware_covariance.tolist(),
         }
     assert isinstance(prices, ModelPrices)
     return {
@@ -146,6 +149,7 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
     groups_own = body.get("group_covariance")  # files of 0.1.0 have none
     if groups_own is not None:
         groups_own = check_numbers(groups_own, (size - K, size - K), "group_covariance")
+    own = body.get("unaware_covariance")
     return LinearPrices(
         family,
         design,
@@ -155,6 +159,8 @@ def _read_linear(body: dict[str, Any], family: Family, design: Design, groups: t
         check_numbers(body["reference_distribution"], (K,), "reference_distribution"),
         covariance,
         groups_own,
+        None if own is None else check_numbers(own, (1 + p, 1 + p), "unaware_covariance"),
+        _read_quality(body, groups),
     )
 
 
@@ -186,10 +192,31 @@ def _read_model(body: dict[str, Any], family: Family, design: Design, groups: tu
         tuple(formula(data) for data in body["replicates"]),
         tuple(formula(data) for data in body["shifted"]),
         float(check_numbers(body["shift"], (), "shift")),
+        _read_quality(body, groups),
     )
     for each in (found.formula, *found.replicates, *found.shifted):
         each.predictor(np.zeros((0, p)))  # the pieces fit together
     return found
+
+
+def _quality_to_dict(quality: PriceQuality) -> dict[str, Any]:
+    group = None if quality.group is None else label_to_json(quality.group)
+    return {**plain_data(vars(quality)), "group": group}
+
+
+def _read_quality(body: dict[str, Any], groups: tuple[Any, ...]) -> tuple[PriceQuality, ...]:
+    """Read how well the prices describe the outcomes; files of 0.1.0 and fits without intervals do not say."""
+    found = []
+    for data in body.get("quality", []):
+        group = None if data["group"] is None else label_from_json(data["group"])
+        if data["price"] not in PRICES or not (group is None or group in groups) or len(data) != 5:
+            raise ModelFileError("The file's quality is not about its prices.")
+        numbers = [data[name] for name in ("deviance", "null_deviance", "aic")]
+        known = [0.0 if number is None else number for number in numbers]
+        checked = check_numbers(known, (3,), "quality").tolist()
+        values = [np.nan if n is None else value for n, value in zip(numbers, checked, strict=True)]
+        found.append(PriceQuality(data["price"], group, *values))
+    return tuple(found)
 
 
 def _pooling(scales: dict[str, Any]) -> dict[str, Any]:

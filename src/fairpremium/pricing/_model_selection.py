@@ -40,6 +40,7 @@ from fairpremium.corrections import (
 from fairpremium.models import GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
+from fairpremium.pricing._fit_quality import Outcomes, count_parameters, measure_fit, with_joint_aic
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.privacy import RandomizedResponse
 
@@ -129,7 +130,7 @@ class LinearFit(ClassFit):
         if intervals and estimator is not None:
             statistics = _add_channel_error(statistics, self.chosen, estimator, inputs.channel.groups)
         weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
-        return LinearPrices(
+        prices = LinearPrices(
             inputs.family,
             inputs.design,
             inputs.channel.groups,
@@ -138,7 +139,13 @@ class LinearFit(ClassFit):
             weights,
             reference.covariance(weights, statistics),
             statistics.group_covariance,
+            statistics.unaware_covariance,
         )
+        if not intervals:
+            return prices
+        parameters = count_parameters(self.chosen)
+        quality = measure_fit(inputs.rows, inputs.channel, prices, Outcomes.of_fit(fit), parameters, fit)
+        return replace(prices, quality=with_joint_aic(quality, self.chosen, parameters[1]))
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,12 @@ class NonlinearFit(ClassFit):
                     UserWarning,
                     stacklevel=4,
                 )
-        return ModelPrices(inputs.family, inputs.design, inputs.channel.groups, formula, replicates, shifted, shift)
+        prices = ModelPrices(inputs.family, inputs.design, inputs.channel.groups, formula, replicates, shifted, shift)
+        if not intervals:
+            return prices
+        rows, uncounted = inputs.rows_in_memory(), (float("nan"), float("nan"))
+        outcomes = Outcomes.of(rows, inputs.channel.n_codes)
+        return replace(prices, quality=measure_fit(rows, inputs.channel, prices, outcomes, uncounted))
 
     def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
         rows = self.inputs.rows_in_memory()

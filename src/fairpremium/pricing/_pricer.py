@@ -52,6 +52,7 @@ from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
 from fairpremium.pricing._source_portfolio import SourcePortfolio
+from fairpremium.pricing._summary import essentials_html, feature_tests, summary_table, without_samples
 from fairpremium.privacy import Channel
 
 
@@ -671,6 +672,71 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         values, rng = prices.design.read(X), np.random.default_rng(0)
         return explain_prices(prices, values, points=points, max_rows=max_rows, unseen=self.unseen_levels, rng=rng)
 
+    def summary(self, level: float = 0.95) -> pd.DataFrame:
+        """Return coefficients with standard errors and intervals, deviance explained, and AIC.
+
+        Parameters
+        ----------
+        level : float
+            Confidence level.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per price and feature, on the scale of the link:
+
+            - ``price``: "best_estimate" (with its ``group``), "unaware" or "discrimination_free"; ``group`` is None
+              for all rows;
+            - ``feature``: "intercept" or a feature; None where a price has no coefficients, as h* on a log scale and
+              the prices of boosted and neural models have none;
+            - ``coefficient``, ``standard_error``, ``lower``, ``upper``;
+            - ``deviance_explained``, ``aic``: of the price, the same in all its rows; that of the best estimates of all
+              groups together is in the row without group and feature.
+
+            NaN: the pricer was fitted with ``intervals=False``, is from a file of version 0.1.0, or has no such number.
+
+        Notes
+        -----
+        Standard errors are those of `predict_interval`: the sandwich covariance, for groups that were pooled by
+        empirical Bayes the wide one that allows for what pooling may have hidden. Deviance explained is one minus the
+        deviance over that of the mean outcome. For groups it is estimated from the reports (the corrected risk), and
+        may leave [0, 1] by chance.
+
+        There is an AIC where there is a likelihood: for the unaware price and, with the true attribute of every row,
+        for the best estimates (Poisson, Bernoulli, normal and gamma; the dispersion is the mean deviance). With the
+        likelihood correction that of the best estimates is the AIC of outcomes and reports together, which compares
+        with other fits of that kind only. Coefficients that were pooled by empirical Bayes count by the trace of
+        their shrinkage. There is none with a ridge, or for groups with a pooling strength.
+        """
+        return summary_table(self._fitted(), check_level(level))
+
+    def feature_tests(self) -> pd.DataFrame:
+        """Test of each feature whether it has an effect: Wald tests with all other features in the model (type III).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per price and column of X: ``price`` and ``group`` as in `summary`; ``feature``, ``statistic``,
+            ``degrees_of_freedom`` (coefficients of this column) and ``p_value``. ``price="between_groups"`` tests
+            whether all groups have the same effect: the interaction of the feature with the attribute.
+
+        Notes
+        -----
+        With b the coefficients of a column and V their covariance, that of `summary`, b'V^-1 b is compared with a
+        chi-squared distribution. The sandwich covariance needs no law for y, and it contains the noise of the reports.
+
+        If groups are pooled by empirical Bayes, b is shrunk towards the other groups and V is wide enough for what
+        shrinkage may have hidden. The test of a group is then cautious: a small p-value says that the group has the
+        effect, a large one does not say that it has none. Best estimates of groups that are pooled with a given
+        strength, or with a ridge, are tested without their bias.
+        """
+        prices = self._fitted()
+        if not isinstance(prices, LinearPrices):
+            raise AttributeError(
+                f"A {self.model_.kind} model has no coefficients to test; `explain` shows the effect of each feature."
+            )
+        return feature_tests(prices)
+
     @property
     def coefficients_(self) -> pd.DataFrame:
         """Coefficients on the scale of the features: a column per group, and one for the unaware price."""
@@ -702,6 +768,14 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
         """
         pricer: Self = from_document(cls, load_json(path, NOUN), str(path))
         return pricer
+
+    def _html_repr(self) -> str:
+        """Return what a notebook shows: the essentials of the fit above scikit-learn's own diagram."""
+        diagram = str(BaseEstimator._html_repr(without_samples(self)))
+        return f"{essentials_html(self)}{diagram}" if hasattr(self, "_prices") else diagram
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return str(BaseEstimator.__repr__(without_samples(self), N_CHAR_MAX))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

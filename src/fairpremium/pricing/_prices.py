@@ -41,6 +41,7 @@ class Prices(ABC):
     design: Design
     groups: tuple[Any, ...]
     reference: Array  # (K,), P*
+    quality: tuple[Any, ...]
 
     @property
     @abstractmethod
@@ -128,6 +129,8 @@ class LinearPrices(Prices):
     reference: Array  # (K,), P*
     covariance: Array | None  # of the coefficients, group after group, and P*: (K (1 + features) + K,) squared
     group_covariance: Array | None = None  # of the coefficients, for single groups; None: as in `covariance`
+    unaware_covariance: Array | None = None  # of the coefficients of the unaware price
+    quality: tuple[Any, ...] = ()  # how well the prices describe the outcomes of the fit: `PriceQuality`
 
     @property
     def has_intervals(self) -> bool:
@@ -208,6 +211,7 @@ class ModelPrices(Prices):
     replicates: tuple[Formula, ...]  # fits without one fold of the rows each, for the jackknife
     shifted: tuple[Formula, ...] = ()  # fits with an estimated keep moved up and down; none if the channel is known
     shift: float = 0.0  # standard error of keep over the distance of the two
+    quality: tuple[Any, ...] = ()  # as for `LinearPrices`
 
     @property
     def reference(self) -> Array:  # type: ignore[override]
