@@ -2,8 +2,8 @@
 
 from fairpremium.models._additions import AddedPrices, Trainer, TrainingTask
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
-from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_whole
-from fairpremium.models._design import Column, Design, check_finite, frame_like, levels_column
+from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_number, is_whole
+from fairpremium.models._design import Column, Design, Unseen, as_frame, check_finite, frame_like, levels_column
 from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
@@ -34,6 +34,8 @@ __all__ = [
     "Trainer",
     "TrainingData",
     "TrainingTask",
+    "Unseen",
+    "as_frame",
     "check_cluster",
     "check_finite",
     "check_numbers",
@@ -43,6 +45,7 @@ __all__ = [
     "compute_moments",
     "find_redundant",
     "frame_like",
+    "is_number",
     "is_whole",
     "joint_hessian",
     "levels_column",

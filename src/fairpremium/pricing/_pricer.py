@@ -49,6 +49,7 @@ from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
 from fairpremium.pricing._source_portfolio import SourcePortfolio
+from fairpremium.pricing._tariff_mixin import TariffMixin
 from fairpremium.privacy import Channel
 
 
@@ -60,7 +61,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Discrimination-free premiums from the true or a privatized sensitive attribute.
 
     Learns the best estimate mu(x, d) = E[Y given X = x, D = d] of each group d and averages it with weights
