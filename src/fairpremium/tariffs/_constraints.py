@@ -46,6 +46,16 @@ class Constraints:
                 rows.append(np.hstack([np.zeros((len(A), start)), A, np.zeros((len(A), starts[-1] - stop))]))
         return cls(given, np.vstack(rows))
 
+    def settle(self, theta: Array, known: Array) -> Array:
+        """Put parameters in order that are out of it by rounding; those that are known stay."""
+        found = theta.copy()
+        for row in (*self.lower, *self.lower[::-1]):
+            if row @ found < 0:
+                at = np.flatnonzero(row)
+                free = at[np.isnan(known[at])][:1]
+                found[free] -= row @ found / row[free]
+        return found
+
     def round(self, relativity: Array, step: float | None, factors: Sequence[Factor]) -> Array:
         """Round relativities of tables that were not given to multiples of a step."""
         if step is None:

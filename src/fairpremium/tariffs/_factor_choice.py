@@ -226,7 +226,7 @@ def _check_wish(given: Any, name: str, portfolio: Portfolio) -> Any:
     empty = exposures(portfolio, factor) == 0
     if empty.any():
         raise ValueError(
-            f"Got bands for {name!r} with {factor.labels[int(np.argmax(empty))]!r}, where X has no row, but expected rows "
-            "in every band. Leave an edge out."
+            f"Got bands for {name!r} with {factor.labels[int(np.argmax(empty))]!r}, where X has no row, but expected "
+            "rows in every band. Leave an edge out."
         )
     return factor.edges

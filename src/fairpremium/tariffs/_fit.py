@@ -48,7 +48,7 @@ def fit_tariff(
     problem = Projection(Z, portfolio.weight, np.append(np.nan, known), lower)
     theta = problem.solve(portfolio.h)
     width = _half_widths(portfolio, problem, theta, level)[1:]
-    relativity = constraints.round(np.exp(theta[1:]), rounding, factors)
+    relativity = constraints.round(np.exp(constraints.settle(theta[1:], known)), rounding, factors)
     index = np.exp((Z[:, 1:] @ np.log(relativity))[: portfolio.n])  # premiums over the base
     tariff = Tariff(
         base=float(np.exp(theta[0])),
@@ -152,13 +152,13 @@ def _describe(
     constrained: bool,
 ) -> list[str]:
     percent = {name: f"{100 * measures[name]:.3g} %" for name in ("median", "p99", "largest")}
+    proxy = {name: f"{round(measures[f'proxy_discrimination_{name}'], 6):g}" for name in ("before", "after", "unaware")}
     found = [
         "Premiums are per unit of exposure.",
         f"Relative deviation from the discrimination-free premium on the portfolio: median {percent['median']}, 99th "
         f"percentile {percent['p99']}, largest {percent['largest']}.",
-        "Proxy discrimination (0 none, 1 largest): {proxy_discrimination_before:.3g} of the discrimination-free "
-        "premium, {proxy_discrimination_after:.3g} of the tariff, {proxy_discrimination_unaware:.3g} of the unaware "
-        "price.".format(**measures),
+        f"Proxy discrimination (0 none, 1 largest): {proxy['before']} of the discrimination-free premium, "
+        f"{proxy['after']} of the tariff, {proxy['unaware']} of the unaware price.",
     ]
     if constrained:
         found.append("Limits of relativities leave aside that some relativities were fixed or put in order.")

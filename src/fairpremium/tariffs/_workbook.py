@@ -178,7 +178,7 @@ class _Writer:
         for sentence in (*self.tariff.notes, limits, _UNKNOWN[self.tariff.unseen_levels]):
             page.merge_range(row, 0, row, 1, "", self.style["wrap"])
             page.write_string(row, 0, sentence, self.style["wrap"])
-            page.set_row(row, 15 * (1 + len(sentence) // 85))
+            page.set_row(row, 15 * (1 + len(sentence) // 95))
             row += 1
         page.set_column(0, 0, 60)
         page.set_column(1, 1, 20)
@@ -188,7 +188,8 @@ class _Writer:
         sheet = "'" + self.sheets[factor.name].replace("'", "''") + "'"
         first, last = _FIRST + 1, _FIRST + len(factor.labels)
         if isinstance(factor, LevelFactor):
-            match = f"EXACT({sheet}!$A${first}:$A${last},{cell})"
+            levels = f"{sheet}!$A${first}:$A${last}"
+            match = f"EXACT({levels},{cell})" if isinstance(factor.levels[0], str) else f"({levels}={cell})"
             found = f"SUMPRODUCT({match}*{sheet}!$B${first}:$B${last})"
             other = f"{sheet}!$B${first}" if self.tariff.unseen_levels == "base" else "NA()"
             return f"IF(ISBLANK({cell}),NA(),IF(SUMPRODUCT(--{match})=0,{other},{found}))"
