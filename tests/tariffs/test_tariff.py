@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import t as student
 from sklearn.linear_model import PoissonRegressor
 
-from fairpremium import BoostedModel, DiscriminationFreePricer, Tariff
+from fairpremium import BoostedModel, DiscriminationFreePricer, LinearModel, RandomizedResponse, Tariff
 from fairpremium.audit import compute_discrimination
 from fairpremium.documents import write_document
 from fairpremium.errors import ModelFileError
@@ -43,6 +43,34 @@ def test_groups_that_differ_by_a_factor_give_the_premium_itself():
     smoker = table[table["factor"] == "smoker"].set_index("level")
     assert smoker.loc[True, "relativity"] == pytest.approx(np.exp(0.4), rel=1e-10)
     assert smoker.loc[True, "exposure"] == pytest.approx(exposure[X["smoker"]].sum())
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        None,
+        "age + power + region + smoker",
+        "bands(age, 25, 40, 65) + bands(power, 66.6, 120) + region + smoker",
+        "spline(age, 4) + power + rare(region, 0.15) + smoker",
+        "poly(age, 2) + power + base(region, 'rural') + smoker",
+    ],
+)
+def test_common_slopes_give_the_premium_itself(terms):
+    X = portfolio(1500)
+    rng = np.random.default_rng(0)
+    D = np.where(rng.random(len(X)) < 0.3 + 0.4 * X["smoker"], "F", "M")
+    exposure = rng.uniform(0.2, 1, len(X))
+    y = rng.poisson(exposure * np.exp(-1 - 0.02 * X["age"] + 0.4 * (D == "F") + 0.3 * X["smoker"]))
+    channel = RandomizedResponse(GROUPS, keep=0.8)
+    model = LinearModel(terms=terms, slopes="common")
+    pricer = DiscriminationFreePricer("poisson", model, channel=channel)
+    pricer.fit(X, y / exposure, sensitive=channel.privatize(D, rng=1), sample_weight=exposure)
+    tariff = pricer.to_tariff(X, exposure=exposure)
+    np.testing.assert_allclose(tariff.predict(X), pricer.predict(X), rtol=1e-9)
+    assert tariff.deviation["largest"] < 1e-9
+    assert tariff.deviation["proxy_discrimination_after"] < 1e-12
+    base = tariff.relativities.groupby("factor", sort=False).get_group("region").iloc[0]
+    assert (base["level"], base["relativity"]) == ("rural" if "base" in (terms or "") else "city", 1.0)
 
 
 def test_steps_of_the_premium_become_bands_exactly():

@@ -124,9 +124,9 @@ def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
         own = replace(own, posterior=learned)
         if learned.latent is not None and learned.parameters is not None:
             own = replace(own, posterior=GroupPosterior(learned.latent, learned.parameters), stacked=True)
-            _, _, complete, missing = learned.latent.expand(learned.parameters)
-            response = block_diag(response, np.linalg.inv(complete - missing))
-            gradient = np.hstack([gradient, np.zeros((len(gradient), len(complete)))])
+            covariance = learned.latent.covariance(learned.parameters)
+            response = block_diag(response, covariance)
+            gradient = np.hstack([gradient, np.zeros((len(gradient), len(covariance)))])
     shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
     B = fit.B + shift * np.eye(len(fit.B))[:, :1]
     own = replace(own, B=B)

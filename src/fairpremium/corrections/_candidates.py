@@ -180,7 +180,7 @@ class LikelihoodCandidate(Candidate):
             naive = naive_start(problem, channel.matrix, channel.groups)
             starts += [] if naive is None else [replace(start, B=naive)]
         at = fit_mixture(latent, starts)
-        size = len(latent.pack(at)) + (LAW_PARAMETERS if self.law is None else 0)
+        size = latent.dimension(at) + (LAW_PARAMETERS if self.law is None else 0)
         repeats = base.repeats
         bic = -2 * latent.value(at) / repeats + size * np.log(len(latent.rows) / repeats)
         if self.law is None:  # prices are means, whatever the density: least squares with its weights

@@ -156,8 +156,7 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
     if base.posterior is None or fit.posterior is None:
         return ""
-    gap = (fit.B - base.B).T.ravel()
-    p = float(chi2.sf(gap @ np.linalg.solve(base.posterior.covariance, gap), len(gap)))
+    p = float(chi2.sf(*base.posterior.distance(fit.B)))
     if p < _SMALLEST_P:
         return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
     return ""
@@ -179,6 +178,7 @@ def agreement(candidate: Fitted, moments: SignedMoments) -> float:
     difference = _Difference(own, fit.influence.scores, (sums.J @ unpooled.response).T)
     covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
     U = sums.U - sums.J @ (unpooled.B - fit.B).T.ravel()
+    covariance, U = sums.span.restrict(covariance), sums.span.restrict(U)
     solved, _, rank, _ = np.linalg.lstsq(covariance, U, rcond=1e-10)
     return float(chi2.sf(U @ solved, rank))
 

@@ -40,7 +40,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from fairpremium.arrays import Array
 from fairpremium.blocks import blas
 from fairpremium.errors import ConvergenceError
-from fairpremium.models import LinearProblem, Moments
+from fairpremium.models import LinearProblem, Moments, Span
 
 _LEVEL = 0.3  # usual deviation of a group's level, on the scale of the link
 _SLOPE = 0.03  # usual deviation of a feature's effect
@@ -67,6 +67,10 @@ class Evidence:
         """Return the evidence of fewer rows that say the same."""
         return Evidence(self.precision / by, self.shift / by)
 
+    def within(self, span: Span) -> Evidence:
+        """Return what it says about coefficients in a subspace."""
+        return Evidence(*(span.extend(span.restrict(each)) for each in (self.precision, self.shift)))
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -78,6 +82,7 @@ class Posterior:
     wide_covariance: Array  # (K q, K q)
     deviations: dict[str, Any]  # posterior means of tau: {"main": ..., "slopes": {column: ...}}
     evidence: Evidence
+    span: Span = field(default_factory=Span)  # in which the coefficients are
 
     @property
     def left(self) -> Array:
@@ -92,7 +97,7 @@ class Posterior:
         the change of the shift, so that the mean with the widest prior moves by V_wide V^-1 as much.
         """
         gap, wide = self.B.T.ravel() - self.wide_mean, self.wide_covariance
-        more = np.linalg.solve(self.covariance, wide).T
+        more = wide @ self.span.inverse(self.covariance)
         return np.asarray(more @ scatter @ more.T + wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
 
     def price_variance(self, problem: LinearProblem) -> float:
@@ -106,9 +111,14 @@ class Posterior:
     @property
     def prior_precision(self) -> Array:
         """The precision of a Gaussian prior that would have shrunk as much: (K q, K q)."""
-        extra = np.linalg.inv(self.covariance) - self.evidence.precision
+        extra = self.span.inverse(self.covariance) - self.evidence.precision
         values, vectors = np.linalg.eigh(0.5 * (extra + extra.T))
         return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+    def distance(self, B: Array) -> tuple[float, int]:
+        """Compute the squared distance of coefficients in its own metric, and how many of them are free."""
+        gap = (B - self.B).T.ravel()
+        return float(gap @ self.span.inverse(self.covariance) @ gap), self.span.dimension(len(gap))
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,7 @@ class Prior:
     unit: float  # of the linear predictor: one, or for an identity link the standard deviation of y - u(x)
     names: tuple[str, ...]  # of the columns, in the order of the blocks after the first
     factors: Array = field(default_factory=lambda: _FACTORS)  # of the level
+    common_slopes: bool = False  # whether groups differ by their level only
 
     @classmethod
     def of(cls, problem: LinearProblem) -> Prior:
@@ -141,15 +152,22 @@ class Prior:
         identity = problem.family.link.name == "identity"
         unit = _deviation(moments) if identity else 1.0
         scale = unit * np.concatenate([[_LEVEL], np.full(len(names), _SLOPE)])
-        return cls(transform, block, scale, unit, tuple(names), _FACTORS[2:] if identity else _FACTORS)
+        factors = _FACTORS[2:] if identity else _FACTORS
+        return cls(transform, block, scale, unit, tuple(names), factors, problem.model.slopes == "common")
 
     def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
         """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
         K, q = groups, len(self.block)
+        span = Span.of(q, K, common_slopes=self.common_slopes)
+        evidence = evidence.within(span)
         # contrasts are dealt out by how much is known about a group, so that the order of the groups does not matter
         known = np.argsort(np.argsort(np.einsum("kiki->k", evidence.precision.reshape(K, q, K, q))))
         contrasts = np.column_stack([np.ones(K), null_space(np.ones((1, K)))])[known]
         E = np.kron(contrasts, self.transform)  # from (b_0, theta) in prior coordinates to all coefficients
+        block, scale, names = np.tile(self.block, K - 1), self.scale, self.names
+        if self.common_slopes:
+            E = E[:, np.concatenate([np.ones(q, dtype=bool), block == 0])]
+            block, scale, names = block[block == 0], scale[:1], ()
         P, e = E.T @ evidence.precision @ E, E.T @ evidence.shift
         try:
             common = np.linalg.inv(P[:q, :q])  # b_0 is flat: what is left for theta is a Schur complement
@@ -159,19 +177,19 @@ class Prior:
         L = P[q:, q:] - P[q:, :q] @ M
         values, vectors = np.linalg.eigh(0.5 * (L + L.T))
         L = (vectors * np.maximum(values, 1e-12 * values[-1])) @ vectors.T  # rounding may leave it a little below zero
-        block, h = np.tile(self.block, K - 1), e[q:] - M.T @ e[:q]
+        h = e[q:] - M.T @ e[:q]
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
-            theta, covariance, tau = _average(L, h, block, self.scale, self.factors, draws)
+            theta, covariance, tau = _average(L, h, block, scale, self.factors, draws)
 
         def for_groups(theta: Array, covariance: Array) -> tuple[Array, Array]:
             joint = np.block([[common + M @ covariance @ M.T, -M @ covariance], [-covariance @ M.T, covariance]])
             return E @ np.concatenate([common @ e[:q] - M @ theta, theta]), E @ joint @ E.T
 
         mean, total = for_groups(theta, covariance)
-        wide = np.linalg.inv(L + np.diag((_WIDE * self.scale[block]) ** -2.0))
+        wide = np.linalg.inv(L + np.diag((_WIDE * scale[block]) ** -2.0))
         wide_mean, wide_covariance = for_groups(wide @ h, wide)
-        deviations = {"main": float(tau[0]), "slopes": dict(zip(self.names, tau[1:].tolist(), strict=True))}
-        return Posterior(mean.reshape(K, q).T, total, wide_mean, wide_covariance, deviations, evidence)
+        deviations = {"main": float(tau[0]), "slopes": dict(zip(names, tau[1:].tolist(), strict=True))}
+        return Posterior(mean.reshape(K, q).T, total, wide_mean, wide_covariance, deviations, evidence, span)
 
 
 @dataclass(frozen=True)

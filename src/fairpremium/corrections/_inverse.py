@@ -8,8 +8,6 @@ form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
 
 from dataclasses import replace
 
-import numpy as np
-
 from fairpremium.corrections._fit import GroupFit, table_fit
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._signed_moments import SignedMoments
@@ -28,7 +26,8 @@ def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float |
     """
     if pooling is not None:
         minimum = problem.solve(channel.table, pooling, channel.groups)
-        return table_fit(problem, "inverse", channel, minimum.B, np.asarray(np.linalg.inv(minimum.hessian)), pooling)
+        response = problem.span(len(channel.groups)).inverse(minimum.hessian)
+        return table_fit(problem, "inverse", channel, minimum.B, response, pooling)
     moments = SignedMoments.of(problem, channel)
     posterior, sums = moments.shrink()
     response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance

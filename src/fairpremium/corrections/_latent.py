@@ -23,7 +23,7 @@ from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._empirical_bayes import GaussianPenalty
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Law, LawTerms
-from fairpremium.models import Penalty
+from fairpremium.models import Penalty, Span
 
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
 _DISPERSION_ROWS = 5.0  # weight of the prior that holds a group's dispersion near the start, in rows
@@ -58,6 +58,7 @@ class Latent:
     common_dispersion: bool = True  # whether all groups share one dispersion
     offset: RowFunction | None = None  # known log-odds of the groups against the first, added to u'gamma: (rows, K - 1)
     center_dispersion: float | None = None
+    span: Span = field(default_factory=Span)  # of B
 
     @property
     def n_groups(self) -> int:
@@ -173,14 +174,34 @@ class Latent:
         log_q, log_t, log_p = self.log_terms(block, at)
         return np.asarray(log_sum_exp(log_q + log_p) - log_sum_exp(log_q + log_t + log_p))
 
+    def covariance(self, at: Parameters) -> Array:
+        """Invert the observed information: shape (parameters, parameters)."""
+        _, _, complete, missing = self.expand(at)
+        return self._whole_span(at).inverse(complete - missing)
+
+    def step(self, at: Parameters, gradient: Array) -> Array:
+        """Compute how the maximum moves with the gradient; a LinAlgError says that there is none."""
+        _, _, complete, missing = self.expand(at)
+        span = self._whole_span(at)
+        factor = cho_factor(span.restrict(complete - missing))
+        return span.extend(np.asarray(cho_solve(factor, span.restrict(gradient))))
+
+    def _whole_span(self, at: Parameters) -> Span:
+        """The span of all parameters."""
+        return Span() if self.law is None else self.span.between(at.gamma.size, self.n_dispersions)
+
+    def dimension(self, at: Parameters) -> int:
+        """Number of free parameters."""
+        return self._whole_span(at).dimension(len(self.pack(at)))
+
     def maximise(self, start: Parameters, *, max_iter: int = 200, tol: float = 1e-6) -> Parameters:
         """Climb from a start to a maximum, or raise a ConvergenceError if `max_iter` passes were not enough."""
-        at, flat = start, self.pack(start)
+        at, flat, span = start, self.pack(start), self._whole_span(start)
         value, gradient, complete, missing = self.expand(at)
         if not _finite(value, gradient, complete, missing):
             raise ConvergenceError("The likelihood of the reports is not finite at its start.")
         for _ in range(max_iter):
-            step = _ascent(gradient, complete, missing)
+            step = span.extend(_ascent(*map(span.restrict, (gradient, complete, missing))))
             gain = float(gradient @ step)
             if gain <= 2 * tol**2 * len(self.rows):
                 return at

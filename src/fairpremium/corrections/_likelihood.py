@@ -30,7 +30,7 @@ from fairpremium.corrections._propensity import (
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Gamma, Law, ResidualLaw
-from fairpremium.models import LinearProblem, Penalty
+from fairpremium.models import LinearProblem
 
 _LAW_ROWS = 30_000  # rows whose residuals give the density
 _LAW_ROUNDS = 20
@@ -59,7 +59,7 @@ def mixture_likelihood(
     # a strength counts rows of the risk; in the likelihood a row weighs one over the dispersion
     dispersion = _start_dispersion(problem, rows, law)
     scale = np.exp(-dispersion) if law.name == problem.family.name else 1.0
-    ridge = None if problem.ridge is None else problem.ridge * scale
+    K = matrix.shape[1]
     return Latent(
         rows,
         with_missing_row(matrix),
@@ -67,9 +67,10 @@ def mixture_likelihood(
         n_features,
         law=law,
         predictors=x_features(problem.moments)[0],
-        penalty=Penalty(problem.metric * scale, strength, ridge),
+        penalty=problem.penalty(strength, K).scaled(scale),
         common_dispersion=common_dispersion,
         center_dispersion=None if common_dispersion else dispersion,
+        span=problem.span(K),
     )
 
 
@@ -114,13 +115,12 @@ def likelihood_fit(
     The shares are the mean of P(D = k given x, y, s) over **all** rows by volume (without s for those that did not
     report), so that they are right also when reporting depends on x, or exposure on the group.
     """
-    _, _, complete, missing = latent.expand(at)
     W = problem.moments.total_weight
     totals, gradient = problem.rows.reduce(partial(latent.share_sums, at=at), block_rows=2048)
     shares = totals / W
     rows = _RowInfluence(latent, at, shares)
     first = at.gamma.size
-    response = np.asarray(np.linalg.inv(complete - missing))
+    response = latent.covariance(at)
     influence = Influence(rows.scores, response, first, rows.share_scores, gradient / W)
     return GroupFit(problem, "likelihood", channel, at.B, shares, strength, influence, posterior)
 
@@ -145,7 +145,8 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
     precision = information[np.ix_(own, own)] + information[np.ix_(own, other)] @ follow
     if not np.isfinite(precision).all():
         raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")
-    values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
+    span = latent.span
+    values, vectors = np.linalg.eigh(span.extend(span.restrict(0.5 * (precision + precision.T))))
     precision = (vectors * np.maximum(values, 0.0)) @ vectors.T  # where it is not concave it says nothing
     shift = gradient[own] + follow.T @ gradient[other]
     evidence = Evidence(precision, shift + precision @ at.B.T.ravel())
@@ -183,7 +184,7 @@ def shrink_likelihood(
     pooled = replace(latent, penalty=GaussianPenalty(base.repeats * posterior.prior_precision, ridge))
     fit = likelihood_fit(problem, pooled, at, base.channel, None, posterior)
     precision = base.repeats * posterior.evidence.precision
-    inverse = np.linalg.inv(precision + 1e-9 * np.diag(np.diag(precision)))
+    inverse = latent.span.inverse(precision + 1e-9 * np.diag(np.diag(precision)))
     response = np.empty((len(own), size))
     response[:, own], response[:, other] = inverse, inverse @ found.follow.T
     free = (base.repeats * inverse @ posterior.evidence.shift).reshape(at.B.shape[::-1]).T

@@ -68,13 +68,14 @@ def weighted_prices(
     The scores of the weighted fits have the covariance phi H + doubt: H is their slope, and `doubt` (K q, K q) is what
     the error of the weights adds.
     """
-    channel = base.channel
+    channel, K = base.channel, len(base.channel.groups)
+    span = problem.span(K)
     risk = GlmRisk(problem.rows.with_shares(weights), problem.moments, channel.table, problem.family)
     if pooling is not None:
-        start, model = problem.start(len(channel.table)), problem.model
-        penalty = problem.penalty(pooling)
-        found = minimise(risk, penalty, start, channel.groups, max_iter=model.max_iter, tol=model.tol)
-        response = np.asarray(np.linalg.inv(found.hessian))
+        start, model = problem.start(K), problem.model
+        penalty = problem.penalty(pooling, K)
+        found = minimise(risk, penalty, start, channel.groups, span=span, max_iter=model.max_iter, tol=model.tol)
+        response = span.inverse(found.hessian)
         return WeightedPrices(found.B, response, found.B, response, None)
     scale = dispersion(problem, channel.table, base.B)
     gain, free, H = np.empty(0), base.B, np.empty(0)
@@ -82,15 +83,15 @@ def weighted_prices(
     def evidence_at(B: Array) -> Evidence:
         nonlocal gain, free, H
         expansion = risk.expand(B)
-        ridge = problem.penalty(0.0)
+        ridge = problem.penalty(0.0, K)
         H = joint_hessian(expansion, ridge)
-        step = np.linalg.solve(H, (expansion.gradient + ridge.gradient(B)).T.ravel())
+        step = span.solve(H, (expansion.gradient + ridge.gradient(B)).T.ravel())
         free = B - step.reshape(B.shape[::-1]).T
-        gain = H @ np.linalg.inv(base.repeats * (scale * H + doubt))
+        gain = H @ span.inverse(base.repeats * (scale * H + doubt))
         return Evidence(gain @ H, gain @ H @ free.T.ravel())
 
     posterior = relinearise(problem, base.B, evidence_at)
-    return WeightedPrices(posterior.B, posterior.covariance @ gain, free, np.asarray(np.linalg.inv(H)), posterior)
+    return WeightedPrices(posterior.B, posterior.covariance @ gain, free, span.inverse(H), posterior)
 
 
 def posterior_fit(
@@ -107,8 +108,7 @@ def posterior_fit(
     short.
     """
     latent, at = posterior.latent, posterior.parameters
-    _, _, complete, missing = latent.expand(at)
-    inverse = np.asarray(np.linalg.inv(complete - missing))
+    inverse = latent.covariance(at)
     rows = _RowInfluence(problem, posterior, base.B, base.shares)
     cross = problem.rows.reduce(rows.cross, block_rows=2048)[0]
     prices = weighted_prices(problem, posterior.weights, base, pooling, cross @ inverse @ cross.T)

@@ -44,8 +44,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     shares, share_scores = report_shares(problem.moments, table)
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
     phi = dispersion(problem, table, base.B)
-    ridge = None if problem.ridge is None else problem.ridge / phi
-    penalty = Penalty(problem.metric / phi, pooling or 0.0, ridge)
+    penalty = problem.penalty(pooling or 0.0, len(table)).scaled(1 / phi)
     B, posterior = base.B, None
     for _ in range(_ROUNDS):
         instruments = _Instruments(problem, matrix, table, gamma, B, phi)
@@ -54,7 +53,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
             B, response = posterior.B, posterior.covariance / base.repeats
         else:
             B, bread = _solve(problem, instruments, penalty, B)
-            response = np.asarray(np.linalg.inv(bread))
+            response = problem.span(len(table)).inverse(bread)
     influence = Influence(partial(instruments.scores, B=B), response, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, "score", base.channel, B, shares, pooling, influence, posterior)
 
@@ -129,11 +128,12 @@ class _Instruments:
 def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array) -> tuple[Array, Array]:
     """Solve the equations by Newton's method; returns the solution and minus the derivative there."""
     gram = problem.moments.gram / problem.moments.total_weight
+    span = problem.span(B.shape[1])
     size = None
     for _ in range(_PASSES):
         value, minus = instruments.expand(B)
         bread = minus + penalty.hessian(B.shape[1])
-        step = np.linalg.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
+        step = span.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
         length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, gram, step).max()))
         size = size or 1.0 + float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))
         if not np.isfinite(length) or length > 100 * size:

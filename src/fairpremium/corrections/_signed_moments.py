@@ -29,7 +29,7 @@ from fairpremium.corrections._empirical_bayes import Evidence, Posterior, Prior,
 from fairpremium.corrections._fit import TableScores, sum_of_squares
 from fairpremium.corrections._propensity import GroupPropensity
 from fairpremium.corrections._report_channel import ReportChannel
-from fairpremium.models import LinearProblem
+from fairpremium.models import LinearProblem, Span
 
 _CLASSES = 5  # of the unaware price, each with its dispersion
 _LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
@@ -44,14 +44,16 @@ class MomentSums:
     U: Array  # (K q,)
     J: Array  # (K q, K q), block diagonal
     V: Array  # (K q, K q)
+    span: Span  # of the coefficients: as many sums of the equations are used as coefficients are free
 
     @property
     def gain(self) -> Array:
         """Return J V^-1, which turns moments into evidence; directions without any variance tell nothing."""
-        scale = np.sqrt(np.maximum(np.diag(self.V), np.finfo(float).tiny))
-        values, vectors = np.linalg.eigh(self.V / np.outer(scale, scale))
+        V, J = self.span.restrict(self.V), self.span.restrict(self.J)
+        scale = np.sqrt(np.maximum(np.diag(V), np.finfo(float).tiny))
+        values, vectors = np.linalg.eigh(V / np.outer(scale, scale))
         inverse = (vectors / np.maximum(values, 1e-9)) @ vectors.T / np.outer(scale, scale)
-        return np.asarray(self.J.T @ inverse)
+        return self.span.extend(np.asarray(J.T @ inverse))
 
     def evidence(self, B: Array) -> Evidence:
         """Return what the moments say about the coefficients, linearised at B."""
@@ -82,7 +84,8 @@ class SignedMoments:
 
     def shrink(self) -> tuple[Posterior, MomentSums]:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
-        start = self.problem.start(len(self.channel.groups))
+        K = len(self.channel.groups)
+        start = self.problem.start(K)
         if len(self.rows) > _SAMPLE_FROM:
             sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
             start = replace(self, rows=sample).shrink()[0].B
@@ -91,7 +94,7 @@ class SignedMoments:
         base = max(
             float(seen.mean()) if len(seen) else 0.0, 1e-8 * Prior.of(self.problem).unit ** 2
         )  # a perfect fit has no dispersion at all
-        ridge = self.problem.penalty(0.0).hessian(len(self.channel.groups))
+        ridge = self.problem.penalty(0.0, K).hessian(K)
         sums: MomentSums
 
         def evidence_at(B: Array) -> Evidence:
@@ -118,7 +121,7 @@ class SignedMoments:
         size = K * q
         factor = len(self.problem.rows) / len(self.rows)  # a sample speaks for all rows
         U, J, V = factor * U.T.ravel(), factor * J.reshape(size, size), factor * V.reshape(size, size)
-        return MomentSums(U, J, self.repeats * V), pearson / np.maximum(counts, 1.0)
+        return MomentSums(U, J, self.repeats * V, self.problem.span(K)), pearson / np.maximum(counts, 1.0)
 
     def _block_sums(self, block: Block, B: Array, phi: Array) -> tuple[Array, ...]:
         family = self.problem.family

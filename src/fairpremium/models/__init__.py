@@ -3,53 +3,92 @@
 from fairpremium.models._additions import AddedPrices, Trainer, TrainingTask
 from fairpremium.models._boosted import BoostedModel, BoostedPrices
 from fairpremium.models._checks import check_cluster, check_outcome, check_volume, check_weight, is_number, is_whole
-from fairpremium.models._design import Column, Design, Unseen, as_frame, check_finite, frame_like, levels_column
+from fairpremium.models._design import (
+    ArrayFacts,
+    Column,
+    Design,
+    as_frame,
+    check_finite,
+    frame_like,
+    learn_design,
+    levels_column,
+)
 from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData, plausible_bounds
 from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
 from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
+from fairpremium.models._recognition import check_texts, describe_numbers, describe_texts, find_outcome
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
+from fairpremium.models._span import Span
+from fairpremium.models._terms import (
+    BandsFactor,
+    Categories,
+    LevelsFactor,
+    NumberFactor,
+    PolynomialFactor,
+    SplineFactor,
+    Term,
+    Unseen,
+    Values,
+)
+from fairpremium.models._terms_language import parse_terms
 
 __all__ = [
     "AddedPrices",
+    "ArrayFacts",
+    "BandsFactor",
     "BoostedModel",
     "BoostedPrices",
+    "Categories",
     "Column",
     "Coordinates",
     "Design",
     "GlmRisk",
     "GroupModel",
     "GroupPrices",
+    "LevelsFactor",
     "LinearModel",
     "LinearProblem",
     "Moments",
     "NeuralModel",
     "NeuralPrices",
     "NeuralRepresentation",
+    "NumberFactor",
     "Penalty",
+    "PolynomialFactor",
     "RegressorModel",
+    "Span",
+    "SplineFactor",
+    "Term",
     "Trainer",
     "TrainingData",
     "TrainingTask",
     "Unseen",
+    "Values",
     "as_frame",
     "check_cluster",
     "check_finite",
     "check_numbers",
     "check_outcome",
+    "check_texts",
     "check_volume",
     "check_weight",
     "compute_moments",
+    "describe_numbers",
+    "describe_texts",
+    "find_outcome",
     "find_redundant",
     "frame_like",
     "is_number",
     "is_whole",
     "joint_hessian",
+    "learn_design",
     "levels_column",
     "minimise",
+    "parse_terms",
     "plausible_bounds",
     "prepare",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
@@ -12,27 +14,42 @@ import pandas as pd
 from sklearn.utils import check_array
 
 from fairpremium.arrays import Array
-
-Unseen = Literal["error", "base"]
+from fairpremium.models._recognition import check_texts
+from fairpremium.models._terms import (
+    Categories,
+    ColumnFacts,
+    LevelsFactor,
+    NumberFactor,
+    Term,
+    Unseen,
+    Values,
+    learn_term,
+    whole_categories,
+)
+from fairpremium.models._terms_language import Label, parse_terms
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of the caller's table.
 
-    `levels` is None for a numeric column; otherwise it holds the levels with the base level first, and
-    the column becomes one indicator for each further level.
+    `levels` is None for a numeric column; otherwise it holds the levels with the base level first, and, unless terms
+    say otherwise, the column becomes one indicator for each further level.
     """
 
     name: str
-    levels: tuple[str | bool | int, ...] | None = None
+    levels: tuple[Label, ...] | None = None
+
+    @property
+    def term(self) -> Term:
+        """What this column becomes by itself."""
+        factor = NumberFactor(self.name) if self.levels is None else LevelsFactor(self.name, self.levels)
+        return Term((factor,), self.name)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features that this column becomes."""
-        if self.levels is None:
-            return (self.name,)
-        return tuple(f"{self.name}={level}" for level in self.levels[1:])
+        """Names of the features that this column becomes by itself."""
+        return self.term.names
 
 
 @dataclass(frozen=True)
@@ -44,10 +61,13 @@ class Design:
     columns : tuple of Column
     named : bool
         Whether the caller gave a data frame (columns are found by name) or an array (by position).
+    terms : tuple of Term, optional
+        What the columns become; by default each by itself.
     """
 
     columns: tuple[Column, ...]
     named: bool
+    terms: tuple[Term, ...] | None = None
 
     @classmethod
     def learn(cls, X: Any) -> Design:
@@ -59,33 +79,51 @@ class Design:
         return cls.learn_transform(X)[0]
 
     @classmethod
-    def learn_transform(cls, X: Any, least_rows: int = 1) -> tuple[Design, Array]:
-        """Learn a table of at least so many rows and transform it, looking once at an array."""
+    def learn_transform(cls, X: Any, least_rows: int = 1, terms: str | None = None) -> tuple[Design, Array]:
+        """Learn a table of at least so many rows and transform it, looking once at an array.
+
+        With `terms`, see `LinearModel`, the columns become what these say, and those of a data frame that they do not
+        name are left out.
+        """
         frame = as_frame(X)
         if frame is None:
             matrix = as_matrix(X)
-            design = cls(tuple(Column(f"x{j}") for j in range(matrix.shape[1])), named=False)
+            names = tuple(f"x{j}" for j in range(matrix.shape[1]))
+            design = cls(tuple(map(Column, names)), named=False)
+            if terms is not None:
+                facts = {name: ArrayFacts(name, matrix[:, j]) for j, name in enumerate(names)}
+                own = learn_design(terms, facts)
+                learned = {column.name: column for column in own.columns}
+                design = replace(own, columns=tuple(learned.get(name, Column(name)) for name in names), named=False)
+                matrix = design._from_matrix(matrix, "error")
         else:
             if not len(frame):
                 raise ValueError("Got X with 0 sample(s), but expected at least one row.")
             if not frame.columns:
                 raise ValueError("Got X with no columns, but expected at least one feature.")
-            design = cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
+            if terms is None:
+                design = cls(tuple(_learn_column(frame[name]) for name in frame.columns), named=True)
+            else:
+                design = learn_design(terms, {name: _SeriesFacts(frame[name]) for name in frame.columns})
             matrix = design._from_frame(frame)
         n = len(matrix)
         if n < least_rows:
             raise ValueError(f"Got X with {n} sample, but expected at least two rows (n_samples = {n}).")
         return design, matrix
 
+    @cached_property
+    def _terms(self) -> tuple[Term, ...]:
+        return tuple(column.term for column in self.columns) if self.terms is None else self.terms
+
     @property
     def features(self) -> tuple[str, ...]:
         """Names of all features, in the order of the matrix that `transform` returns."""
-        return tuple(name for column in self.columns for name in column.features)
+        return tuple(name for term in self._terms for name in term.names)
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Name of the column that each feature is from."""
-        return tuple(column.name for column in self.columns for _ in column.features)
+        """The column or term that each feature is from."""
+        return tuple(term.text for term in self._terms for _ in term.names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,7 +154,7 @@ class Design:
                 raise ValueError(
                     f"X has {matrix.shape[1]} features, but {of} is expecting {len(self.columns)} features as input."
                 )
-            return matrix
+            return self._from_matrix(matrix, unseen)
         if not self.named:
             return self.transform(frame.to_numpy(), unseen=unseen, of=of)
         absent = [name for name in self.names if name not in frame.columns]
@@ -124,15 +162,33 @@ class Design:
             raise ValueError(f"Got X without the columns {absent}, which the model was fitted on.")
         return self._from_frame(frame, unseen)
 
+    def _from_matrix(self, matrix: Array, unseen: Unseen) -> Array:
+        if self.terms is None:
+            return matrix
+        return self.build({column.name: matrix[:, j] for j, column in enumerate(self.columns)}, unseen)
+
     def _from_frame(self, frame: nw.DataFrame[Any], unseen: Unseen = "error") -> Array:
         native = frame.select(list(self.names)).to_native()
-        if isinstance(native, pd.DataFrame) and all(column.levels is None for column in self.columns):
+        numbers = self.terms is None and all(column.levels is None for column in self.columns)
+        if isinstance(native, pd.DataFrame) and numbers:
             for name in self.names:
                 _check_numeric(frame[name])
             matrix = native.to_numpy(dtype=np.float64, na_value=np.nan)
             check_finite(matrix, [f"column {name!r}" for name in self.names], "X")
             return np.asarray(matrix)
-        return np.concatenate([_transform_column(frame[c.name], c, unseen) for c in self.columns], axis=1)
+        return self.build({column.name: _read_column(frame[column.name], column) for column in self.columns}, unseen)
+
+    def read(self, X: Any) -> dict[str, Values]:
+        """Return the values of the columns, as `build` takes them."""
+        frame = as_frame(X)
+        if frame is None or not self.named:
+            matrix = np.asarray(as_matrix(X if frame is None else frame.to_numpy()), dtype=np.float64)
+            return {column.name: matrix[:, j] for j, column in enumerate(self.columns)}
+        return {column.name: _read_column(frame[column.name], column) for column in self.columns}
+
+    def build(self, values: Mapping[str, Values], unseen: Unseen = "error") -> Array:
+        """Compute the features from the values of the columns: shape (n, features)."""
+        return np.concatenate([term.encode(values, unseen) for term in self._terms], axis=1)
 
     def name_features(self, estimator: Any) -> None:
         """Set `n_features_in_`, and `feature_names_in_` if the columns have names, as scikit-learn does."""
@@ -143,10 +199,9 @@ class Design:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the design as plain data."""
-        return {
-            "named": self.named,
-            "columns": [{"name": c.name, "levels": None if c.levels is None else list(c.levels)} for c in self.columns],
-        }
+        columns = [{"name": c.name, "levels": None if c.levels is None else list(c.levels)} for c in self.columns]
+        found: dict[str, Any] = {"named": self.named, "columns": columns}
+        return found if self.terms is None else {**found, "terms": [term.to_dict() for term in self.terms]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Design:
@@ -154,7 +209,64 @@ class Design:
         columns = tuple(
             Column(str(c["name"]), None if c["levels"] is None else tuple(c["levels"])) for c in data["columns"]
         )
-        return cls(columns, bool(data["named"]))
+        terms = data.get("terms")
+        found = cls(columns, bool(data["named"]), None if terms is None else tuple(map(Term.from_dict, terms)))
+        known = set(found.names)
+        if not all(factor.column in known for term in found._terms for factor in term.factors):
+            raise ValueError("a term is of a column that the design does not have")
+        return found
+
+
+def learn_design(terms: str, facts: Mapping[str, ColumnFacts]) -> Design:
+    """Learn the design that terms describe over the columns of a table."""
+    learned = tuple(learn_term(spec, facts) for spec in parse_terms(terms).over(tuple(facts)))
+    as_levels = {f.column for term in learned for f in term.factors if isinstance(f, LevelsFactor)}
+    used = dict.fromkeys(factor.column for term in learned for factor in term.factors)
+    columns = (levels_column(n, dict(facts[n].counts())) if n in as_levels else Column(n) for n in used)
+    return Design(tuple(columns), named=True, terms=learned)
+
+
+@dataclass(frozen=True)
+class ArrayFacts:
+    """What can be learned from the numbers of a column."""
+
+    name: str
+    values: Array
+    is_number: bool = True
+
+    def counts(self) -> Mapping[Label, int]:
+        """Count whole numbers."""
+        found = whole_categories(np.asarray(self.values, dtype=np.float64), self.name)
+        return dict(zip(found.present, np.bincount(found.positions).tolist(), strict=True))
+
+    def sample(self) -> Array:
+        """Return all of them."""
+        return np.asarray(self.values, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _SeriesFacts:
+    """What can be learned from a column of a data frame."""
+
+    series: nw.Series[Any]
+
+    @property
+    def name(self) -> str:
+        return self.series.name
+
+    @property
+    def is_number(self) -> bool:
+        _check_kind(self.series)
+        return bool(self.series.dtype.is_numeric())
+
+    def counts(self) -> Mapping[Label, int]:
+        if self.is_number:
+            return ArrayFacts(self.name, self.sample()).counts()
+        counts = _texts(self.series).value_counts()
+        return {_plain(level): int(count) for level, count in counts.items() if count}
+
+    def sample(self) -> Array:
+        return _read_numbers(self.series)
 
 
 def as_frame(X: Any, name: str = "X") -> nw.DataFrame[Any] | None:
@@ -257,15 +369,26 @@ def _plain(level: Any) -> str | bool | int:
     return plain
 
 
+def _check_kind(series: nw.Series[Any]) -> None:
+    """Raise if a column is neither numbers nor text."""
+    if series.dtype.is_numeric() or _is_text(series):
+        return
+    helps = ""
+    if series.dtype.is_temporal():
+        helps = " What helps: make it a number, such as a year, an age or months since a date, or leave the column out."
+    raise TypeError(
+        f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
+        + helps
+    )
+
+
 def _learn_column(series: nw.Series[Any]) -> Column:
-    if series.dtype.is_numeric():
+    facts = _SeriesFacts(series)
+    if facts.is_number:
         return Column(series.name)
-    if not _is_text(series):
-        raise TypeError(
-            f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
-        )
-    counts = _texts(series).value_counts()
-    return levels_column(series.name, {_plain(level): int(count) for level, count in counts.items() if count})
+    counts = dict(facts.counts())
+    check_texts(series.name, counts)
+    return levels_column(series.name, counts)
 
 
 def levels_column(name: str, counts: dict[Any, int]) -> Column:
@@ -275,24 +398,23 @@ def levels_column(name: str, counts: dict[Any, int]) -> Column:
     return Column(name, (base, *(level for level in levels if level != base)))
 
 
-def _transform_column(series: nw.Series[Any], column: Column, unseen: Unseen) -> Array:
+def _read_numbers(series: nw.Series[Any]) -> Array:
+    _check_numeric(series)
+    values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    check_finite(values[:, None], [f"column {series.name!r}"], "X")
+    return values
+
+
+def _read_column(series: nw.Series[Any], column: Column) -> Values:
     if column.levels is None:
-        _check_numeric(series)
-        matrix = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)[:, None]
-        check_finite(matrix, [f"column {column.name!r}"], "X")
-        return matrix
+        return _read_numbers(series)
+    whole = isinstance(column.levels[0], int) and not isinstance(column.levels[0], bool)
+    if whole and series.dtype.is_numeric():
+        return whole_categories(_read_numbers(series), column.name)
     if not _is_text(series):
         raise ValueError(
             f"Got column {column.name!r} of X with type {series.dtype}, "
             f"but the model was fitted on the levels {list(column.levels)}."
         )
     positions, present = pd.factorize(_texts(series))
-    known = {level: code for code, level in enumerate(column.levels)}
-    codes = np.array([known.get(_plain(level), -1) for level in present], dtype=np.intp)[positions]
-    unknown = int(np.count_nonzero(codes < 0))
-    if unknown and unseen == "error":
-        raise ValueError(
-            f"Got {unknown} rows of X with a level of column {column.name!r} that was not seen in fit; expected one "
-            f'of {list(column.levels)}. unseen_levels="base" prices such rows at the base level {column.levels[0]!r}.'
-        )
-    return np.asarray(codes[:, None] == np.arange(1, len(column.levels)), dtype=np.float64)
+    return Categories([_plain(level) for level in present], np.asarray(positions, dtype=np.intp))

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,6 +18,8 @@ from fairpremium.families import Family, Normal
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
 from fairpremium.models._moments import Moments, compute_moments
 from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, has_noise, make_risk, minimise
+from fairpremium.models._span import Span
+from fairpremium.models._terms_language import parse_terms
 
 _LOSSLESS_RIDGE = 1.0  # in rows, where the rows of a level have no loss
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
@@ -40,11 +42,23 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     tol : float
         Stop when a step changes the linear predictors by less than this, relative to their size. The last
         step is taken, so that the error left is smaller by the factor that each step gains.
+    slopes : {"own", "common"}
+        Whether the features' effects differ between groups. With "common" groups differ by the intercept only,
+        whatever the correction and the pooling; then, with a log link, the premium h*(x) is a base times one factor
+        for each feature. A ridge counts the common coefficients once.
+    terms : str, optional
+        What the columns become, in a small language that is parsed and never evaluated, such as
+        ``"bands(age, 25, 40, 65) + spline(power, 4) + rare(region, 50) + age:region"``; columns that it does not name
+        are left out. Its functions are `bands`, `spline`, `poly`, `levels`, `rare`, `base` and `ordered`; "+"
+        separates terms, ":" multiplies, and "." stands for every other column. By default each column is a term: a
+        number as it is, text as levels.
     """
 
     ridge: float = 0.0
     max_iter: int = 100
     tol: float = 1e-7
+    slopes: Literal["own", "common"] = "own"
+    terms: str | None = None
 
     kind: ClassVar[str] = "linear"
     corrections: ClassVar[tuple[str, ...]] = ("inverse", "score", "posterior", "likelihood")
@@ -54,6 +68,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         check_not_negative(self, "ridge")
         check_whole(self, max_iter=1)
         check_setting(self, "tol", is_number(self.tol) and 0 < self.tol < 1, "a number between 0 and 1")
+        check_setting(self, "slopes", self.slopes in ("own", "common"), '"own" or "common"')
+        if self.terms is not None:
+            parse_terms(self.terms)
 
 
 @dataclass(frozen=True)
@@ -87,9 +104,16 @@ class LinearProblem:
         ridge = 0.0 if other.ridge is None else other.ridge
         return replace(other, metric=(self.moments.gram + ridge) / self.moments.total_weight)
 
-    def penalty(self, strength: float) -> Penalty:
-        """Return the penalty of a pooling strength."""
-        return Penalty(self.metric, strength, self.ridge)
+    def penalty(self, strength: float, groups: int) -> Penalty:
+        """Return the penalty of a pooling strength; the ridge counts coefficients that groups share once."""
+        ridge = self.ridge
+        if ridge is not None and self.model.slopes == "common":
+            ridge = ridge / groups
+        return Penalty(self.metric, strength, ridge)
+
+    def span(self, groups: int) -> Span:
+        """Return which coefficients so many groups may have."""
+        return Span.of(self.moments.q, groups, common_slopes=self.model.slopes == "common")
 
     def start(self, groups: int) -> Array:
         """Return the unaware price for every group, shape (q, K)."""
@@ -109,17 +133,18 @@ class LinearProblem:
 
         A large problem is solved on a random sample first, so that most passes see few rows.
         """
-        start = self.start(len(table))
+        K = len(table)
+        start, span = self.start(K), self.span(K)
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
             size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
             index = np.sort(np.random.default_rng(0).choice(len(self.rows), size, replace=False))
             sample = replace(self, rows=self.rows.take(index))
-            penalty = sample.penalty(strength * len(sample.rows) / len(self.rows))
+            penalty = sample.penalty(strength * len(sample.rows) / len(self.rows), K)
             with suppress(RiskUnboundedError, ConvergenceError):
-                start = minimise(sample.risk(table), penalty, start, groups, tol=1e-4).B
-        model, penalty = self.model, self.penalty(strength)
+                start = minimise(sample.risk(table), penalty, start, groups, span=span, tol=1e-4).B
+        model, penalty, risk = self.model, self.penalty(strength, K), self.risk(table)
         try:
-            return minimise(self.risk(table), penalty, start, groups, max_iter=model.max_iter, tol=model.tol)
+            return minimise(risk, penalty, start, groups, span=span, max_iter=model.max_iter, tol=model.tol)
         except RiskUnboundedError:
             self._name_lossless(table, groups)
             raise
@@ -185,7 +210,7 @@ def prepare(
             UserWarning,
             stacklevel=6,
         )
-        null = null.with_model(LinearModel(_LOSSLESS_RIDGE, model.max_iter, model.tol))
+        null = null.with_model(replace(model, ridge=_LOSSLESS_RIDGE))
         unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
     return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
 

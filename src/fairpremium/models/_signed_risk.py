@@ -27,10 +27,12 @@ from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments
+from fairpremium.models._span import Span
 
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _NEAR = 1e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
+_WHOLE = Span()
 _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
 
 
@@ -141,6 +143,10 @@ class Penalty:
     strength: float = 0.0
     ridge: Array | None = None  # (q, q)
 
+    def scaled(self, by: float) -> Penalty:
+        """Return the penalty for a risk that was multiplied by a number."""
+        return Penalty(self.metric * by, self.strength, None if self.ridge is None else self.ridge * by)
+
     def value(self, B: Array) -> float:
         """Compute the penalty at B of shape (q, K)."""
         deviation = B - B.mean(axis=1, keepdims=True)
@@ -178,7 +184,7 @@ def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
 
 
 def smallest_curvature(joint: Array, metric: Array, total_weight: float) -> float:
-    """Compute the smallest eigenvalue of the joint Hessian relative to the portfolio's curvature."""
+    """Compute the smallest eigenvalue of a Hessian relative to the portfolio's curvature, of the same shape."""
     return float(eigvalsh(_whiten(joint, _root(metric)), subset_by_index=[0, 0])[0]) / total_weight
 
 
@@ -188,13 +194,14 @@ def minimise(
     start: Array,
     groups: tuple[object, ...],
     *,
+    span: Span = _WHOLE,
     max_iter: int = 100,
     tol: float = 1e-7,
 ) -> Minimum:
     """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
     It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
-    size; `groups` are labels for messages.
+    size; `groups` are labels for messages. The coefficients stay in the `span`, where the start is.
 
     Raises
     ------
@@ -204,6 +211,7 @@ def minimise(
         `max_iter` passes were not enough.
     """
     total = risk.moments.total_weight
+    metric = span.restrict(np.asarray(np.kron(np.eye(risk.n_groups), penalty.metric), dtype=np.float64))
     quadratic = isinstance(risk.family, Normal)
     B, damping, last = np.array(start), 1.0, np.inf
     expansion = risk.expand(B)
@@ -211,7 +219,7 @@ def minimise(
     value = float(expansion.value.sum()) + penalty.value(B)
     for _ in range(max_iter):
         gradient = expansion.gradient + penalty.gradient(B)
-        step, definite = _step(joint, gradient, penalty.metric, total)
+        step, definite = _step(span, joint, gradient, metric, total)
         if quadratic and not definite:
             raise _unbounded(risk, start, penalty, groups)
         length = _rms(step, risk)
@@ -219,7 +227,7 @@ def minimise(
             if not quadratic and _rms(B - joint_at, risk) > _NEAR:
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
-            if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
+            if not smallest_curvature(span.restrict(joint), metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
             return Minimum(B + step, joint)
         if not quadratic:
@@ -248,7 +256,7 @@ def minimise(
             expansion = Expansion(trial.value, trial.gradient, expansion.hessian)
         if not quadratic and _rms(B - start, risk) > _FAR_AWAY:
             raise _unbounded(risk, start, penalty, groups)
-    if not smallest_curvature(joint, penalty.metric, total) > _DEFINITE:
+    if not smallest_curvature(span.restrict(joint), metric, total) > _DEFINITE:
         raise _unbounded(risk, start, penalty, groups)
     raise ConvergenceError(
         f"The solver did not converge in {max_iter} passes. Scale extreme features down, or add pooling or ridge."
@@ -256,13 +264,11 @@ def minimise(
 
 
 def _whiten(joint: Array, root: Array) -> Array:
-    """Turn to coordinates in which the portfolio's curvature is the identity, group by group.
+    """Turn to coordinates in which the portfolio's curvature is the identity.
 
     `root` is the inverse of the lower Cholesky factor of the metric.
     """
-    q = len(root)
-    blocks = joint.reshape(len(joint) // q, q, len(joint) // q, q)
-    white = np.einsum("ai,kilj,bj->kalb", root, blocks, root, optimize=True).reshape(joint.shape)
+    white = root @ joint @ root.T
     return np.asarray((white + white.T) / 2)
 
 
@@ -270,20 +276,18 @@ def _root(metric: Array) -> Array:
     return np.asarray(solve_triangular(cholesky(metric, lower=True), np.eye(len(metric)), lower=True))
 
 
-def _step(joint: Array, gradient: Array, metric: Array, total: float) -> tuple[Array, bool]:
-    """Compute a descent step; where the Hessian is not positive definite, bend it until it is."""
-    g = gradient.T.ravel()
-    shape = gradient.shape[::-1]
+def _step(span: Span, joint: Array, gradient: Array, metric: Array, total: float) -> tuple[Array, bool]:
+    """Compute a descent step in the span; where the Hessian is not positive definite, bend it until it is."""
+    joint, g = span.restrict(joint), span.restrict(gradient.T.ravel())
     try:
         step, definite = -cho_solve(cho_factor(joint), g), True
     except LinAlgError:
         root = _root(metric)
         values, vectors = eigh(_whiten(joint, root))
-        white = (gradient.T @ root.T).ravel()
         bent = np.maximum(np.abs(values), 1e-3 * total)
-        step = -((vectors @ ((vectors.T @ white) / bent)).reshape(shape) @ root).ravel()
+        step = -(root.T @ (vectors @ ((vectors.T @ (root @ g)) / bent)))
         definite = False
-    return step.reshape(shape).T, definite
+    return span.extend(step).reshape(gradient.shape[::-1]).T, definite
 
 
 def _rms(B: Array, risk: SignedRisk) -> float:

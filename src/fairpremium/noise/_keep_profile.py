@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
@@ -116,8 +116,7 @@ class Profile:
         low, high = (self._score(float(expit(tau + step)), point.parameters) for step in (-_STEP, _STEP))
         slope = (low[1] + high[1]) / 2
         d_gradient = (high[0] - low[0]) / (2 * _STEP)
-        _, _, complete, missing = self.at(point.strength).expand(point.parameters)
-        tangent = np.asarray(cho_solve(cho_factor(complete - missing), d_gradient))
+        tangent = self.at(point.strength).step(point.parameters, d_gradient)
         return slope, (high[1] - low[1]) / (2 * _STEP) + float(d_gradient @ tangent), tangent
 
     def _score(self, strength: float, at: Parameters) -> tuple[Array, float]:

@@ -88,7 +88,8 @@ class LikelihoodNoise(NoiseEstimator):
     group is which. ``identified_`` is True when all of this holds:
 
     - ``noise_gain_`` and ``dependence_gain_`` exceed the ``level`` quantile of a chi-square law with
-      (K - 1)(2 q - 1) degrees of freedom, the parameters with which groups differ (q coefficients per f_k).
+      (K - 1)(2 q - 1) degrees of freedom, the parameters with which groups differ (q coefficients per f_k; with
+      common slopes (K - 1) q).
       Where groups do not differ, the profile is flat and the mixture is not a regular model: one degree of
       freedom, as for the interval, would find noise in pure noise far too often;
     - ``interval_`` lies inside (1/K, 1);
@@ -157,7 +158,7 @@ class LikelihoodNoise(NoiseEstimator):
             )
         groups = resolve_groups(self.groups, sensitive, name="sensitive")
         rng = make_generator(self.random_state)
-        design, matrix = Design.learn_transform(X)
+        design, matrix = Design.learn_transform(X, terms=model.terms)
         rows, known = _select_rows(matrix, y, sensitive, sample_weight, groups, family)
         available = len(rows)
         if available > MAX_ROWS:
@@ -187,7 +188,8 @@ class LikelihoodNoise(NoiseEstimator):
         ]
         if available > len(rows):
             sentences.append(f"It used a random sample of {len(rows)} of {available} rows.")
-        problems = self._find_problems(keep, low, high, K, q)
+        effects = q if model.slopes == "own" else 1  # with which the prices of two groups differ
+        problems = self._find_problems(keep, low, high, (K - 1) * (effects + q - 1), K)
         return self._store(groups, keep, standard_error, (low, high), sentences, problems)
 
     def _fit_profile(
@@ -227,9 +229,9 @@ class LikelihoodNoise(NoiseEstimator):
         self.dependence_gain_ = 2 * (best.value - _independent_value(profile, best))
         return keep, standard_error, interval
 
-    def _find_problems(self, keep: float, low: float, high: float, K: int, n_coefficients: int) -> list[str]:
-        """Return what stands against using the estimate."""
-        cut = float(chi2.ppf(self.level, (K - 1) * (2 * n_coefficients - 1)))
+    def _find_problems(self, keep: float, low: float, high: float, freedom: int, K: int) -> list[str]:
+        """Return what stands against using the estimate; groups differ by so many parameters."""
+        cut = float(chi2.ppf(self.level, freedom))
         other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
         problems = []
         if self.dependence_gain_ <= cut:

@@ -1,31 +1,37 @@
 """What each feature does to the premium and to the differences between groups."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from fairpremium.models import Design
+from fairpremium.models import Categories, Column, Values
 from fairpremium.pricing._prices import Prices
 
 
 def explain_prices(
-    prices: Prices, matrix: npt.NDArray[Any], *, points: int, max_rows: int, rng: np.random.Generator
+    prices: Prices,
+    values: Mapping[str, Values],
+    *,
+    points: int,
+    max_rows: int,
+    unseen: Literal["error", "base"],
+    rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """Compute partial dependences; see `DiscriminationFreePricer.explain`."""
-    if len(matrix) > max_rows:
-        matrix = matrix[np.sort(rng.choice(len(matrix), max_rows, replace=False))]
-    link = prices.family.link
+    """Compute partial dependences from the columns' values; see `DiscriminationFreePricer.explain`."""
+    n = _rows(next(iter(values.values())))
+    if n > max_rows:
+        some = np.sort(rng.choice(n, max_rows, replace=False))
+        values, n = {name: _take(column, some) for name, column in values.items()}, max_rows
+    link, design = prices.family.link, prices.design
     tables: list[dict[Any, Any]] = []
-    for name, values, settings in _settings(prices.design, matrix, points):
-        for value, columns in zip(values, settings, strict=True):
-            moved = matrix.copy()
-            for position, number in columns.items():
-                moved[:, position] = number
+    for column in design.columns:
+        for value, constant in _settings(column, values[column.name], points, n):
+            moved = design.build({**values, column.name: constant}, unseen)
             gap = link.predictor(prices.best_estimate(moved)) - link.predictor(prices.unaware_price(moved))[:, None]
             row: dict[Any, Any] = {
-                "feature": name,
+                "feature": column.name,
                 "value": value,
                 "premium": float(prices.premium(moved).mean()),
                 "unaware": float(prices.unaware_price(moved).mean()),
@@ -35,21 +41,23 @@ def explain_prices(
     return pd.DataFrame(tables)
 
 
-def _settings(
-    design: Design, matrix: npt.NDArray[Any], points: int
-) -> list[tuple[str, list[Any], list[dict[int, Any]]]]:
-    """For each column of the caller: its name, the values to try, and what they are in the matrix."""
-    found: list[tuple[str, list[Any], list[dict[int, Any]]]] = []
-    at = 0
-    for column in design.columns:
-        width = len(column.features)
-        if column.levels is None:
-            seen = np.unique(matrix[:, at])
-            if len(seen) > points:
-                seen = np.unique(np.quantile(matrix[:, at], np.linspace(0.01, 0.99, points)))
-            found.append((column.name, seen.tolist(), [{at: value} for value in seen]))
-        else:
-            indicators = [{at + j: float(j + 1 == code) for j in range(width)} for code in range(width + 1)]
-            found.append((column.name, list(column.levels), indicators))
-        at += width
-    return found
+def _settings(column: Column, values: Values, points: int, n: int) -> list[tuple[Any, Values]]:
+    """Return the values to try, each with a column of nothing else."""
+    if column.levels is not None:
+        here = np.zeros(n, dtype=np.intp)
+        return [(level, Categories((level,), here)) for level in column.levels]
+    assert isinstance(values, np.ndarray)
+    seen = np.unique(values)
+    if len(seen) > points:
+        seen = np.unique(np.quantile(values, np.linspace(0.01, 0.99, points)))
+    return [(value, np.full(n, value)) for value in seen.tolist()]
+
+
+def _rows(values: Values) -> int:
+    return len(values.positions) if isinstance(values, Categories) else len(values)
+
+
+def _take(values: Values, some: Any) -> Values:
+    if isinstance(values, Categories):
+        return values._replace(positions=values.positions[some])
+    return np.asarray(values[some])

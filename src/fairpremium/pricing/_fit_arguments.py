@@ -12,7 +12,16 @@ from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
 from fairpremium.errors import ChannelRefutedWarning
 from fairpremium.labels import encode_labels, infer_labels
-from fairpremium.models import BoostedModel, GroupModel, LinearModel, NeuralModel, RegressorModel
+from fairpremium.models import (
+    BoostedModel,
+    Design,
+    GroupModel,
+    LinearModel,
+    NeuralModel,
+    RegressorModel,
+    describe_numbers,
+    find_outcome,
+)
 from fairpremium.noise import NoiseEstimator, check_coded_reports
 from fairpremium.privacy import Channel
 
@@ -44,6 +53,17 @@ def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel 
                 f"{list(each.corrections)}."
             )
     return models
+
+
+def terms_of(models: list[LinearModel | GroupModel]) -> str | None:
+    """Return the terms of the linear model; classes that are compared see the same features, so there is one only."""
+    found = {model.terms if isinstance(model, LinearModel) else None for model in models}
+    if len(found) > 1:
+        raise ValueError(
+            "Got a list of models of which one has terms of its own, but expected the same terms for all of them: what "
+            "is compared sees the same features. Fit them one by one and compare their scores."
+        )
+    return found.pop()
 
 
 def _check_model(model: Any) -> LinearModel | GroupModel:
@@ -149,3 +169,29 @@ def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
     if check.rejected:
         warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)
+
+
+def check_features(design: Design, rows: Rows | Stream) -> None:
+    """Raise if a number is a part of the outcome, and warn of one that looks like a key.
+
+    Of rows that are read piece by piece the first of some pieces are looked at.
+    """
+    some = rows if isinstance(rows, Rows) else replace(rows, thorough=False).glance(_CHECK_ROWS)
+    matrix, y = some.X, some.y
+    numbers = {column.name for column in design.columns if column.levels is None}
+    at = {name: j for j, name in enumerate(design.features) if name in numbers}
+    name = find_outcome(list(at), matrix[:, list(at.values())], y)
+    if name is not None:
+        raise ValueError(
+            f"Got column {name!r} of X, which is zero in exactly those rows in which y is zero: it looks like a part "
+            "of the outcome, such as the claim amount, and is not known when a policy is priced. Leave it out of X "
+            "(features=[...] of a source, --features on the command line, or terms that do not name it)."
+        )
+    for name, j in at.items() if design.named else ():
+        found = describe_numbers(matrix[:, j])
+        if found is not None:
+            warnings.warn(
+                f"Column {name!r} of X has {found}. If it is one, leave it out: its numbers get a price.",
+                UserWarning,
+                stacklevel=3,
+            )

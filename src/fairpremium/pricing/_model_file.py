@@ -22,7 +22,8 @@ from fairpremium.privacy import Channel
 
 _READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
-VERSIONS = (1, 2)  # 2: `pooling` is an object, which readers of version 1 take for damage
+VERSIONS = (1, 2, 3)  # 2: `pooling` is an object, which readers of version 1 take for damage; 3: terms, common slopes
+_NEW_SETTINGS = {"slopes": "own", "terms": None}  # of the linear model in version 3; left out where they are these
 NOUN = "fairpremium model"
 
 
@@ -30,11 +31,13 @@ def to_document(pricer: Any) -> dict[str, Any]:
     """Return a fitted pricer as plain data with its hash."""
     prices: Prices = pricer._fitted()
     reference = pricer.reference if isinstance(pricer.reference, str) else "given"
+    settings = plain_data(pricer.model_.get_params())
+    settings = {name: value for name, value in settings.items() if _NEW_SETTINGS.get(name, ...) != value}
     body = {
         "format": FORMAT,
-        "version": 2 if isinstance(pricer.pooling_, dict) else 1,
+        "version": 3 if _NEW_SETTINGS.keys() & settings.keys() else 2 if isinstance(pricer.pooling_, dict) else 1,
         "family": prices.family.to_dict(),
-        "model": {"kind": pricer.model_.kind, **plain_data(pricer.model_.get_params())},
+        "model": {"kind": pricer.model_.kind, **settings},
         "groups": [label_to_json(group) for group in prices.groups],
         "channel": None if pricer.channel_ is None else pricer.channel_.descriptor(),
         "correction": pricer.correction_,
@@ -84,7 +87,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         model,
         channel=channel,
         correction=body["correction"],
-        pooling=_pooling(body["pooling"]) if body["version"] == 2 else float(body["pooling"]),
+        pooling=_pooling(body["pooling"]) if isinstance(body["pooling"], dict) else float(body["pooling"]),
         group_distribution=check_numbers(body["group_distribution"], (K,), "group_distribution"),
         candidates=_candidates(body["candidates"]),
         n_rows=int(body["rows"]),

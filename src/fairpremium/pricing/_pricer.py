@@ -36,11 +36,13 @@ from fairpremium.pricing._certificate import certify_prices, check_segments
 from fairpremium.pricing._explain import explain_prices
 from fairpremium.pricing._fit_arguments import (
     check_counts,
+    check_features,
     check_merge,
     check_models,
     check_pooling,
     encode_reports,
     resolve_channel,
+    terms_of,
     warn_if_refuted,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
@@ -233,6 +235,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
         models = check_models(self.model, self.correction, self.channel)
+        terms = terms_of(models)
         family = get_family(self.family)
         pooling = check_pooling(self.pooling)
         merges = check_merge(merge, self.correction, self.channel, pooling)
@@ -241,7 +244,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
                     raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
-            with SourcePortfolio(X, y, sensitive, sample_weight, features) as portfolio:
+            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms) as portfolio:
                 seen = portfolio.preview(self.channel, np.random.default_rng(0))
                 channel = resolve_channel(self.channel, *seen)
                 simple = self.correction == "inverse" and pooling is not None
@@ -250,7 +253,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
                 return self._fit(make(found, portfolio.design, channel, self._seed()), models)
         if features is not None:
             raise ValueError("Got features=..., which chooses columns of a source; select the columns of a table.")
-        design, matrix = Design.learn_transform(X, least_rows=2)
+        design, matrix = Design.learn_transform(X, least_rows=2, terms=terms)
         n = len(matrix)
         outcome, weight = check_outcome(y, n, family), check_weight(sample_weight, n)
         channel = resolve_channel(self.channel, X, outcome, sensitive, weight)
@@ -266,6 +269,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
+        check_features(inputs.design, rows)
         warn_if_refuted(rows, channel)
         reference = Reference.of(self.reference, channel.groups)
         best, results = select_model(inputs, models)
@@ -605,10 +609,11 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             raise ValueError(
                 f"Got points={points!r} and max_rows={max_rows!r}, but expected integers, points >= 2 and rows >= 1."
             )
-        matrix = np.asarray(self._matrix(X), dtype=np.float64)
-        if not len(matrix):
+        if not len(self._matrix(X)):  # which checks X
             raise ValueError("Got X without a row, but expected a portfolio to average over.")
-        return explain_prices(self._fitted(), matrix, points=points, max_rows=max_rows, rng=np.random.default_rng(0))
+        prices = self._fitted()
+        values, rng = prices.design.read(X), np.random.default_rng(0)
+        return explain_prices(prices, values, points=points, max_rows=max_rows, unseen=self.unseen_levels, rng=rng)
 
     @property
     def coefficients_(self) -> pd.DataFrame:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,13 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from fairpremium.arrays import Array
 from fairpremium.blocks import Job, Rows, Source, Stream, open_source, source_kind
 from fairpremium.families import Family
-from fairpremium.models import Column, Design, levels_column
+from fairpremium.models import Column, Design, check_finite, check_texts, learn_design, levels_column, parse_terms
 from fairpremium.pricing._source_reader import PortfolioReader
 
 _SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
 _SMALL_ROWS = 30_000
+_KNOT_ROWS = 100_000  # rows from which knots, centers and base bands are learned
 _NOISE_ROWS = 200_000  # rows that a noise estimator sees
 _MAX_LEVELS = 10_000
 _TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_dictionary, pt.is_boolean)
@@ -37,18 +40,27 @@ class SourcePortfolio:
     X is anything that `open_source` opens; `features` are the columns to price with, by default all without a role.
     """
 
-    def __init__(self, X: Any, y: Any, sensitive: Any, sample_weight: Any, features: Sequence[str] | None):
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sensitive: Any,
+        sample_weight: Any,
+        features: Sequence[str] | None,
+        terms: str | None = None,
+    ):
         for name, value in (("y", y), ("sensitive", sensitive), ("sample_weight", sample_weight)):
             if not isinstance(value, str) and not (name == "sample_weight" and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
         self.X, self.y, self.sensitive, self.weight, self._wanted = X, y, sensitive, sample_weight, features
+        self.terms = terms
         self.roles = [name for name in (y, sensitive, sample_weight) if name is not None]
 
     def __enter__(self) -> Self:
         self.source: Source = open_source(self.X)
         try:
             self.features = self._check_names(self._wanted)
-            self._counts = self._learn_levels()
+            self.design = self._learn_design()
         except BaseException:
             self.source.close()
             raise
@@ -80,6 +92,10 @@ class SourcePortfolio:
             twice = sorted(name for name, count in Counter(found).items() if count > 1)
             if twice:
                 raise ValueError(f"Got features with {twice} more than once; expected each column once.")
+        if self.terms is not None:
+            parsed = parse_terms(self.terms)
+            parsed.over(found)
+            found = found if parsed.others else parsed.columns
         if not found:
             raise ValueError("Got X with no column left to be a feature; expected at least one.")
         for name in found:
@@ -90,18 +106,38 @@ class SourcePortfolio:
                 )
         return found
 
-    def _learn_levels(self) -> dict[str, Counter[Any]]:
-        """Count the levels of the text columns in one pass; numbers need none."""
-        texts = [name for name in self.features if not _is_number(self.source.type_of(name))]
-        found = _count(self.source, texts)
-        for name, counts in found.items():
-            if counts[None]:
-                raise ValueError(
-                    f"Got X with {counts[None]} missing values in column {name!r}; "
-                    "expected none. Give missing values a level of their own, such as 'missing'."
-                )
-            del counts[None]
-        return found
+    def _learn_design(self) -> Design:
+        """Learn the map from columns to features; text needs a pass over the rows, knots a look at some of them."""
+        facts = {name: _SourceFacts(self, name) for name in self.features}
+        texts = [name for name in self.features if not facts[name].is_number]
+        self._counts = _count(self.source, texts)
+        if self.terms is not None:
+            return learn_design(self.terms, facts)
+        for name in texts:
+            check_texts(name, facts[name].counts())
+        columns = (levels_column(n, dict(facts[n].counts())) if n in texts else Column(n) for n in self.features)
+        return Design(tuple(columns), named=True)
+
+    def counts_of(self, name: str) -> Counter[Any]:
+        """Count the levels of a column; whole numbers are levels too."""
+        if name not in self._counts:
+            self._counts |= _count(self.source, [name])
+        counts = self._counts[name]
+        if counts[None]:
+            raise ValueError(
+                f"Got X with {counts[None]} missing values in column {name!r}; "
+                "expected none. Give missing values a level of their own, such as 'missing'."
+            )
+        del counts[None]
+        return counts
+
+    @cached_property
+    def some(self) -> pa.Table:
+        """The features of some rows, evenly spaced, from which knots are learned."""
+        n = sum(self.source.counts)
+        index = np.unique(np.linspace(0, n - 1, min(n, _KNOT_ROWS)).astype(np.intp))
+        raw = Stream(self.source, RawReader(self.features), self.source.counts)
+        return pa.concat_tables([piece.table for piece in raw.pick(index)], promote_options="permissive")
 
     def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
         """Return X, y, sensitive and weight of what tells the channel: the labels, or rows for a noise estimator."""
@@ -118,13 +154,6 @@ class SourcePortfolio:
         y = table.column(self.y).to_numpy()
         return table.select(list(self.features)), y, table.column(self.sensitive), weight
 
-    @property
-    def design(self) -> Design:
-        """The map from columns to features."""
-        counts = self._counts
-        columns = (levels_column(n, dict(counts[n])) if n in counts else Column(n) for n in self.features)
-        return Design(tuple(columns), named=True)
-
     def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
         reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family)
@@ -133,6 +162,31 @@ class SourcePortfolio:
         if n <= _SMALL_ROWS or n * reader.n_features <= _SMALL_CELLS:
             return stream.take(np.arange(n))
         return stream
+
+
+@dataclass(frozen=True)
+class _SourceFacts:
+    """What can be learned about a column of a source."""
+
+    portfolio: SourcePortfolio
+    name: str
+
+    @property
+    def is_number(self) -> bool:
+        return _is_number(self.portfolio.source.type_of(self.name))
+
+    def counts(self) -> Mapping[Any, int]:
+        counts = self.portfolio.counts_of(self.name)
+        if self.is_number and not all(float(level).is_integer() for level in counts):
+            raise ValueError(
+                f"Got column {self.name!r} of X with decimals, but expected whole numbers, which are levels."
+            )
+        return {int(level): n for level, n in counts.items()} if self.is_number else counts
+
+    def sample(self) -> Array:
+        values = np.asarray(self.portfolio.some.column(self.name).cast(pa.float64()).to_numpy(), dtype=np.float64)
+        check_finite(values[:, None], [f"column {self.name!r}"], "X")
+        return values
 
 
 def count_labels(source: Source, column: str) -> Counter[Any]:

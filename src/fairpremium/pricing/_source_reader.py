@@ -68,7 +68,7 @@ class PortfolioReader:
 
 def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.NDArray[Any]:
     """Return the matrix of the features of some rows; numbers stay column by column and in four bytes if they fit."""
-    if not design.named or any(column.levels is not None for column in design.columns):
+    if not design.named or design.terms is not None or any(column.levels is not None for column in design.columns):
         return design.transform(table, unseen=unseen)
     types = [table.schema.field(name).type for name in design.names]
     if not all(pt.is_floating(t) or pt.is_integer(t) for t in types):

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from fairpremium.arrays import Array
-from fairpremium.models import is_number, is_whole
+from fairpremium.models import BandsFactor, is_number, is_whole
 from fairpremium.tariffs._bands import FINE_BANDS, MAX_BANDS, Curve, Edges, choose_edges, fine_edges
 from fairpremium.tariffs._factors import Factor, TableFactor, band_factor, formula_factor, level_factor
 from fairpremium.tariffs._portfolio import Portfolio
@@ -162,7 +162,7 @@ class _Probe:
     def of(cls, portfolio: Portfolio, name: str) -> _Probe:
         """Try a few values of a column, and all fine bands if the rows agree about these."""
         seen = np.unique(portfolio.cells[name][: portfolio.n])
-        edges = fine_edges(seen) if len(seen) <= FINE_BANDS else fine_edges(portfolio.cells[name][: portfolio.n])
+        edges = _own_edges(portfolio, name, seen) or fine_edges(portfolio.cells[name][: portfolio.n])
         points = seen[np.append(0, np.searchsorted(seen, edges))]  # the smallest value of each fine band
         some = points[np.unique(np.linspace(0, len(points) - 1, _PROBES).astype(np.intp))]
         found = cls(edges, some, _effects_of(portfolio, name, some))
@@ -186,6 +186,15 @@ class _Probe:
         x = self.points - self.points[0]
         error = self.effect[:, 0] - self.effect[-1, 0] * x / x[-1]
         return bool(np.abs(error).max() <= _SAME * (1 + np.abs(self.effect).max()))
+
+
+def _own_edges(portfolio: Portfolio, name: str, seen: Array) -> Edges:
+    """Return the limits of bands that the pricer's own terms put a column into; none if it enters otherwise as well."""
+    factors = [f for term in portfolio.pricer.design_.terms or () for f in term.factors if f.column == name]
+    if not all(isinstance(factor, BandsFactor) for factor in factors):
+        return ()
+    cuts = sorted({cut for factor in factors if isinstance(factor, BandsFactor) for cut in factor.cuts})
+    return tuple(cut for cut in cuts if seen[0] < cut <= seen[-1])
 
 
 def _effects_of(portfolio: Portfolio, name: str, points: Array) -> Array:

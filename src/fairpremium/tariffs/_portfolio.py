@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.models import Column, Design, as_frame, check_volume
-from fairpremium.tariffs._tariff import split_cells
+from fairpremium.models import Column, Design, LevelsFactor, as_frame, check_volume
+from fairpremium.tariffs._tariff import design_of, split_cells
 
 _MOVED_ROWS = 100  # rows that stand for a level which the portfolio does not have
 _MOVED_WEIGHT = 1e-9  # of all of them, as a share of the portfolio
@@ -53,7 +53,7 @@ class Portfolio:
     def read(cls, pricer: Pricer, X: Any, exposure: Any) -> Portfolio:
         """Check a portfolio, and add rows for levels that it does not have."""
         known = pricer.design_
-        design = Design(tuple(Column(column.name, column.levels) for column in known.columns), known.named)
+        design = design_of(tuple(_with_own_base(column, known) for column in known.columns), known.named)
         frame = as_frame(X)
         table = frame.select(list(design.names)).to_pandas() if frame is not None and design.named else X
         n = len(design.transform(table, unseen=pricer.unseen_levels))
@@ -134,6 +134,15 @@ class Portfolio:
         text = [column.name for column in self.design.columns if column.levels is not None]
         pieces = [piece.astype(dict.fromkeys(text, object)) for piece in pieces]
         return pd.concat(pieces, ignore_index=True)
+
+
+def _with_own_base(column: Column, known: Design) -> Column:
+    """Put the base level that the pricer's own terms give a column first."""
+    if column.levels is None:
+        return column
+    factors = [f for term in known.terms or () for f in term.factors if f.column == column.name]
+    bases = [f.levels[0] for f in factors if isinstance(f, LevelsFactor) and f.levels[0] in column.levels]
+    return Column(column.name, tuple(sorted(column.levels, key=lambda level: level != bases[0]))) if bases else column
 
 
 def rows_of(table: Any, which: Any) -> Any:

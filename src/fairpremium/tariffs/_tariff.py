@@ -95,7 +95,7 @@ class Tariff:
     def design(self) -> Design:
         """The columns that the tariff needs, with the levels that it knows."""
         levels = {factor.name: factor.levels for factor in self.factors if isinstance(factor, LevelFactor)}
-        return Design(tuple(Column(factor.name, levels.get(factor.name)) for factor in self.factors), self.named)
+        return design_of(tuple(Column(factor.name, levels.get(factor.name)) for factor in self.factors), self.named)
 
     def predict(self, X: Any) -> Array:
         """Compute the premium per unit of exposure.
@@ -235,6 +235,11 @@ class Tariff:
             f"Tariff(base={self.base:.6g}, {len(self.factors)} factors, {rows} relativities, largest deviation "
             f"{100 * self.deviation['largest']:.2g} %)"
         )
+
+
+def design_of(columns: tuple[Column, ...], named: bool) -> Design:
+    """Return a design in which every column becomes what it is by itself."""
+    return Design(columns, named, tuple(column.term for column in columns))
 
 
 def split_cells(design: Design, matrix: Array) -> list[Array]:

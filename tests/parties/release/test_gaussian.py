@@ -433,7 +433,8 @@ def test_a_refusal_comes_from_noised_counts(portfolio):
 
 def test_what_it_cannot_do_is_said(portfolio, reports):
     rows = (portfolio.X, portfolio.y, None, reports)
-    for wrong in (FitSettings(model="boosted"), FitSettings(correction="likelihood")):
+    common = settings(model=LinearModel(slopes="common"))
+    for wrong in (FitSettings(model="boosted"), FitSettings(correction="likelihood"), common):
         with pytest.raises(ValueError, match="randomized"):
             fit_release(wrong, *rows, CHANNEL, privacy())
     with pytest.raises(ValueError, match="groups"):

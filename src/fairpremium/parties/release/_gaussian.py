@@ -57,6 +57,11 @@ def release_gaussian(
             'mechanism="randomized" for those.'
         )
     model.check()
+    if model.slopes == "common":
+        raise ValueError(
+            'Got mechanism="gaussian" with slopes="common", but its noised sums are those of each group; expected '
+            'slopes="own", or mechanism="randomized".'
+        )
     if channel is not None and not isinstance(channel, Channel):
         raise ValueError('Got an unknown channel with mechanism="gaussian", but expected "randomized" for that.')
     family = get_family(settings.family)
@@ -67,7 +72,7 @@ def release_gaussian(
     table = report_channel.table
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
     mu = mu_of(privacy.epsilon, privacy.delta)
-    with data.rows(codes, family) as (rows, design):
+    with data.rows(codes, family, model.terms) as (rows, design):
         tell("unaware price", 0.0)
         problem = public_problem(rows, design, family, model)
         identity = hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest()

@@ -163,7 +163,7 @@ class Solver:
         )
         bread = np.stack([floored(*pair) for pair in zip(*hessian, strict=True)])
         gradient = self.factor @ (cholesky(step.shape, lower=True) @ noised).T
-        penalty = self.problem.penalty(0.0)
+        penalty = self.problem.penalty(0.0, K)
         return _Point(
             B,
             gradient + penalty.gradient(B),
@@ -198,7 +198,7 @@ class Solver:
         free = point.B.T.ravel() - inverse @ point.gradient.T.ravel()
         shares = np.clip(self.reports.table @ self.reports.code_shares, 0.02, 1.0)
         W = np.kron(np.outer(shares, shares), self.problem.metric)
-        pull = replace(self.problem.penalty(1.0), ridge=None).hessian(K)
+        pull = replace(self.problem.penalty(1.0, K), ridge=None).hessian(K)
         best, best_risk = 0.0, math.inf
         for strength in self.problem.moments.total_weight * _STRENGTHS:
             A = np.linalg.solve(H + strength * pull, H)
@@ -213,7 +213,7 @@ class Solver:
         minus the gradient and in the shares that goes with it.
         """
         K = point.B.shape[1]
-        pull = replace(self.problem.penalty(strength), ridge=None)
+        pull = replace(self.problem.penalty(strength, K), ridge=None)
         joint = point.hessian + pull.hessian(K)
         gradient = (point.gradient + pull.gradient(point.B)).T.ravel()
         step = -cho_solve(cho_factor(joint), gradient).reshape(K, -1).T

@@ -45,22 +45,29 @@ class FitData(NamedTuple):
     features: Sequence[str] | None = None
 
     @contextmanager
-    def rows(self, labels: tuple[Any, ...], family: Family) -> Iterator[tuple[Rows | Stream, Design]]:
+    def rows(
+        self, labels: tuple[Any, ...], family: Family, terms: str | None = None
+    ) -> Iterator[tuple[Rows | Stream, Design]]:
         """Read the rows, with the codes of their reports, and how their features are made."""
         if is_source(self.X):
-            with SourcePortfolio(self.X, self.y, self.reports, self.sample_weight, self.features) as portfolio:
+            with SourcePortfolio(self.X, self.y, self.reports, self.sample_weight, self.features, terms) as portfolio:
                 yield portfolio.rows(labels, family, thorough=False), portfolio.design
         else:
             codes = encode_labels(self.reports, labels, name="reports", missing="code")
             codes = np.where(codes < 0, len(labels), codes)
-            yield read_rows(self.X, self.y, self.sample_weight, family, codes)
+            yield read_rows(self.X, self.y, self.sample_weight, family, codes, terms)
 
 
 def read_rows(
-    X: Any, y: Any, sample_weight: Any, family: Family, codes: npt.NDArray[Any] | None = None
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    family: Family,
+    codes: npt.NDArray[Any] | None = None,
+    terms: str | None = None,
 ) -> tuple[Rows, Design]:
     """Turn a table into rows, after the checks of every fit; reports only if their codes are given."""
-    design, matrix = Design.learn_transform(X)
+    design, matrix = Design.learn_transform(X, terms=terms)
     n = len(matrix)
     if n < 2:
         raise ValueError(f"Got X with {n} row, but expected at least two.")

@@ -289,7 +289,7 @@ def check_reports(
         return []
     family = get_family(settings.family)
     model = settings.model if isinstance(settings.model, LinearModel) else None
-    with data.rows(labels, family) as (rows, design):
+    with data.rows(labels, family, model and model.terms) as (rows, design):
         counts = rows.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
         return check_count_rules(measure(public_problem(rows, design, family, model)), counts, rules)
 
