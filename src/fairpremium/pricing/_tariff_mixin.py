@@ -79,11 +79,11 @@ class TariffMixin:
         quasi-likelihood of a Poisson mean: without constraints it has the total of h* in every level. If groups differ
         by a factor only (``LinearModel(slopes="common")`` and a log link), h* is multiplicative and the tariff is h*.
 
-        A numeric column stays a formula if log h* is linear in it, that is, if the largest deviation is at most a tenth
-        of `tolerance` larger than with the finest bands. A column along which h* has a few steps gets a band for each.
-        Other columns get the fewest bands with which the largest deviation stays within `tolerance`. Where bands cannot
-        reach it, formulas are used if they are closer; else the bands add at most a tenth to the deviation of
-        the finest ones, and `Tariff.notes` says so.
+        A column along which h* has a few steps gets a band for each. Other numeric columns stay formulas if the largest
+        deviation is then within `tolerance`. If it is not, those stay formulas that add at most a tenth of `tolerance`
+        to the deviation of the finest bands, and the others get the fewest bands with which the largest deviation is
+        within `tolerance`. Where bands cannot reach it, they add at most a tenth to the deviation of the finest ones,
+        and `Tariff.notes` says so; formulas are used instead if they are closer.
 
         Limits of relativities come from the joint uncertainty of the premiums by the delta method. They leave
         constraints aside, and take the portfolio as given.

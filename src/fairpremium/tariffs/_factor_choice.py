@@ -69,11 +69,14 @@ class _Search:
         if not self.open:
             return found, ()
         fine = {name: band_factor(name, fine_edges(portfolio.cells[name][: portfolio.n])) for name in self.open}
-        finest = self.deviation(found | fine)
-        for name in [name for name, given in self.open.items() if given is None]:
-            trial = found | fine | {name: formula_factor(name)}
-            if self.deviation(trial) <= finest + _LINE * self.tolerance:
-                found[name] = formula_factor(name)
+        formulas: dict[str, Factor] = {name: formula_factor(name) for name in self.open if self.open[name] is None}
+        if self.deviation(found | fine | formulas) <= self.tolerance:
+            found |= formulas
+        else:
+            finest = self.deviation(found | fine)
+            for name, formula in formulas.items():
+                if self.deviation(found | fine | {name: formula}) <= finest + _LINE * self.tolerance:
+                    found[name] = formula
         fine = {name: factor for name, factor in fine.items() if name not in found}
         effects = self._effects(found | fine)
         curves = {name: Curve(factor.edges, effects[name]) for name, factor in fine.items()}
@@ -88,7 +91,7 @@ class _Search:
         edges, reachable = choose_edges(curves, deviation, self.tolerance)
         chosen: dict[str, Factor] = {name: band_factor(name, cut) for name, cut in edges.items()}
         if reachable > self.tolerance:
-            formulas: dict[str, Factor] = {name: formula_factor(name) for name in curves if self.open[name] is None}
+            formulas = {name: formula for name, formula in formulas.items() if name in curves}
             if formulas and self.deviation(found | chosen | formulas) <= deviation(edges):
                 return found | chosen | formulas, ()
             return found | chosen, (_unreachable(self.tolerance, reachable),)
