@@ -376,6 +376,17 @@ def test_levels_that_no_row_has_get_the_relativity_of_the_premium():
     assert (absent["low"] < absent["high"]).all()
 
 
+def test_a_factor_that_repeats_others_has_the_relativity_one():
+    X = portfolio(500).assign(old=lambda t: np.where(t["age"] >= 60, "yes", "no"))
+    pricer = pricer_with(X, own=0.8)
+    tariff = pricer.to_tariff(X, bands={"age": [30, 60], "power": "formula"})
+    table = tariff.relativities.set_index(["factor", "level"])
+    assert table.loc["old", ["relativity", "low", "high"]].to_numpy().tolist() == [[1.0] * 3] * 2
+    assert "so that they have one: old yes." in " ".join(tariff.notes)
+    without = pricer.to_tariff(X, bands={"age": [30, 60], "power": "formula"}, fixed={"old": {"yes": 1.0}})
+    np.testing.assert_allclose(tariff.predict(X), without.predict(X), rtol=1e-9)
+
+
 def test_unknown_levels_are_refused_or_have_the_base_level():
     X = portfolio(400)
     new = X.head(3).assign(region=["city", "moon", "rural"])

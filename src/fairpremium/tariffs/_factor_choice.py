@@ -112,7 +112,8 @@ class _Search:
         portfolio, some = self.portfolio, list(factors.values())
         Z = factor_columns(portfolio, some)
         fixed = np.concatenate([[np.nan], *base_rows(portfolio, some)])
-        return Z, Projection(Z, portfolio.weight, fixed, np.zeros((0, len(fixed)))).solve(portfolio.h)
+        problem = Projection(Z, portfolio.weight, fixed, np.zeros((0, len(fixed))))
+        return Z, problem.without_repeats(portfolio.h).solve(portfolio.h)
 
 
 def _unreachable(tolerance: float, reachable: float) -> str:

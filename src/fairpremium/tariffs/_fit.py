@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit, xlogy
 
@@ -45,7 +46,9 @@ def fit_tariff(
     known = np.where(np.isnan(constraints.given), base, constraints.given)
     lower = np.hstack([np.zeros((len(constraints.lower), 1)), constraints.lower])
     Z = factor_columns(portfolio, factors)
-    problem = Projection(Z, portfolio.weight, np.append(np.nan, known), lower)
+    asked = Projection(Z, portfolio.weight, np.append(np.nan, known), lower)
+    problem = asked.without_repeats(portfolio.h)
+    notes = (*notes, *_describe_repeats(factors, (asked.free & ~problem.free)[1:]))
     theta = problem.solve(portfolio.h)
     width = _half_widths(portfolio, problem, theta, level)[1:]
     relativity = constraints.round(np.exp(constraints.settle(theta[1:], known)), rounding, factors)
@@ -65,6 +68,16 @@ def fit_tariff(
     measures = _deviation(portfolio, tariff.predict(portfolio.given))
     sentences = _describe(measures, factors, rounding, minimum_premium, bool(monotone or fixed))
     return replace(tariff, deviation=measures, notes=(*sentences, *notes))
+
+
+def _describe_repeats(factors: Sequence[Factor], repeated: npt.NDArray[np.bool_]) -> list[str]:
+    rows = [f"{factor.name} {label}" for factor in factors for label in factor.labels]
+    found = [row for row, same in zip(rows, repeated, strict=True) if same]
+    if not found:
+        return []
+    return [
+        f"The factors before them say the same in every row of the portfolio, so that they have one: {', '.join(found)}."
+    ]
 
 
 def _check_positive(**values: float | None) -> None:

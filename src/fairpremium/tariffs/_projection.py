@@ -10,7 +10,7 @@ tariff has the total of h in every level. If h is multiplicative, the tariff is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from fairpremium.errors import ConvergenceError
 _STEPS = 100
 _CLOSE = 1e-13  # largest change of a log premium in the last step
 _CLOSE_AT_LIMITS = 1e-9  # the same where constraints hold, which the steps meet less exactly
-_RANK = 1e-13  # smaller singular values of the scaled information are those of columns that repeat others
+_SAME = 1e-10  # share of a column's length that others leave unexplained if it repeats them
+_RANK = 1e-13  # smaller eigenvalues of the scaled information are rounding
 
 Mask = npt.NDArray[np.bool_]
 
@@ -36,6 +37,21 @@ class Projection:
     weight: Array  # (n,), sums to one
     fixed: Array  # (q,), values of theta that are given; NaN: free
     lower: Array  # (rows, q), A with A theta >= 0
+
+    def without_repeats(self, h: Array) -> Projection:
+        """Fix parameters at zero whose columns the ones before them explain: the rows do not tell these apart."""
+        free = np.flatnonzero(self.free)
+        H = self._information(self.weight * h)
+        length, repeated = np.diag(H).copy(), np.zeros(len(H), dtype=bool)
+        for j in range(len(H)):  # elimination in the order of the columns
+            if H[j, j] <= _SAME * length[j]:
+                repeated[j] = True
+                continue
+            column = H[j + 1 :, j] / H[j, j]
+            H[j + 1 :, j + 1 :] -= np.outer(column, H[j, j + 1 :])
+        fixed = self.fixed.copy()
+        fixed[free[repeated]] = 0.0
+        return replace(self, fixed=fixed)
 
     @property
     def free(self) -> Mask:
