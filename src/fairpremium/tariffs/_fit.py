@@ -73,11 +73,8 @@ def fit_tariff(
 def _describe_repeats(factors: Sequence[Factor], repeated: npt.NDArray[np.bool_]) -> list[str]:
     rows = [f"{factor.name} {label}" for factor in factors for label in factor.labels]
     found = [row for row, same in zip(rows, repeated, strict=True) if same]
-    if not found:
-        return []
-    return [
-        f"The factors before them say the same in every row of the portfolio, so that they have one: {', '.join(found)}."
-    ]
+    same = "Factors before them say the same in every row of the portfolio, so that they have one"
+    return [f"{same}: {', '.join(found)}."] if found else []
 
 
 def _check_positive(**values: float | None) -> None:
