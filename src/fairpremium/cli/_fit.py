@@ -53,7 +53,7 @@ def fit(
     check_output(output, suffixes=(".json",), inputs=[source.channel])
     estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share)
     pricer = options.make_pricer()
-    chosen = split_list(features, "--features")
+    chosen = split_list(features, "--features") or options.columns()
     with ExitStack() as stack:
         with progress("Reading"):
             data = (
@@ -80,6 +80,7 @@ def _summary(pricer: DiscriminationFreePricer, data: Data, source: str, output: 
         "reports_missing": pricer.n_missing_reports_,
         "join": data.joined,
         "features": list(data.X.columns),
+        "terms": getattr(pricer.model_, "terms", None),
         "family": get_family(pricer.family).to_dict(),
         "groups": dict(zip(names, pricer.group_distribution_.tolist(), strict=True)),
         "channel": describe_channel(pricer.channel_),
@@ -105,6 +106,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
     return {
         "Fitted": f"{result['rows']:,} rows, {result['family']['name']} family",
         "Features": ", ".join(result["features"]),
+        "Terms": result["terms"],
         "Joined": join and _JOINED.format(**join),
         "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
         "Groups": f"{shares_text(result['groups'])} (estimated shares)",

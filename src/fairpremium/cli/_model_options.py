@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._parsing import split_list, split_weights
 from fairpremium.families import FAMILIES, get_family
-from fairpremium.models import LinearModel
+from fairpremium.models import LinearModel, parse_terms
 from fairpremium.pricing import DiscriminationFreePricer
 
 model_option = option_panel("Model")
@@ -47,18 +47,30 @@ class PricerOptions(ModelOptions):
         str, model_option(help="linear, boosted or neural; several, such as linear,boosted, to choose.")
     ] = "linear"
     ridge: Annotated[float, model_option(help="Ridge penalty of a linear model.")] = 0.0
+    terms: Annotated[
+        str | None,
+        model_option(help='What the columns become, such as "bands(age, 25, 40) + region"; "." for all others.'),
+    ] = None
+    slopes: Annotated[str, model_option(help="Effects of the features: own for each group, or common to all.")] = "own"
     intervals: Annotated[bool, model_option("--intervals/--no-intervals", help="Confidence limits.")] = True
     unseen_levels: Annotated[
         str, model_option(help="Price a text level that fit did not see: error, or base for the base level.")
     ] = "error"
     random_state: Annotated[int | None, model_option(help="Seed of folds and training.")] = None
 
+    def columns(self) -> list[str] | None:
+        """Return the columns that --terms names; None if all without a role may be features."""
+        parsed = None if self.terms is None else parse_terms(self.terms)
+        return None if parsed is None or parsed.others else list(parsed.columns)
+
     def make_pricer(self) -> DiscriminationFreePricer:
         """Return the pricer that the options describe, without a channel."""
         names = split_list(self.model, "--model") or []
-        if self.ridge and "linear" not in names:
-            raise ValueError(f"Got --ridge with --model {self.model}, but expected --model linear.")
-        models = [LinearModel(ridge=self.ridge) if name == "linear" else name for name in names]
+        for option, given in (("ridge", self.ridge), ("terms", self.terms), ("slopes", self.slopes != "own")):
+            if given and "linear" not in names:
+                raise ValueError(f"Got --{option} with --model {self.model}, but expected --model linear.")
+        linear = LinearModel(ridge=self.ridge, slopes=self.slopes, terms=self.terms)  # type: ignore[arg-type]
+        models = [linear if name == "linear" else name for name in names]
         return DiscriminationFreePricer(
             family=make_family(self.family, self.power),
             model=models[0] if len(models) == 1 else models,

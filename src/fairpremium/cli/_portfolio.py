@@ -9,8 +9,7 @@ import pandas as pd
 from fairpremium.cli._channel_file import Described, find_channel
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._tables import as_text, read_table, require_columns, require_filled, require_numbers
-
-_MANY_LEVELS = 20
+from fairpremium.models import describe_texts
 
 column_option = option_panel("Columns")
 
@@ -116,10 +115,10 @@ def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: 
         raise ValueError(f"{path} has no column left to be a feature.")
     for name in found:
         if not pd.api.types.is_numeric_dtype(frame[name]):
-            levels = frame[name].nunique()
-            if levels > _MANY_LEVELS and levels > len(frame) / 2:
+            looks = describe_texts(frame[name].value_counts().to_dict())
+            if looks is not None:
                 raise ValueError(
-                    f"Column {name!r} of {path} has {levels} different texts in {len(frame)} rows, which looks like "
-                    "a key and not like a feature. Name it with --key, or choose the features with --features."
+                    f"Column {name!r} of {path} has {looks}. Name it with --key if it is one, choose the features with "
+                    "--features, or say what it is with --terms."
                 )
     return frame[found]

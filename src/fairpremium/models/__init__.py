@@ -18,7 +18,7 @@ from fairpremium.models._linear import LinearModel, LinearProblem, prepare
 from fairpremium.models._moments import Coordinates, Moments, compute_moments, find_redundant
 from fairpremium.models._nets import check_numbers
 from fairpremium.models._neural import NeuralModel, NeuralPrices
-from fairpremium.models._recognition import check_texts, describe_numbers, describe_texts, find_outcome
+from fairpremium.models._recognition import DATES_HELP, check_texts, describe_numbers, describe_texts, find_outcome
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
@@ -37,6 +37,7 @@ from fairpremium.models._terms import (
 from fairpremium.models._terms_language import parse_terms
 
 __all__ = [
+    "DATES_HELP",
     "AddedPrices",
     "ArrayFacts",
     "BandsFactor",

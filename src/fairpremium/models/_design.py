@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils import check_array
 
 from fairpremium.arrays import Array
-from fairpremium.models._recognition import check_texts
+from fairpremium.models._recognition import DATES_HELP, check_texts
 from fairpremium.models._terms import (
     Categories,
     ColumnFacts,
@@ -190,6 +190,11 @@ class Design:
         """Compute the features from the values of the columns: shape (n, features)."""
         return np.concatenate([term.encode(values, unseen) for term in self._terms], axis=1)
 
+    def select(self, X: Any) -> Any:
+        """Return the columns of a data frame that the design uses; anything else as it is."""
+        frame = as_frame(X)
+        return X if frame is None or not self.named else frame.select(list(self.names)).to_native()
+
     def name_features(self, estimator: Any) -> None:
         """Set `n_features_in_`, and `feature_names_in_` if the columns have names, as scikit-learn does."""
         estimator.n_features_in_ = len(self.columns)
@@ -221,8 +226,8 @@ def learn_design(terms: str, facts: Mapping[str, ColumnFacts]) -> Design:
     """Learn the design that terms describe over the columns of a table."""
     learned = tuple(learn_term(spec, facts) for spec in parse_terms(terms).over(tuple(facts)))
     as_levels = {f.column for term in learned for f in term.factors if isinstance(f, LevelsFactor)}
-    used = dict.fromkeys(factor.column for term in learned for factor in term.factors)
-    columns = (levels_column(n, dict(facts[n].counts())) if n in as_levels else Column(n) for n in used)
+    used = {factor.column for term in learned for factor in term.factors}
+    columns = (levels_column(n, dict(facts[n].counts())) if n in as_levels else Column(n) for n in facts if n in used)
     return Design(tuple(columns), named=True, terms=learned)
 
 
@@ -375,7 +380,7 @@ def _check_kind(series: nw.Series[Any]) -> None:
         return
     helps = ""
     if series.dtype.is_temporal():
-        helps = " What helps: make it a number, such as a year, an age or months since a date, or leave the column out."
+        helps = f" {DATES_HELP}"
     raise TypeError(
         f"Got column {series.name!r} of X with type {series.dtype}; expected numbers, text, categories or booleans."
         + helps

@@ -20,7 +20,10 @@ _KEY = 20  # levels from which most rows may have one of their own
 _MANY = 100  # levels that are too many to be indicators
 _LEAST_ROWS = 50  # for a judgement about whole columns
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})([ T].*)?)\s*")
-_NUMBER = re.compile(r"\s*(?P<before>[^\d\s.,+-]{0,4})\s*[-+]?\d[\d.,' ]*(?P<after>\D{0,12}?)\s*")
+_NUMBER = re.compile(r"\s*(?P<before>[€$£¥]?|EUR|USD|GBP|CHF)\s*[-+]?\d[\d.,' ]*(?P<after>\D{0,12}?)\s*")
+
+
+DATES_HELP = "What helps: make it a number, such as a year, an age or months since a date, or leave the column out."
 
 
 def describe_texts(counts: Mapping[Any, int]) -> str | None:
@@ -58,9 +61,8 @@ def check_texts(name: str, counts: Mapping[Any, int]) -> None:
     if found is not None:
         raise ValueError(
             f"Got column {name!r} of X with {found}; expected numbers, or texts of a few kinds. What helps: leave the "
-            "column out; make it a number, such as a year or an age; or say what it is in "
-            f'LinearModel(terms=...), such as "levels({_quoted(name)})", or "rare({_quoted(name)}, 50)" to put rare '
-            "levels together."
+            "column out; make it a number, such as a year or an age; or say what it is in LinearModel(terms=...) or "
+            f'--terms, such as "levels({_quoted(name)})", or "rare({_quoted(name)}, 50)" to put rare levels together.'
         )
 
 

@@ -362,18 +362,19 @@ def _learn_levels(spec: LevelsOf, facts: ColumnFacts, term: TermSpec) -> LevelsF
 def _quantile_knots(spec: SplineOf, x: Array, term: TermSpec) -> tuple[float, ...]:
     """Spread knots over the quantiles, of the different values where rows repeat few of them."""
     assert spec.freedom is not None
+    different = np.unique(x)
+    if len(different) <= spec.freedom:
+        raise _error(spec, term, f"a column of more than {spec.freedom} different numbers, and it has {len(different)}")
     at = np.linspace(0.05, 0.95, spec.freedom + 1)
-    for values in (x, np.unique(x)):
-        knots = np.unique(np.quantile(values, at))
-        if len(knots) == len(at) and np.diff(knots).min() > 1e-9 * np.ptp(knots):
-            return tuple(knots.tolist())
-    distinct = len(np.unique(x))
-    raise _error(spec, term, f"a column of more than {spec.freedom} different numbers, and it has {distinct}")
+    knots = np.quantile(x, at)
+    if np.diff(knots).min() <= 1e-9 * np.ptp(knots):
+        knots = np.quantile(different, at)
+    return tuple(knots.tolist())
 
 
 def _error(spec: Any, term: TermSpec, expected: str) -> TermsError:
     return TermsError(
-        f"Got {term.text!r} at position {spec.at + 1} of terms for column {spec.column!r}, but expected {expected}."
+        f"Got terms with {term.text!r}, column {spec.column!r} at position {spec.at + 1}, but expected {expected}."
     )
 
 

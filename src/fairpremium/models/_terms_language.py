@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
@@ -38,7 +38,7 @@ class Plain:
     """A column as it is: a number, or one indicator for each level but the base."""
 
     column: str
-    at: int = 0  # position in the text
+    at: int = field(default=0, compare=False)  # position of the column in the text
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LevelsOf:
     """A column as levels, or the bands of a number."""
 
     column: str
-    at: int = 0
+    at: int = field(default=0, compare=False)
     cuts: tuple[float, ...] | None = None  # of bands
     rare: float | None = None  # levels with fewer rows (or a smaller share, if below one) are put together
     base: Label | None = None  # None: the most frequent
@@ -58,7 +58,7 @@ class SplineOf:
     """A natural cubic spline of a number."""
 
     column: str
-    at: int = 0
+    at: int = field(default=0, compare=False)
     freedom: int | None = None
     knots: tuple[float, ...] | None = None  # None: at quantiles
 
@@ -69,7 +69,7 @@ class PolynomialOf:
 
     column: str
     degree: int
-    at: int = 0
+    at: int = field(default=0, compare=False)
 
 
 FactorSpec = Plain | LevelsOf | SplineOf | PolynomialOf
@@ -159,7 +159,7 @@ def _increasing(values: tuple[float, ...], call: _Call, least: int, what: str) -
 
 def _bands(call: _Call) -> FactorSpec:
     cuts = _increasing(call.numbers("the limits"), call, 1, "the limits of the bands")
-    return LevelsOf(call.plain_column(), call.at, cuts=cuts)
+    return LevelsOf(call.plain_column(), call.column.at, cuts=cuts)
 
 
 def _spline(call: _Call) -> FactorSpec:
@@ -167,22 +167,22 @@ def _spline(call: _Call) -> FactorSpec:
     if len(numbers) == 1:
         if not (numbers[0].is_integer() and 2 <= numbers[0] <= _MOST):
             _fail(call.arguments[0], "the degrees of freedom of spline(), a whole number from 2 on")
-        return SplineOf(call.plain_column(), call.at, freedom=int(numbers[0]))
-    return SplineOf(call.plain_column(), call.at, knots=_increasing(numbers, call, 3, "one number, or knots"))
+        return SplineOf(call.plain_column(), call.column.at, freedom=int(numbers[0]))
+    return SplineOf(call.plain_column(), call.column.at, knots=_increasing(numbers, call, 3, "one number, or knots"))
 
 
 def _poly(call: _Call) -> FactorSpec:
     numbers = call.numbers("the degree")
     if len(numbers) != 1 or not (numbers[0].is_integer() and 1 <= numbers[0] <= 10):
         _fail(call.arguments[0], "the degree of poly(), one whole number from 1 to 10")
-    return PolynomialOf(call.plain_column(), int(numbers[0]), call.at)
+    return PolynomialOf(call.plain_column(), int(numbers[0]), call.column.at)
 
 
 def _as_levels(call: _Call) -> LevelsOf:
     """Return what base() and rare() are applied to."""
     inner = call.column
     if isinstance(inner, Plain):
-        return LevelsOf(inner.column, call.at)
+        return LevelsOf(inner.column, inner.at)
     if isinstance(inner, LevelsOf) and inner.order is None:
         return inner
     _fail(_Token("name", call.name, call.at), f"{call.name}() of a column or of bands(), rare() or base()")
@@ -191,7 +191,7 @@ def _as_levels(call: _Call) -> LevelsOf:
 def _levels(call: _Call) -> FactorSpec:
     if call.arguments:
         _fail(call.arguments[0], "levels() of one column")
-    return LevelsOf(call.plain_column(), call.at)
+    return LevelsOf(call.plain_column(), call.column.at)
 
 
 def _rare(call: _Call) -> FactorSpec:
@@ -214,7 +214,7 @@ def _ordered(call: _Call) -> FactorSpec:
     labels = call.labels()
     if len(labels) < 2 or len(set(labels)) < len(labels) or len({type(label) for label in labels}) > 1:
         _fail(call.arguments[0], "the levels of ordered(), at least two of one kind, each once, in their order")
-    return LevelsOf(call.plain_column(), call.at, order=labels)
+    return LevelsOf(call.plain_column(), call.column.at, order=labels)
 
 
 FUNCTIONS: dict[str, Callable[[_Call], FactorSpec]] = {

@@ -35,7 +35,7 @@ def to_document(pricer: Any) -> dict[str, Any]:
     settings = {name: value for name, value in settings.items() if _NEW_SETTINGS.get(name, ...) != value}
     body = {
         "format": FORMAT,
-        "version": 3 if _NEW_SETTINGS.keys() & settings.keys() else 2 if isinstance(pricer.pooling_, dict) else 1,
+        "version": _version(settings, pricer.pooling_),
         "family": prices.family.to_dict(),
         "model": {"kind": pricer.model_.kind, **settings},
         "groups": [label_to_json(group) for group in prices.groups],
@@ -73,6 +73,8 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
     kind = settings.pop("kind")
     if kind not in MODELS:
         raise ModelFileError("The file holds a model class that this version does not know.")
+    if body["version"] != _version(settings, body["pooling"]):
+        raise ModelFileError("The file's version is not that of its pooling, slopes and terms.")
     model = MODELS[kind](**settings)
     model.check()
     design = Design.from_dict(body["design"])
@@ -95,6 +97,11 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
         unseen_levels=body["unseen_levels"],
     )
+
+
+def _version(settings: Mapping[str, Any], pooling: Any) -> int:
+    """Return the lowest version that describes a file."""
+    return 3 if _NEW_SETTINGS.keys() & settings.keys() else 2 if isinstance(pooling, dict) else 1
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:

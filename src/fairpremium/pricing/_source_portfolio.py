@@ -17,7 +17,16 @@ import pyarrow.types as pt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Job, Rows, Source, Stream, open_source, source_kind
 from fairpremium.families import Family
-from fairpremium.models import Column, Design, check_finite, check_texts, learn_design, levels_column, parse_terms
+from fairpremium.models import (
+    DATES_HELP,
+    Column,
+    Design,
+    check_finite,
+    check_texts,
+    learn_design,
+    levels_column,
+    parse_terms,
+)
 from fairpremium.pricing._source_reader import PortfolioReader
 
 _SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
@@ -95,14 +104,15 @@ class SourcePortfolio:
         if self.terms is not None:
             parsed = parse_terms(self.terms)
             parsed.over(found)
-            found = found if parsed.others else parsed.columns
+            found = tuple(name for name in found if parsed.others or name in parsed.columns)
         if not found:
             raise ValueError("Got X with no column left to be a feature; expected at least one.")
         for name in found:
             kind = self.source.type_of(name)
             if not (_is_number(kind) or any(is_text(kind) for is_text in _TEXTS)):
+                helps = f" {DATES_HELP}" if pt.is_temporal(kind) else ""
                 raise TypeError(
-                    f"Got column {name!r} of X with type {kind}; expected numbers, text, categories or booleans."
+                    f"Got column {name!r} of X with type {kind}; expected numbers, text, categories or booleans.{helps}"
                 )
         return found
 
