@@ -376,6 +376,22 @@ def test_levels_that_no_row_has_get_the_relativity_of_the_premium():
     assert (absent["low"] < absent["high"]).all()
 
 
+@pytest.mark.parametrize("as_array", [False, True])
+def test_whole_numbers_as_levels(as_array, tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x0": rng.integers(18, 80, 500), "x1": rng.integers(2, 6, 500).astype(float)})
+    table = X.to_numpy(float) if as_array else X
+    model = LinearModel(terms="x0 + levels(x1)", slopes="common")
+    pricer = DiscriminationFreePricer("poisson", model, correction="inverse", pooling=0, intervals=False)
+    pricer.fit(table, rng.poisson(0.5, 500), sensitive=np.where(rng.random(500) < 0.5, *GROUPS))
+    some = table[(X["x1"] < 5).to_numpy()]  # no row with the level 5
+    tariff = pricer.to_tariff(some)
+    np.testing.assert_allclose(tariff.predict(table), pricer.predict(table), rtol=1e-7)
+    assert sorted(tariff.relativities["level"][1:]) == [2, 3, 4, 5]
+    tariff.save(tmp_path / "tariff.json")
+    np.testing.assert_array_equal(Tariff.load(tmp_path / "tariff.json").predict(table), tariff.predict(table))
+
+
 def test_a_factor_that_repeats_others_has_the_relativity_one():
     X = portfolio(500).assign(old=lambda t: np.where(t["age"] >= 60, "yes", "no"))
     pricer = pricer_with(X, own=0.8)

@@ -111,14 +111,13 @@ class Portfolio:
         """Return some rows, evenly spaced, with another value in one column."""
         at = np.unique(np.linspace(0, self.n - 1, min(rows, self.n)).astype(np.intp))
         table = rows_of(self.table, at)
-        column = self.design.columns[self.design.names.index(name)]
         if not isinstance(table, pd.DataFrame):
             table = np.array(table, dtype=np.float64)
             table[:, self.design.names.index(name)] = value
             return table
         values = [value] * len(table)
-        level = column.levels is not None and not isinstance(value, bool)
-        return table.assign(**{name: pd.Categorical(values) if level else np.asarray(values)})
+        is_text = not (isinstance(value, bool) or pd.api.types.is_numeric_dtype(table[name]))
+        return table.assign(**{name: pd.Categorical(values) if is_text else np.asarray(values)})
 
     def _with_all_levels(self) -> Any:
         absent = [
@@ -130,10 +129,10 @@ class Portfolio:
         ]
         if not absent:
             return self.table
-        pieces = [self.table, *absent]
-        text = [column.name for column in self.design.columns if column.levels is not None]
-        pieces = [piece.astype(dict.fromkeys(text, object)) for piece in pieces]
-        return pd.concat(pieces, ignore_index=True)
+        if not isinstance(self.table, pd.DataFrame):
+            return np.concatenate([np.asarray(self.table, dtype=np.float64), *absent])
+        types = {name: object for name in self.table if not pd.api.types.is_numeric_dtype(self.table[name])}
+        return pd.concat([piece.astype(types) for piece in (self.table, *absent)], ignore_index=True)
 
 
 def _with_own_base(column: Column, known: Design) -> Column:
