@@ -18,7 +18,7 @@ EXTRAS_bench := bench
 EXTRAS_paper := cli,report,data,neural
 
 # What tests need from the system, as program=package of Debian, which keeps the programs of PostgreSQL out of PATH.
-PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql
+PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc
 
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1

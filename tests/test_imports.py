@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fairpremium"
 HEAVY = (
     "torch", "lightgbm", "dask", "distributed", "duckdb", "pyspark", "fastapi", "uvicorn", "httpx", "psycopg",
     "sqlalchemy", "cryptography", "plotly", "altair", "vl_convert", "typer", "rich", "polars", "matplotlib",
-    "openpyxl", "xlsxwriter",
+    "xlsxwriter", "openpyxl", "onnx", "onnxruntime",
 )  # fmt: skip
 
 # Which packages a package may import: the table of docs/design.md, lowest first, with everything below spelled out.
@@ -24,7 +24,8 @@ LAYERS: dict[str, set[str]] = {"privacy": set(), "families": set(), "blocks": se
 LAYERS["models"] = {"families", "blocks"}
 LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
-LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
+LAYERS["tariffs"] = {"models", "privacy"} | LAYERS["models"]
+LAYERS["pricing"] = {"noise", "tariffs"} | LAYERS["noise"]
 LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
 LAYERS["diagnostics"] = {"audit"} | LAYERS["audit"]
 PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, lowest first

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fairpremium.privacy import Channel as Channel
     from fairpremium.privacy import RandomizedResponse as RandomizedResponse
     from fairpremium.privacy import project_to_simplex as project_to_simplex
+    from fairpremium.tariffs import Tariff as Tariff
 
 __version__ = "0.2.0"
 
@@ -32,6 +33,7 @@ _HOMES = {
     "noise": "AnchorNoise LikelihoodNoise MarginNoise RetestNoise ValidationNoise check_declared_channel",
     "pricing": "DiscriminationFreePricer FrequencySeverityPricer excess_risk_bound plan required_rows",
     "privacy": "Channel RandomizedResponse project_to_simplex",
+    "tariffs": "Tariff",
 }
 __all__, _load = lazy_exports(__name__, _HOMES)
 _PACKAGES = {*_HOMES, "audit", "blocks", "corrections", "errors", "families", "portfolios"}

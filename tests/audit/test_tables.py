@@ -17,8 +17,8 @@ from sklearn.metrics import mean_squared_error
 from fairpremium import Channel, RandomizedResponse
 from fairpremium import audit as fa
 from fairpremium.audit._audit_data import premium_bins
-from fairpremium.audit._discrimination import _simplex_minimum
 from fairpremium.corrections import MIN_EFFECTIVE_REPORTS
+from fairpremium.tariffs._proxy_discrimination import simplex_minimum
 
 CONTRACT = ["group", "share", "premium", "premium_low", "premium_high", "loss", "loss_low", "loss_high"]
 BY_REPORTS = [
@@ -190,7 +190,7 @@ def test_the_nearest_admissible_price_is_the_constrained_minimum():
         for _ in range(5):
             root = rng.normal(size=(K + 2, K))
             A, b = root.T @ root, rng.normal(size=K) * 3
-            v = _simplex_minimum(A, b)
+            v = simplex_minimum(A, b)
             assert v.min() >= 0
             assert v.sum() == pytest.approx(1)
             other = minimize(
@@ -205,7 +205,7 @@ def test_many_groups_take_the_projected_gradient():
     rng = np.random.default_rng(1)
     root = rng.normal(size=(40, 13))
     A, b = root.T @ root, rng.normal(size=13) * 3
-    v = _simplex_minimum(A, b)
+    v = simplex_minimum(A, b)
     gradient = A @ v - b
     assert v.sum() == pytest.approx(1)
     np.testing.assert_allclose(gradient[v > 1e-9], gradient.min(), atol=1e-8)

@@ -38,7 +38,7 @@ def example(command):
 
 def test_the_commands_are_known():
     assert list(TOP) == [
-        "privatize", "fit", "price", "audit", "plan", "demo", "reproduce", "serve", "worker", "keys", "study",
+        "privatize", "fit", "price", "tariff", "audit", "plan", "demo", "reproduce", "serve", "worker", "keys", "study",
         "collector", "insurer", "log",
     ]  # fmt: skip
     parties = [name for name in COMMANDS if " " in name]
@@ -89,6 +89,7 @@ def test_options_have_the_names_of_the_python_parameters():
     assert pricer <= options("fit")
     assert "--ridge" in python_names(LinearModel.__init__) & options("fit")
     assert python_names(plan) <= options("plan")
+    assert python_names(DiscriminationFreePricer.to_tariff) - {"--self", "--X"} <= options("tariff")
 
 
 @pytest.mark.parametrize("command", ["privatize", "demo", "collector submit"])

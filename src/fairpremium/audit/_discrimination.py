@@ -1,6 +1,5 @@
 """Direct and proxy discrimination of a price: the measures of the actuarial literature, from the reports alone."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ from fairpremium.blocks import Rows as PortfolioRows
 from fairpremium.corrections import Latent, describe_lack, fit_propensity, x_features
 from fairpremium.models import Design, compute_moments, frame_like
 from fairpremium.privacy import project_to_simplex
+from fairpremium.tariffs import proxy_residual
 
 from ._audit_data import AuditData, Records
 from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, effective_reports
 
 _NONE = (float("nan"), float("nan"), float("nan"))
 _CLOSE = 1e-6  # probabilities in single precision sum to one this closely
-_MAX_SUBSETS = 12  # up to so many groups all faces of the simplex are tried
 
 
 def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: float = 1.0) -> Any:
@@ -135,11 +134,8 @@ def compute_discrimination(
 
 def _measures(data: AuditData) -> Records:
     pi, mu, w = data["premiums"], data["best_estimate"], data.reports.weight / data.reports.weight.sum()
-    # The residual is that of the nearest price c + sum_d v_d mu(x, d) with v on the simplex.
-    centered = mu - w @ mu
-    v = _simplex_minimum(centered.T @ (centered * w[:, None]), centered.T @ ((pi - w @ pi) * w))
-    residual = pi - (w @ pi + centered @ v)
-    records = [_unfairness(data), _row("proxy_discrimination", *_share_of_variance(data, residual**2))]
+    squares = proxy_residual(pi, mu, w) ** 2
+    records = [_unfairness(data), _row("proxy_discrimination", *_share_of_variance(data, squares))]
     h, q = data.columns.get("discrimination_free"), data.columns.get("propensity")
     if h is not None and q is not None:
         shift = pi - h - w @ (pi - h)
@@ -183,30 +179,6 @@ def _unfairness(data: AuditData) -> dict[str, Any]:
     error = float(np.sqrt(slope @ totals["pi"].covariance @ slope + 2 * np.trace(PS @ PS) / variance**2))
     width = ndtri(0.5 + data.level / 2) * error
     return _row("demographic_unfairness", value, value - width, value + width)
-
-
-def _simplex_minimum(A: Array, b: Array) -> Array:
-    """Minimise v'Av - 2 b'v over the simplex: exactly over all faces, or by projected gradients if there are many."""
-    K = len(b)
-    if K > _MAX_SUBSETS:
-        v = np.full(K, 1 / K)
-        step = 1 / max(float(np.linalg.eigvalsh(A)[-1]), 1e-300)
-        for _ in range(20_000):
-            v = np.asarray(project_to_simplex(v - step * (A @ v - b)))
-        return v
-    best, lowest = np.full(K, 1 / K), np.inf
-    for size in range(1, K + 1):
-        for face in itertools.combinations(range(K), size):
-            ix = list(face)
-            system = np.block([[A[np.ix_(ix, ix)], np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-            weights = np.linalg.lstsq(system, np.append(b[ix], 1.0), rcond=None)[0][:size]
-            if (weights >= -1e-12).all() and abs(weights.sum() - 1) < 1e-9:
-                v = np.zeros(K)
-                v[ix] = weights
-                value = float(v @ A @ v - 2 * b @ v)
-                if value < lowest:
-                    best, lowest = v, value
-    return best
 
 
 def _share_of_variance(data: AuditData, squares: Array) -> tuple[float, float, float]:

@@ -54,6 +54,7 @@ _MODULES = {
     "privatize": "_privatize",
     "fit": "_fit",
     "price": "_price",
+    "tariff": "_tariff",
     "audit": "_audit",
     "plan": "_plan",
     "demo": "parties._demo",

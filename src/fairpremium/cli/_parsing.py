@@ -51,6 +51,23 @@ def split_weights(text: str | None, option: str) -> Weights | None:
     return weights
 
 
+def split_pairs(texts: list[str], option: str, example: str) -> dict[str, str]:
+    """Split ``name=text`` for each use of an option that may be repeated.
+
+    Examples
+    --------
+    >>> split_pairs(["age=25,40", "power=formula"], "--bands", "age=25,40,65")
+    {'age': '25,40', 'power': 'formula'}
+    """
+    found: dict[str, str] = {}
+    for each in texts:
+        name, equals, text = (part.strip() for part in each.partition("="))
+        if not (name and equals and text) or name in found:
+            raise ValueError(f"Got {option} with {each!r}, but expected every name once, such as {example}.")
+        found[name] = text
+    return found
+
+
 def _number(text: str, option: str) -> float:
     try:
         return float(text)

@@ -17,6 +17,7 @@ from fairpremium.models._design import (
     ArrayFacts,
     Column,
     Design,
+    as_frame,
     check_finite,
     frame_like,
     learn_design,
@@ -40,6 +41,7 @@ from fairpremium.models._terms import (
     PolynomialFactor,
     SplineFactor,
     Term,
+    Unseen,
     Values,
 )
 from fairpremium.models._terms_language import parse_terms
@@ -75,7 +77,9 @@ __all__ = [
     "Trainer",
     "TrainingData",
     "TrainingTask",
+    "Unseen",
     "Values",
+    "as_frame",
     "check_cluster",
     "check_finite",
     "check_numbers",

@@ -20,7 +20,7 @@ from fairpremium.errors import ConvergenceError, MissingExtraError
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number
 from fairpremium.models._design import Design
 from fairpremium.models._group_model import GroupModel, GroupPrices, TrainingData
-from fairpremium.models._trees import compact_trees
+from fairpremium.models._trees import Tree, compact_trees, read_trees
 
 Slopes = Callable[[Array], tuple[Array, Array]]
 
@@ -264,6 +264,10 @@ class BoostedPrices(GroupPrices):
             return start
         scores = self._booster.predict(self.encoding(X), raw_score=True, num_iteration=self.rounds)
         return np.asarray(start + scores.reshape(len(X), self.groups))
+
+    def trees(self) -> list[Tree]:
+        """Return the trees that are used: those of all groups, round after round."""
+        return read_trees(self.text)[: self.rounds * self.groups]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prices as plain data."""

@@ -7,14 +7,50 @@ reads memory that is not its own: text is therefore written anew from checked nu
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from fairpremium.arrays import Array
 
 _NODES = ("split_feature", "threshold", "decision_type", "left_child", "right_child")
 _LEVELS = ("cat_boundaries", "cat_threshold")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+
+
+class Tree(NamedTuple):
+    """The nodes of one tree, the root first: a row goes left up to the threshold, and the child -1 - i is leaf i."""
+
+    feature: npt.NDArray[np.int64]
+    threshold: Array
+    levels: list[npt.NDArray[np.int64] | None]  # of nodes that send the rows with some codes of levels left
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    leaf_value: Array
+
+
+def read_trees(text: str) -> list[Tree]:
+    """Return the trees of a text that `compact_trees` wrote."""
+    found = []
+    for part in re.split(r"^Tree=[0-9]+$", text.partition("end of trees")[0], flags=re.MULTILINE)[1:]:
+        fields = _fields(part)
+
+        def integers(name: str, fields: dict[str, str] = fields) -> npt.NDArray[np.int64]:
+            return np.array(fields.get(name, "").split(), dtype=np.int64)
+
+        bounds, bits = map(integers, _LEVELS)
+        threshold = np.array(fields.get("threshold", "").split(), dtype=np.float64)
+        levels: list[npt.NDArray[np.int64] | None] = [None] * len(threshold)
+        for node in np.flatnonzero(integers("decision_type") & 1):
+            start, stop = bounds[int(threshold[node]) : int(threshold[node]) + 2]
+            words = bits[start:stop].astype(np.uint32)  # one bit for each code
+            levels[node] = np.flatnonzero(words[:, None] >> np.arange(32, dtype=np.uint32) & 1)
+        leaves = np.array(fields["leaf_value"].split(), dtype=np.float64)
+        children = integers("left_child"), integers("right_child")
+        found.append(Tree(integers("split_feature"), threshold, levels, *children, leaves))
+    return found
 
 
 def compact_trees(text: str, outputs: int, columns: int) -> str:

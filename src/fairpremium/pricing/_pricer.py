@@ -48,11 +48,13 @@ from fairpremium.pricing._fit_arguments import (
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import candidates_table, correction_for, select_model
+from fairpremium.pricing._onnx_graph import to_onnx
 from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
 from fairpremium.pricing._source_portfolio import SourcePortfolio
 from fairpremium.pricing._summary import essentials_html, feature_tests, summary_table, without_samples
+from fairpremium.pricing._tariff_mixin import TariffMixin
 from fairpremium.privacy import Channel
 
 
@@ -78,7 +80,7 @@ def group_interval(prices: Prices, matrix: Callable[[], Any], level: float, grou
 
 
 @dataclass(eq=False, repr=False)
-class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Discrimination-free premiums from the true or a privatized sensitive attribute.
 
     Learns the best estimate mu(x, d) = E[Y given X = x, D = d] of each group d and averages it with weights
@@ -756,6 +758,31 @@ class DiscriminationFreePricer(RegressorMixin, BaseEstimator):  # type: ignore[m
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted pricer to a JSON file; `load` reads it back and never executes code."""
         Path(path).write_text(json.dumps(to_document(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def to_onnx(self, path: str | PathLike[str], *, precision: Literal["float32", "float64"] = "float32") -> None:
+        """Write an ONNX file that computes the premium h*(x) in other programs; needs the extra ``onnx``.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write.
+        precision : {"float32", "float64"}
+            Type of the inputs that hold numbers. The arithmetic is in double precision either way: with inputs that
+            single precision holds exactly the premium is that of `predict` but for rounding.
+
+        Notes
+        -----
+        There is one input for each column, with its name and the shape (n, 1): numbers, text (``string``), whole
+        numbers as levels (``int64``) or booleans. A pricer that was fitted on an array has one input ``X``. The
+        output ``premium`` has the shape (n,) and double precision.
+
+        A level that was not seen in the fit stops the runtime, or has the base level's price if the pricer was made
+        with ``unseen_levels="base"``. The graph does not refuse what `predict` refuses otherwise: a missing number
+        gives a missing premium, and rows far from those of the fit get a price. Linear, boosted and neural models can
+        be written, a scikit-learn regressor cannot.
+        """
+        model = to_onnx(self._fitted(), self.unseen_levels, precision)
+        Path(path).write_bytes(model.SerializeToString())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

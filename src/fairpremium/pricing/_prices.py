@@ -64,6 +64,10 @@ class Prices(ABC):
     def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
         """Compute half the width of an interval around sum_d c_d mu(x, d) with fixed weights c: shape (n,)."""
 
+    @abstractmethod
+    def covariance_root(self, matrix: Matrix) -> tuple[Array, float]:
+        """Compute R with R R' the covariance of the premiums h*(x), shape (n, m), and its degrees of freedom."""
+
     def best_estimate(self, matrix: Matrix) -> Array:
         """Compute mu(x, d): shape (n, K)."""
         return self._mean(self.predictor(matrix))
@@ -158,17 +162,26 @@ class LinearPrices(Prices):
         covariance = self.covariance[:size, :size] if self.group_covariance is None else self.group_covariance
         return np.asarray(ndtri(0.5 + level / 2) * self._standard_error(matrix, contrast, covariance))
 
+    def covariance_root(self, matrix: Matrix) -> tuple[Array, float]:
+        """Compute it by the delta method, from the eigenvectors of the covariance."""
+        assert self.covariance is not None
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return self._gradient(matrix, self.reference, len(self.covariance)) @ root, np.inf
+
+    def _gradient(self, X: Matrix, weights: Array, size: int) -> Array:
+        """Differentiate sum_d weights_d mu(x, d) in the coefficients, and in the weights if `size` leaves room."""
+        link, eta = self.family.link, self.predictor(X)  # (rows, K)
+        slopes = link.slope(eta) * weights
+        with_one = np.column_stack([np.ones(len(X)), X])
+        gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(X), -1)
+        return np.concatenate([gradient, link.mean_of(eta)], axis=1) if size > gradient.shape[1] else gradient
+
     def _standard_error(self, matrix: Matrix, weights: Array, covariance: Array) -> Array:
         """Compute that of sum_d weights_d mu(x, d); a covariance that is large enough holds the weights as well."""
-        link, found = self.family.link, [np.empty(0)]
+        found = [np.empty(0)]
         for start in range(0, len(matrix), _BLOCK_ROWS):
-            X = matrix[start : start + _BLOCK_ROWS]
-            eta = self.predictor(X)  # (rows, K)
-            slopes = link.slope(eta) * weights
-            with_one = np.column_stack([np.ones(len(X)), X])
-            gradient = (slopes[:, :, None] * with_one[:, None, :]).reshape(len(X), -1)
-            if len(covariance) > gradient.shape[1]:
-                gradient = np.concatenate([gradient, link.mean_of(eta)], axis=1)
+            gradient = self._gradient(matrix[start : start + _BLOCK_ROWS], weights, len(covariance))
             variance = np.einsum("ij,ij->i", gradient @ covariance, gradient)
             found.append(np.sqrt(np.maximum(variance, 0.0)))
         return np.concatenate(found)
@@ -242,6 +255,17 @@ class ModelPrices(Prices):
         return self._jackknife(
             lambda f: link.predictor(np.asarray(self._mean(f.predictor(matrix)) @ f.reference)), level
         )
+
+    def covariance_root(self, matrix: Matrix) -> tuple[Array, float]:
+        """Compute it from the same jackknife, in money: a column per replicate, and one for an estimated keep."""
+        G = len(self.replicates)
+        h, *moved = (
+            np.array([self._mean(f.predictor(matrix)) @ f.reference for f in some])
+            for some in (self.replicates, self.shifted)
+            if some
+        )
+        root = np.sqrt((G - 1) / G) * (h - h.mean(axis=0))
+        return np.vstack([root, *(self.shift * (up - down) for up, down in moved)]).T, G - 1.0
 
     def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
         """Compute it from the same jackknife."""

@@ -44,6 +44,7 @@ from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval, group_interval
 from fairpremium.pricing._prices import Reference, check_level
 from fairpremium.pricing._source_portfolio import is_small
+from fairpremium.pricing._tariff_mixin import TariffMixin
 from fairpremium.pricing.claims._claim_file import FORMAT, from_document, to_document
 from fairpremium.pricing.claims._claim_rows import KINDS, ClaimLayout, Kind, Peril, by_peril, check_claims
 from fairpremium.pricing.claims._claim_source import ClaimSource, part_of_stream
@@ -60,7 +61,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class FrequencySeverityPricer(BaseEstimator):  # type: ignore[misc]
+class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
     """Discrimination-free premiums from the number and the amount of claims.
 
     Learns how many claims a unit of exposure has, lambda(x, d), and how much a claim costs, s(x, d), for each group d

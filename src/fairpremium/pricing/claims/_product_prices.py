@@ -107,6 +107,17 @@ class ProductPrices(Prices):
         error = self._standard_error(matrix, self.reference, self.covariance)
         return np.asarray(ndtri(0.5 + level / 2) * error / link.slope(eta))
 
+    def covariance_root(self, matrix: Matrix) -> tuple[Array, float]:
+        """Compute it by the delta method from the joint covariance, or from the joint jackknife, in money."""
+        if self.is_linear:
+            assert self.covariance is not None
+            values, vectors = np.linalg.eigh(self.covariance)
+            gradient = self.gradient(np.asarray(matrix, dtype=np.float64), self.reference)
+            return gradient @ (vectors * np.sqrt(np.maximum(values, 0.0))), np.inf
+        h, moved = self._replicates(lambda mu, reference: mu @ reference, matrix)
+        root = np.sqrt((len(h) - 1) / len(h)) * (h - h.mean(axis=0))
+        return (root if moved is None else np.vstack([root, moved])).T, len(h) - 1.0
+
     def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
         """Compute it from the covariance for single groups, or from the joint jackknife."""
         if not self.is_linear:
@@ -139,6 +150,10 @@ class ProductPrices(Prices):
         return np.concatenate(found)
 
     def _jackknife(self, price: Callable[[Array, Array], Array], matrix: Matrix, level: float) -> Array:
+        h, moved = self._replicates(price, matrix)
+        return jackknife_width(h, level, moved)
+
+    def _replicates(self, price: Callable[[Array, Array], Array], matrix: Matrix) -> tuple[Array, Array | None]:
         """Combine the fits of all parts without the same fold of the rows."""
 
         def prices(which: Callable[[ModelPrices], Formula], loadings: list[float]) -> Array:
@@ -167,4 +182,4 @@ class ProductPrices(Prices):
             now = [p.loading for p in self.perils]
             up, down = (prices(lambda part, i=i: part.shifted[i], now) for i in (0, 1))  # type: ignore[misc]
             moved = first.shift * (up - down)
-        return jackknife_width(replicates, level, moved)
+        return replicates, moved
