@@ -25,12 +25,12 @@ LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
 LAYERS["pricing"] = {"noise"} | LAYERS["noise"]
 LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
-PARTIES: dict[str, set[str]] = {"protocol": set(), "collect": set()}  # sub-packages of parties, lowest first
+PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, lowest first
 PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
 PARTIES["clients"] = {"protocol", "bundle"}
 PARTIES["service"] = {"protocol", "store", "release", "bundle"}
 PARTIES["console"] = {"service"} | PARTIES["service"]
-PARTIES["http"] = {"console", "collect"} | PARTIES["console"]
+PARTIES["http"] = {"console"} | PARTIES["console"]
 for name, below in PARTIES.items():
     LAYERS[f"parties.{name}"] = {"audit", "parties.faults"} | LAYERS["audit"] | {f"parties.{other}" for other in below}
 LAYERS["parties.faults"] = set()
