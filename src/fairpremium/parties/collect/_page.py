@@ -1,7 +1,9 @@
 """The files of the page: what they are, the headers they are sent with, and copies for another web server."""
 
+import base64
 import hashlib
 import os
+import re
 from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -19,7 +21,7 @@ _KINDS = {
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src {}; form-action 'none'; "
-    "base-uri 'none'"
+    "base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 PAGE_HEADERS = {
     "Content-Security-Policy": f"{_POLICY.format(chr(39) + 'self' + chr(39))}; frame-ancestors 'none'",
@@ -31,6 +33,9 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",  # kept, and asked for again before it is used: a changed script is seen at once
 }
 _HEAD = "<head>"
+_SCRIPT = "report.js"
+_OF_THE_PACKAGE = "package.json"  # tells npm what apps that embed the script get, and is no part of the page
+_ADDRESS = re.compile(r"(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?")
 
 
 class PageFile(NamedTuple):
@@ -44,6 +49,22 @@ class PageFile(NamedTuple):
 def load_page() -> dict[str, PageFile]:
     """Return the files of the page by their paths."""
     return {path: _file(path, content) for path, content in sorted(_walk(files(__package__).joinpath("static"), ""))}
+
+
+def script_digest() -> str:
+    """Return the SHA-256 of the script that draws, ``report.js``, as ``sha256sum`` prints it."""
+    return load_page()[_SCRIPT].sha256
+
+
+def script_integrity() -> str:
+    """Return the same as the attribute ``integrity`` of a page that embeds the script.
+
+    Examples
+    --------
+    >>> script_integrity().startswith("sha256-")
+    True
+    """
+    return "sha256-" + base64.b64encode(bytes.fromhex(script_digest())).decode()
 
 
 def write_page(folder: str | os.PathLike[str], service: str) -> dict[str, str]:
@@ -61,6 +82,11 @@ def write_page(folder: str | os.PathLike[str], service: str) -> dict[str, str]:
     -----
     All files but index.html are those of the package, byte for byte.
     """
+    if not _ADDRESS.fullmatch(service):
+        raise ValueError(
+            f"Got service={service!r}, but expected an address such as https://third.example, without a path. http is "
+            "for this machine only."
+        )
     page = load_page()
     if INDEX not in page:
         raise FileNotFoundError("This installation has no page. Install the package with its files.")
@@ -83,7 +109,7 @@ def _for_service(index: bytes, service: str) -> bytes:
     policy = _POLICY.format(f"'self' {service}")
     lines = [
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
-        f'<meta name="service" content="{escape(service)}">',
+        f'<meta name="fairpremium-service" content="{escape(service)}">',
     ]
     return text.replace(_HEAD, "\n".join([_HEAD, *lines]), 1).encode()
 
@@ -96,7 +122,7 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
         path = f"{prefix}{entry.name}"
         if entry.is_dir():
             found += _walk(entry, f"{path}/")
-        elif entry.name.rpartition(".")[2] in _KINDS:
+        elif entry.name != _OF_THE_PACKAGE and entry.name.rpartition(".")[2] in _KINDS:
             found.append((path, entry.read_bytes()))
     return found
 

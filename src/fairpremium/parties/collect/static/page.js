@@ -11,6 +11,7 @@ async function speak(language) {
   document.documentElement.lang = language;
   document.title = texts.page_title;
   choice.value = language;
+  choice.hidden = false;
   choice.setAttribute("aria-label", texts.choose_language);
   about.querySelector("summary").textContent = texts.about_title;
   about.querySelector("p").textContent = texts.about_text;
