@@ -14,6 +14,7 @@ from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._tables import as_labels, as_text, check_output, read_table, require_filled, write_table
 from fairpremium.cli._terminal import progress
+from fairpremium.cli.parties._invitations import invite, page, status
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
 from fairpremium.privacy import Channel, PrivacyLedger
 
@@ -180,4 +181,7 @@ def _replace(table: pd.DataFrame, path: Path) -> None:
     draft.replace(path)
 
 
-collector = make_group("The collector's side: reports leave, the attribute stays.", {"submit": submit})
+collector = make_group(
+    "The collector's side: reports leave, the attribute stays.",
+    {"submit": submit, "invite": invite, "status": status, "page": page},
+)

@@ -48,7 +48,12 @@ class PageFile(NamedTuple):
 
 def load_page() -> dict[str, PageFile]:
     """Return the files of the page by their paths."""
-    return {path: _file(path, content) for path, content in sorted(_walk(files(__package__).joinpath("static"), ""))}
+    return {path: _file(path, content) for path, content in sorted(_walk(page_folder(), ""))}
+
+
+def page_folder() -> Traversable:
+    """Return where the files of the page are."""
+    return files(__package__).joinpath("static")
 
 
 def script_digest() -> str:
@@ -89,7 +94,7 @@ def write_page(folder: str | os.PathLike[str], service: str) -> dict[str, str]:
         )
     page = load_page()
     if INDEX not in page:
-        raise FileNotFoundError("This installation has no page. Install the package with its files.")
+        raise FileNotFoundError("This installation has no page. Install the package anew, with all of its files.")
     target = Path(folder)
     written = {}
     for path, file in page.items():

@@ -116,13 +116,16 @@ def takes_reports(row: Any, now: float) -> bool:
     return bool(row.state == "open" and has_begun and (spec.closes is None or now < spec.closes.timestamp()))
 
 
-def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:
-    """Count the reports of a study, of all collectors or of one."""
+def count_reports(connection: Connection, study: str, *collectors: str) -> int:
+    """Count the reports of a study, all of them or those that some collectors sent themselves.
+
+    How many people answered on the page of a collector is told as a released number only (`answers`).
+    """
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
     in_files = select(func.coalesce(func.sum(batch_files.c.rows), 0)).where(batch_files.c.study == study)
-    if collector is not None:
-        single = single.where(reports.c.collector == collector)
-        in_files = in_files.where(batch_files.c.collector == collector)
+    if collectors:
+        single = single.where(reports.c.collector.in_(collectors))
+        in_files = in_files.where(batch_files.c.collector.in_(collectors))
     return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
 
 
@@ -152,7 +155,7 @@ def _view(connection: Connection, context: ServiceContext, who: Party, row: Any)
 
 def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
     spec = spec_of(row)
-    counted = round_count(count_reports(connection, row.id), spec.rules)
+    counted = round_count(count_reports(connection, row.id, *spec.collectors), spec.rules)
     return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
 
 
