@@ -42,14 +42,15 @@ QUESTION = Question(
         "de": QuestionText(
             question="Welches Geschlecht haben Sie?",
             groups=("weiblich", "männlich"),
-            purpose="Das Geschlecht darf die Prämie nicht beeinflussen. Wir möchten zeigen, dass sich unser Tarif daran "
-            "hält, auch mittelbar. Dafür müssen wir wissen, wie sich Prämien und Schäden im Mittel unterscheiden.",
+            purpose="Das Geschlecht darf die Prämie nicht beeinflussen. Wir möchten zeigen, dass sich unser Tarif "
+            "daran hält, auch mittelbar. Dafür müssen wir wissen, wie sich Prämien und Schäden im Mittel unterscheiden.",
         ),
     },
 )
-MARKED = Channel([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]], groups=["D0züm", "D1qax", "D2vyl"],
-                 reports=["r0", "r1", "r2"])  # fmt: skip
-MARKS = ("D0züm", "D1qax", "D2vyl", "Answer0züm", "Answer1qax", "Answer2vyl")
+MARKS = (
+    "D0 plover-züm", "D1 quince-qax", "D2 wombat-vyl", "answer of plövers", "answer of quinces", "answer of wombats",
+)  # fmt: skip
+MARKED = Channel([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]], groups=MARKS[:3], reports=["r0", "r1", "r2"])
 MARKED_QUESTION = Question(
     collector="App", texts={"en": QuestionText(question="Which?", groups=MARKS[3:], purpose="A test.")}
 )
@@ -105,8 +106,8 @@ class Service:
         for name, role, key in (("op", "operator", new_key()), ("app", "collector", self.key)):
             self.party.add_key(key.public_key, party=name, role=role)
         self.spec = StudySpec(
-            title="Motor", attribute=KnownChannel(channel=channel.descriptor()), collectors=("app",), insurers=("acme",),
-            question=question,
+            title="Motor", attribute=KnownChannel(channel=channel.descriptor()), collectors=("app",),
+            insurers=("acme",), question=question,
         )  # fmt: skip
         self.party.put_study(OPERATOR, "motor", self.spec)
         self.party.open_study(OPERATOR, "motor")
@@ -339,6 +340,8 @@ def test_no_barriers_in_any_language_or_state(service, browser, language):
         assert page.evaluate("document.documentElement.lang") == language
 
         def look(name, device=device, scheme=scheme):
+            if language != "en" and name not in ("ask", "missing"):
+                return  # the others have a heading, texts and a button
             device.page.locator("#about summary").wait_for()
             device.keep(f"{name}-{language}-{scheme}")
             assert browser_tools.find_barriers(device.page) == [], f"{name}, {language}, {scheme}"
@@ -363,7 +366,9 @@ def test_no_barriers_in_any_language_or_state(service, browser, language):
         page.locator("#about summary").click()
         look("sent")
         device.close(FAILED)
-        other = Device(browser, service.address, device.token, size, is_open=False, locale=language, color_scheme=scheme)
+        other = Device(
+            browser, service.address, device.token, size, is_open=False, locale=language, color_scheme=scheme
+        )
         look("closed", other)
         other.page.route("**/v1/open", lambda route: route.abort())
         other.page.reload()
@@ -423,9 +428,9 @@ def forms(mark):
     raw = mark.encode()
     return {
         raw, mark.encode("latin-1"), mark.encode("utf-16-le"), mark.encode("utf-16-be"), raw.hex().encode(),
-        json.dumps(mark)[1:-1].encode(), urllib.parse.quote(mark).encode(), base64.b64encode(raw).rstrip(b"="),
-        base64.b64encode(b"." + raw)[2:-4], base64.b64encode(b".." + raw)[3:-4], raw[::-1],
-        mark.encode("ascii", "xmlcharrefreplace"), mark.encode("ascii", "ignore"),
+        json.dumps(mark)[1:-1].encode(), urllib.parse.quote(mark).encode(), urllib.parse.quote_plus(mark).encode(),
+        *(base64.b64encode(b"." * shift + raw)[4:-4] for shift in range(3)), raw[::-1],
+        mark.encode("ascii", "xmlcharrefreplace"), mark.encode("ascii", "ignore"), mark.split()[-1].encode(),
     }  # fmt: skip
 
 
@@ -437,14 +442,19 @@ def found_in(*places):
 
 
 def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, capfd, caplog):
-    assert found_in(b"x D1qax"), "the search finds nothing"
+    assert all(found_in(form) for mark in MARKS for form in forms(mark))
+    assert min(map(len, ALL_FORMS)) > 6
     with serve(tmp_path / "third-party", channel=MARKED, question=MARKED_QUESTION) as service:
         declared = service.everything()
         profile = tmp_path / "profile"
         with browser_tools.open_profile(browser, profile) as context:
             outgoing = []
-            context.on("request", lambda r: outgoing.append(
-                repr([r.method, r.url, r.all_headers() if r.method == "POST" else r.headers, r.post_data]).encode()))
+            context.on(
+                "request",
+                lambda r: outgoing.append(
+                    repr([r.method, r.url, r.all_headers() if r.method == "POST" else r.headers, r.post_data]).encode()
+                ),
+            )
             for value in (0, 1, 2):
                 page = context.new_page()
                 page.goto(f"{service.address}/collect/#{service.token()}")
@@ -479,33 +489,62 @@ def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, ca
     assert not found_in(out.encode(), err.encode(), caplog.text.encode())
 
 
+def transcript(browser, address, value, word, change=("", "")):
+    """All that leaves the page or is stored by it when an answer is given and a word drawn; a script may be changed."""
+    context = browser.new_context(locale="en-GB")
+    page = context.new_page()
+    page.add_init_script(f"""
+        crypto.getRandomValues = a => a.fill(a instanceof Uint32Array ? {word} : 7);
+        window.stored = [];
+        const set = Storage.prototype.setItem;
+        Storage.prototype.setItem = function (k, v) {{ stored.push([k, v]); set.call(this, k, v); }};
+    """)
+    seen = []
+    page.on("request", lambda r: seen.append(r))
+    page.route("**/v1/open", always(open_answer()))
+    page.route("**/v1/report", always({"accepted": True}))
+    script = load_page()["private-answer.js"].content.decode()
+    assert change[0] in script
+    changed = script.replace(*change, 1)
+    page.route("**/private-answer.js", lambda route: route.fulfill(body=changed, content_type="text/javascript"))
+    page.goto(f"{address}/collect/#token")
+    page.locator(f"input[value='{value}']").check()
+    page.locator("input[name=consent]").check()
+    page.locator("form button").click()
+    page.locator(".view.sent").wait_for(timeout=SOON)
+    asked = [[r.method, r.url, sorted(r.all_headers().items()), r.post_data] for r in seen if "/v1/" in r.url]
+    found = (asked, page.evaluate("stored"), page.locator("main").inner_html())
+    context.close()
+    return found
+
+
 def test_what_leaves_the_device_depends_on_the_report_alone(service, browser):
     """Two answers with the same report: the same bytes in the same requests, and the same is stored."""
-    transcripts = []
-    for value, word in ((0, 0), (1, 4)):  # of N = 5: 0 is the truth F, 4 the lie F
-        context = browser.new_context(locale="en-GB")
-        page = context.new_page()
-        page.add_init_script(f"""
-            crypto.getRandomValues = a => a.fill(a instanceof Uint32Array ? {word} : 7);
-            window.stored = [];
-            const set = Storage.prototype.setItem;
-            Storage.prototype.setItem = function (k, v) {{ stored.push([k, v]); set.call(this, k, v); }};
-        """)
-        seen = []
-        page.on("request", lambda r, seen=seen: seen.append(r))
-        page.route("**/v1/open", always(open_answer()))
-        page.route("**/v1/report", always({"accepted": True}))
-        page.goto(f"{service.address}/collect/#token")
-        page.locator(f"input[value='{value}']").check()
-        page.locator("input[name=consent]").check()
-        page.locator("form button").click()
-        page.locator(".view.sent").wait_for(timeout=SOON)
-        asked = [[r.method, r.url, sorted(r.all_headers().items()), r.post_data] for r in seen if "/v1/" in r.url]
-        transcripts.append((asked, page.evaluate("stored"), page.locator("main").inner_html()))
-        context.close()
-    assert len(transcripts[0][0]) == 3
-    assert '"report":"F"' in transcripts[0][0][-1][-1]
-    assert transcripts[0] == transcripts[1]
+    true, lie = (transcript(browser, service.address, *draw) for draw in ((0, 0), (1, 4)))  # of N = 5, 4 is a lie
+    assert len(true[0]) == 3
+    assert '"report":"F"' in true[0][-1][-1]
+    assert true == lie
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("{ token: this.token, report, attempt }", "{ token: this.token, report, attempt, n: globalThis.chosen }"),
+        ("form.reset();", "sessionStorage.setItem('n', globalThis.chosen);"),
+        ("form.reset();", "if (globalThis.chosen === '1') await this.#link.open();"),
+    ],
+    ids=["sent", "stored", "one more request"],
+)
+def test_a_script_that_lets_the_answer_out_is_found(service, browser, change):
+    old, new = change
+    remember = "this.#busy = true;\n    this.#wait(form, true);"
+    draws = []
+    for draw in ((0, 0), (1, 4)):
+        script = load_page()["private-answer.js"].content.decode()
+        assert remember in script
+        changed = script.replace(remember, f"globalThis.chosen = chosen; {remember}").replace(old, new, 1)
+        draws.append(transcript(browser, service.address, *draw, change=(script, changed)))
+    assert draws[0] != draws[1]
 
 
 # --- every disturbance ends in one report ---
@@ -789,24 +828,26 @@ def test_the_policy_is_strict(service):
 
 
 def test_the_page_of_a_collector_sends_to_the_third_party(tmp_path, browser):
-    with scripts.serve_folder(tmp_path / "web") as web, scripts.serve_folder(tmp_path / "web") as stranger:
-        with serve(tmp_path / "third-party", collect_origins=(web,)) as service:
-            write_page(tmp_path / "web" / "survey", service.address)
-            token = service.token()
-            other = browser.new_context().new_page()
-            other.goto(f"{stranger}/survey/index.html#{token}")
-            other.locator(".view.unreachable").wait_for(timeout=SOON)  # the third party does not know this origin
-            other.context.close()
-            device = Device(browser, web, token, path="/survey/index.html")
-            host = service.address.removeprefix("http://")
-            assert host in device.page.locator("dl").inner_text()
-            device.answer(1)
-            assert len(service.rows(reports)) == 1
-            assert {r.url.rpartition("/v1/")[0] for r in device.requests if "/v1/" in r.url} == {
-                f"{service.address}/collect"
-            }
-            device.address = ("http://127.0.0.1",)
-            device.close()
+    public = tmp_path / "web"
+    with (
+        scripts.serve_folder(public) as web,
+        scripts.serve_folder(public) as stranger,  # another origin, which the third party does not know
+        serve(tmp_path / "third-party", collect_origins=(web,)) as service,
+    ):
+        write_page(public / "survey", service.address)
+        token = service.token()
+        other = browser.new_context().new_page()
+        other.goto(f"{stranger}/survey/index.html#{token}")
+        other.locator(".view.unreachable").wait_for(timeout=SOON)
+        other.context.close()
+        device = Device(browser, web, token, path="/survey/index.html")
+        assert service.address.removeprefix("http://") in device.page.locator("dl").inner_text()
+        device.answer(1)
+        assert len(service.rows(reports)) == 1
+        asked = {r.url for r in device.requests if "/v1/" in r.url}
+        assert asked == {f"{service.address}/collect/v1/{name}" for name in ("open", "report")}
+        device.requests = [r for r in device.requests if r.url not in asked]
+        device.close()
 
 
 @pytest.mark.parametrize("address", ["http://third.example", "https://third.example/x", "https://a; script-src *", ""])
