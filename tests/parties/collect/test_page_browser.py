@@ -43,7 +43,7 @@ QUESTION = Question(
             question="Welches Geschlecht haben Sie?",
             groups=("weiblich", "männlich"),
             purpose="Das Geschlecht darf die Prämie nicht beeinflussen. Wir möchten zeigen, dass sich unser Tarif "
-            "daran hält, auch mittelbar. Dafür müssen wir wissen, wie sich Prämien und Schäden im Mittel unterscheiden.",
+            "daran hält, auch mittelbar. Dafür müssen wir wissen, wie Prämien und Schäden im Mittel verteilt sind.",
         ),
     },
 )
