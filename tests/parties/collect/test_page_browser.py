@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import threading
-import time
 import urllib.parse
 from contextlib import contextmanager
 
@@ -584,16 +583,20 @@ def test_double_clicks(service, browser, one):
 
 def test_clicks_while_the_service_is_slow(service, browser, one):
     device = Device(browser, service.address, one.token)
-
-    def late(route):
-        time.sleep(0.4)
-        route.continue_()
-
-    device.page.route("**/v1/*", late)
+    held = []
+    device.page.route("**/v1/*", lambda route: held.append(route))
     device.choose(0)
-    device.page.locator("form button").dblclick()
-    assert device.page.locator("form [role=status]").inner_text() == "Your report is being sent"
-    assert device.page.locator("input[value='1']").is_disabled()
+    for name in ("open", "report"):
+        device.page.locator("form button, h1").last.dblclick()
+        while not held:
+            device.page.wait_for_timeout(20)
+        assert "Your report is being sent" in device.page.locator("[role=status]").inner_text()
+        if name == "open":
+            assert device.page.locator("input[value='1']").is_disabled()
+        assert [route.request.url.rpartition("/")[2] for route in held] == [name]
+        held.pop().continue_()
+        if name == "open":
+            device.wait("sending")
     device.wait("sent")
     assert len(one.bodies()) == 1
     device.close()

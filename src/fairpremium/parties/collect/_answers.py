@@ -121,7 +121,7 @@ def _asked(found: OpenInvitation) -> dict[str, Any]:
     """Return what a page needs to ask, to draw and to explain."""
     question, spec = found.question, found.spec
     texts = {language: text.model_dump(mode="json") for language, text in question.texts.items()}
-    first = "en" if "en" in texts else min(texts)  # a stored study does not know in which order they were written
+    first = next(iter(texts))
     expires = datetime.fromtimestamp(found.expires, UTC)
     closes = expires if spec.closes is None else min(expires, spec.closes)
     return {

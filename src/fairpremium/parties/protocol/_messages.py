@@ -162,8 +162,7 @@ class Question(Message):
     """How people with an invitation are asked on the page that draws their report on their own device.
 
     - `collector`: Who asks, in words.
-    - `texts` (dict by language, such as "de" or "pt-BR"): English, or else the first in the alphabet, is shown to who
-      reads none of them.
+    - `texts` (dict by language, such as "de" or "pt-BR"): The first one is shown to who reads none of them.
     - `count_seconds`: The released number of answers moves once in such a time.
     - `count_epsilon`, `count_delta`: What all released numbers of answers together may tell about whether one person
       has answered.
