@@ -19,12 +19,14 @@ from fairpremium.parties import StudySpec
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.release import CountNoise
+from fairpremium.parties.service import _compaction, _report_queue
 from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service._reports import page_of
 from fairpremium.parties.store import _database
-from fairpremium.parties.store.schema import answer_counts, answers, log, metadata, reports
+from fairpremium.parties.store.schema import answer_counts, answers, batch_files, log, metadata, reports
 from helpers import places, wire
+from helpers.processes import wait_until
 
 KEY = wire.policy_key("a person")
 ORIGIN = "https://app.example"
@@ -442,6 +444,24 @@ def _job(party):
     party.put_fit(places.ACME, "look", places.fit_spec(level=0.6))
     lease = SimpleNamespace(party="acme", fit="look")
     return party.context.database.read(lambda c: read_job(c, party.context, lease))
+
+
+# --- many answers ---
+
+
+def test_many_answers_become_a_file_and_stay_final(world, monkeypatch):
+    for module in (_compaction, _report_queue):
+        monkeypatch.setattr(module, "SINGLES", 10)
+    tokens = [token_of(world, wire.policy_key(i)) for i in range(10)]
+    for token in tokens:
+        assert report(world, token, "F", attempt="1")
+    wait_until(lambda: not rows(world, reports))
+    assert [(row.collector, row.rows) for row in rows(world, batch_files)] == [("@app", 10)]
+    for token in tokens[:2]:
+        assert not is_open(world, token)
+        assert report(world, token, "F", attempt="1")
+        assert not report(world, token, "M", attempt="1")
+    assert rows(world, reports) == []
 
 
 # --- databases of earlier versions ---
