@@ -85,6 +85,15 @@ def test_an_open_invitation_says_what_is_asked(world):
     }
 
 
+def test_the_language_for_others_is_the_declared_one(world):
+    """The order of the texts is lost when a study is stored."""
+    texts = {name: wire.QUESTION.texts["en"].model_copy(update={"purpose": name}) for name in ("fr", "de", "es")}
+    world.declare("french", question=wire.Question(collector="App Ltd", language="fr", texts=texts))
+    answer = post(world, "open", {"token": token_of(world, study="french")}).json()
+    assert answer["question"]["language"] == answer["purpose"] == "fr"
+    assert set(answer["question"]["texts"]) == set(texts)
+
+
 def test_an_answer_is_taken_once_and_its_repetition_changes_nothing(world):
     token = token_of(world)
     sent = {"token": token, "report": "M", "attempt": "a1"}
@@ -333,7 +342,8 @@ def test_no_number_for_a_study_without_a_question(world):
     ("changes", "words"),
     [
         ({"texts": {}}, "at least 1"),
-        ({"texts": {"english": TEXT}}, "language"),
+        ({"texts": {"english": TEXT}}, "is written like"),
+        ({"texts": {"de": TEXT}}, "names one of the texts"),
         ({"texts": {"en": {**TEXT, "groups": ["A", "B", "C"]}}}, "every group"),
         ({"texts": {"en": {**TEXT, "groups": ["A", "A"]}}}, "repeated"),
         ({"texts": {"en": {**TEXT, "purpose": ""}}}, "at least 1"),
