@@ -19,12 +19,14 @@ from fairpremium.parties import StudySpec
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.release import CountNoise
+from fairpremium.parties.service import _compaction, _report_queue
 from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service._reports import page_of
 from fairpremium.parties.store import _database
-from fairpremium.parties.store.schema import answer_counts, answers, log, metadata, reports
+from fairpremium.parties.store.schema import answer_counts, answers, batch_files, log, metadata, reports
 from helpers import places, wire
+from helpers.processes import wait_until
 
 KEY = wire.policy_key("a person")
 ORIGIN = "https://app.example"
@@ -81,6 +83,15 @@ def test_an_open_invitation_says_what_is_asked(world):
         "collector": "App Ltd",
         "closes": "2027-01-15T09:00:00+00:00",
     }
+
+
+def test_the_language_for_others_is_the_declared_one(world):
+    """The order of the texts is lost when a study is stored."""
+    texts = {name: wire.QUESTION.texts["en"].model_copy(update={"purpose": name}) for name in ("fr", "de", "es")}
+    world.declare("french", question=wire.Question(collector="App Ltd", language="fr", texts=texts))
+    answer = post(world, "open", {"token": token_of(world, study="french")}).json()
+    assert answer["question"]["language"] == answer["purpose"] == "fr"
+    assert set(answer["question"]["texts"]) == set(texts)
 
 
 def test_an_answer_is_taken_once_and_its_repetition_changes_nothing(world):
@@ -331,7 +342,8 @@ def test_no_number_for_a_study_without_a_question(world):
     ("changes", "words"),
     [
         ({"texts": {}}, "at least 1"),
-        ({"texts": {"english": TEXT}}, "language"),
+        ({"texts": {"english": TEXT}}, "is written like"),
+        ({"texts": {"de": TEXT}}, "names one of the texts"),
         ({"texts": {"en": {**TEXT, "groups": ["A", "B", "C"]}}}, "every group"),
         ({"texts": {"en": {**TEXT, "groups": ["A", "A"]}}}, "repeated"),
         ({"texts": {"en": {**TEXT, "purpose": ""}}}, "at least 1"),
@@ -442,6 +454,24 @@ def _job(party):
     party.put_fit(places.ACME, "look", places.fit_spec(level=0.6))
     lease = SimpleNamespace(party="acme", fit="look")
     return party.context.database.read(lambda c: read_job(c, party.context, lease))
+
+
+# --- many answers ---
+
+
+def test_many_answers_become_a_file_and_stay_final(world, monkeypatch):
+    for module in (_compaction, _report_queue):
+        monkeypatch.setattr(module, "SINGLES", 10)
+    tokens = [token_of(world, wire.policy_key(i)) for i in range(10)]
+    for token in tokens:
+        assert report(world, token, "F", attempt="1")
+    wait_until(lambda: not rows(world, reports))
+    assert [(row.collector, row.rows) for row in rows(world, batch_files)] == [("@app", 10)]
+    for token in tokens[:2]:
+        assert not is_open(world, token)
+        assert report(world, token, "F", attempt="1")
+        assert not report(world, token, "M", attempt="1")
+    assert rows(world, reports) == []
 
 
 # --- databases of earlier versions ---

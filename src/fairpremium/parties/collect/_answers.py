@@ -121,15 +121,14 @@ def _asked(found: OpenInvitation) -> dict[str, Any]:
     """Return what a page needs to ask, to draw and to explain."""
     question, spec = found.question, found.spec
     texts = {language: text.model_dump(mode="json") for language, text in question.texts.items()}
-    first = next(iter(texts))
     expires = datetime.fromtimestamp(found.expires, UTC)
     closes = expires if spec.closes is None else min(expires, spec.closes)
     return {
         "open": True,
         "study": found.study,
-        "question": {"language": first, "texts": texts},
+        "question": {"language": question.language, "texts": texts},
         "channel": descriptor_of(spec.attribute),
-        "purpose": texts[first]["purpose"],
+        "purpose": texts[question.language]["purpose"],
         "collector": question.collector,
         "closes": closes.astimezone(UTC).isoformat(timespec="seconds"),
     }

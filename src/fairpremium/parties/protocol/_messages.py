@@ -162,7 +162,8 @@ class Question(Message):
     """How people with an invitation are asked on the page that draws their report on their own device.
 
     - `collector`: Who asks, in words.
-    - `texts` (dict by language, such as "de" or "pt-BR"): The first one is shown to who reads none of them.
+    - `texts` (dict by language, such as "de" or "pt-BR"): The question, its answers and its purpose.
+    - `language`: The one of them that is shown to people who read none.
     - `count_seconds`: The released number of answers moves once in such a time.
     - `count_epsilon`, `count_delta`: What all released numbers of answers together may tell about whether one person
       has answered.
@@ -170,6 +171,7 @@ class Question(Message):
 
     collector: Annotated[str, Field(min_length=1, max_length=200)]
     texts: Annotated[dict[str, QuestionText], Field(min_length=1, max_length=50)]
+    language: str = "en"
     count_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
     count_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
     count_delta: Annotated[float, Field(gt=0, le=1e-3)] = 1e-6
@@ -178,6 +180,8 @@ class Question(Message):
     def _check_languages(self) -> Self:
         if not all(LANGUAGE.fullmatch(language) for language in self.texts):
             raise ValueError('a language is written like "de" or "pt-BR"')
+        if self.language not in self.texts:
+            raise ValueError("language names one of the texts")
         return self
 
 

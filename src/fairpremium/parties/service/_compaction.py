@@ -5,8 +5,6 @@ checks that the files which it replaces are still there.
 """
 
 import threading
-from collections import Counter
-from collections.abc import Iterable
 
 from sqlalchemy import Connection, delete, func, insert, select
 
@@ -21,26 +19,6 @@ from ._studies import lock_study
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
 _busy = threading.Lock()
-
-
-class CompactionTrigger:
-    """Counts single reports that were taken, and starts the compaction when there are many."""
-
-    def __init__(self, context: ServiceContext, write: Write):
-        self._context, self._write = context, write
-        self._lock = threading.Lock()
-        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and source
-
-    def count(self, places: Iterable[tuple[str, str]]) -> None:
-        """Count reports by study and source."""
-        with self._lock:
-            self._taken.update(places)
-            many = [place for place, number in self._taken.items() if number >= SINGLES]
-            for place in many:
-                del self._taken[place]
-        for place in many:
-            arguments = (self._context, *place, self._write)
-            threading.Thread(target=compact, args=arguments, kwargs={"wait": True}, name="compact", daemon=True).start()
 
 
 def compact(context: ServiceContext, study: str, collector: str, write: Write, *, wait: bool = False) -> None:

@@ -1,15 +1,17 @@
 """Reports that come one by one, committed together: all that wait when a commit begins go into it."""
 
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 from sqlalchemy import Connection
 
 from fairpremium.parties.protocol import Problem
-from fairpremium.parties.store import Writer
+from fairpremium.parties.store import Write, Writer
 
 from ._access import use_nonces
-from ._compaction import CompactionTrigger
+from ._compaction import SINGLES, compact
 from ._context import ServiceContext
 from ._reports import SingleReport, put_reports
 
@@ -68,3 +70,23 @@ class ReportQueue:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         return [item for item in waiting if item[1].set_running_or_notify_cancel()]
+
+
+class CompactionTrigger:
+    """Counts single reports that were taken, and starts the compaction when there are many."""
+
+    def __init__(self, context: ServiceContext, write: Write):
+        self._context, self._write = context, write
+        self._lock = threading.Lock()
+        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and source
+
+    def count(self, places: Iterable[tuple[str, str]]) -> None:
+        """Count reports by study and source."""
+        with self._lock:
+            self._taken.update(places)
+            many = [place for place, number in self._taken.items() if number >= SINGLES]
+            for place in many:
+                del self._taken[place]
+        for place in many:
+            arguments = (self._context, *place, self._write)
+            threading.Thread(target=compact, args=arguments, kwargs={"wait": True}, name="compact", daemon=True).start()

@@ -34,9 +34,9 @@ from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
 from . import _access, _fits, _portfolios, _reports, _studies, answers
-from ._compaction import CompactionTrigger, compact
+from ._compaction import compact
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
-from ._report_queue import ReportQueue
+from ._report_queue import CompactionTrigger, ReportQueue
 
 T = TypeVar("T")
 P = ParamSpec("P")
