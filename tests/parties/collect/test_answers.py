@@ -110,6 +110,15 @@ def test_an_answer_is_taken_once_and_its_repetition_changes_nothing(world):
     assert [(bytes(r.key), r.code, r.collector) for r in rows(world, reports)] == [(KEY, 1, "@app")]
 
 
+def test_a_report_of_another_channel_is_refused(world):
+    token = token_of(world)
+    before = world.dump()
+    for other in ("", "0" * 64, wire.CHANNEL.descriptor()["sha256"].upper()):
+        assert not report(world, token, "M", channel=other)
+    assert world.dump() == before
+    assert report(world, token, "M", channel=wire.CHANNEL.descriptor()["sha256"])
+
+
 def test_who_prefers_not_to_say_leaves_nothing_about_the_attribute(world):
     token = token_of(world)
     assert report(world, token, None)

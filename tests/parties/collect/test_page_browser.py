@@ -473,7 +473,8 @@ def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, ca
         assert not found_in(*received, *(r["body"] for r in service.recorder.seen))
         for body in service.recorder.bodies("report"):  # nothing else either: no position, no trace of the choice
             sent = json.loads(body)
-            assert sorted(sent) == ["attempt", "report", "token"]
+            assert sorted(sent) == ["attempt", "channel", "report", "token"]
+            assert sent["channel"] == MARKED.descriptor()["sha256"]
             assert sent["report"] in MARKED.reports
             assert re.fullmatch("[0-9a-f]{32}", sent["attempt"])
         on_disk = {
@@ -528,7 +529,7 @@ def test_what_leaves_the_device_depends_on_the_report_alone(service, browser):
 @pytest.mark.parametrize(
     "change",
     [
-        ("{ token: this.token, report, attempt }", "{ token: this.token, report, attempt, n: globalThis.chosen }"),
+        ("{ token: this.token, ...this.kept }", "{ token: this.token, ...this.kept, n: globalThis.chosen }"),
         ("form.reset();", "sessionStorage.setItem('n', globalThis.chosen);"),
         ("form.reset();", "if (globalThis.chosen === '1') await this.#link.open();"),
     ],

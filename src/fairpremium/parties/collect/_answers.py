@@ -45,11 +45,13 @@ class AnswerRequest(Message):
 
     `attempt` is a random text that the device makes together with the report and sends with every repetition. Without
     it, somebody else who has the token could repeat the request with each possible report and see which one is known.
+    `channel` is the hash of the channel that drew the report; one of another channel than the study's is refused.
     """
 
     token: Token
     report: Annotated[str, Field(max_length=1000)] | bool | int | None
     attempt: Annotated[str, Field(max_length=64)] | None = None
+    channel: Annotated[str, Field(max_length=64)] | None = None
 
 
 def add_collect(app: FastAPI, party: ThirdParty, settings: ServiceSettings) -> None:
@@ -113,7 +115,7 @@ class Answers:
         """Take an answer."""
         message, sha256 = await _read(request, AnswerRequest)
         async with _on_beat():
-            taken = await run_sync(self._party.take_answer, message.token, message.report, sha256)
+            taken = await run_sync(self._party.take_answer, message.token, message.report, sha256, message.channel)
         return _json(_ACCEPTED if taken else _REFUSED)
 
 

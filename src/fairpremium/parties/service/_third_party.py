@@ -232,12 +232,12 @@ class ThirdParty:
         """Return what a token invites to, None if it cannot be used (any more)."""
         return self._read(lambda c: answers.find_invitation(c, self.context, token))
 
-    def take_answer(self, token: str, report: str | bool | int | None, sha256: str) -> bool:
+    def take_answer(self, token: str, report: str | bool | int | None, sha256: str, channel: str | None = None) -> bool:
         """Take the one answer of an invitation, None for no report; see `answers.take_answer`."""
         found = self._read(lambda c: answers.find_invitation(c, self.context, token, used=True))
         if found is None:  # a forged token costs no transaction that writes
             return False
-        taken = self._write(lambda c: answers.take_answer(c, self.context, token, report, sha256))
+        taken = self._write(lambda c: answers.take_answer(c, self.context, token, report, sha256, channel))
         if taken is not None and report is not None:
             self._answers_taken.count([(taken.study, _reports.page_of(taken.collector))])
         return taken is not None

@@ -22,7 +22,7 @@ class Link {
     this.place = `fairpremium-report ${token}`;
   }
 
-  /** {report: S, attempt} if one was drawn, {sent: true} if it has arrived, else undefined. */
+  /** {report: S, channel, attempt} if one was drawn, {sent: true} if it has arrived, else undefined. */
   get kept() {
     try {
       this.#kept ??= JSON.parse(sessionStorage.getItem(this.place)) ?? undefined;
@@ -48,15 +48,14 @@ class Link {
     return this.#post("open", { token: this.token }, "open");
   }
 
-  /** Keep a report, with a random text that tells our own repetitions from other people's. */
-  keepReport(report) {
+  /** Keep a report, with the hash of its channel and a random text that tells our own repetitions from other people's. */
+  keepReport(report, channel) {
     const attempt = Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
-    this.keep({ report, attempt });
+    this.keep({ report, channel, attempt });
   }
 
   send() {
-    const { report, attempt } = this.kept;
-    return this.#post("report", { token: this.token, report, attempt }, "accepted");
+    return this.#post("report", { token: this.token, ...this.kept }, "accepted");
   }
 
   async #post(name, body, field) {
@@ -151,7 +150,8 @@ export class PrivateAnswer extends HTMLElement {
     }
     try {
       const channel = readChannel(this.#study.channel);
-      this.#link.keepReport(chosen === "declined" ? DECLINED : channel.privatize(channel.groups[chosen]));
+      const report = chosen === "declined" ? DECLINED : channel.privatize(channel.groups[chosen]);
+      this.#link.keepReport(report, this.#study.channel.sha256);
     } catch {
       return this.#show("unprotected");
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select
 
-from fairpremium.parties.protocol import Invitation, Question, StudySpec, VerifyKey, read_token
+from fairpremium.parties.protocol import Invitation, Question, StudySpec, VerifyKey, descriptor_of, read_token
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import answers, keys, participants, reports, studies
 
@@ -66,12 +66,19 @@ def find_invitation(
 
 
 def take_answer(
-    connection: Connection, context: ServiceContext, token: str, report: str | bool | int | None, sha256: str
+    connection: Connection,
+    context: ServiceContext,
+    token: str,
+    report: str | bool | int | None,
+    sha256: str,
+    channel: str | None = None,
 ) -> OpenInvitation | None:
     """Take an answer, and return whose it was; None if it is refused, and then nothing has changed.
 
     - `report`: None if the person prefers not to say; the invitation is used then, and no report is stored.
     - `sha256`: Of the whole request. The same request again is taken again and changes nothing.
+    - `channel`: Hash of the channel that drew the report, None if it was not said. The operator may have declared
+      another since: a study can change until its first report is in.
     """
     study = (read_token(token, context.key) or _NOBODY).study
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=True))
@@ -80,6 +87,9 @@ def take_answer(
         return None
     code = None if report is None else code_of_label(found.spec, report)
     if report is not None and code is None:
+        return None
+    described = descriptor_of(found.spec.attribute)
+    if channel is not None and (described is None or channel != described["sha256"]):
         return None
     place = {"study": found.study, "collector": found.collector, "key": found.key}
     new = upsert(connection, answers).values(**place, sha256=sha256).returning(answers.c.key)
