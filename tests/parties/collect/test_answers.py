@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import math
@@ -16,6 +17,7 @@ import pytest
 from sqlalchemy import select
 
 from fairpremium.parties import StudySpec
+from fairpremium.parties.collect import _answers
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.release import CountNoise
@@ -202,8 +204,24 @@ def test_answers_come_at_the_beat_of_a_clock(world):
         is_open(world, token)
         beats[why] = (time.monotonic() - start) / 0.05
     assert min(beats.values()) >= 1.0
-    quickest = {why: beat for why, beat in beats.items() if beat < 1.9}
-    assert len(quickest) >= len(tokens) - 3, beats  # a busy machine may miss a beat now and then
+
+
+@pytest.mark.parametrize(("work", "beats"), [(0.0, 1), (0.001, 1), (0.049, 1), (0.051, 2), (0.24, 5)])
+def test_how_long_the_work_took_shows_in_whole_beats_only(monkeypatch, work, beats):
+    now = [100.0]
+
+    async def sleep(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(_answers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_answers.asyncio, "sleep", sleep)
+
+    async def run():
+        async with _answers._on_beat():
+            now[0] += work
+
+    asyncio.run(run())
+    assert now[0] - 100.0 == pytest.approx(0.05 * beats)
 
 
 def test_a_forged_token_writes_nothing_to_the_database(world, monkeypatch):
@@ -434,15 +452,15 @@ def test_a_fit_uses_reports_of_both_ways_alike(sqlite_base, tmp_path):
         else:
             for i in some:
                 party.put_report(places.APP, "motor", bytes(places.name_keys(i, i + 1)[0]), places.message(i))
-        assert party.work() == 1
-        row = party.get_fit(places.ACME, "waits")
-        job = _job(party)
-        joined = find_reports(party.context, job)
-        assert (joined.codes >= 0).sum() == 600
-        found[way] = (joined.codes.tolist(), row.state, row.matched)
+        found[way] = find_reports(party.context, _job(party)).codes.tolist()
+        if way == "both":
+            party.cancel_fit(places.ACME, "look")
+            assert party.work() == 1
+            fit = party.get_fit(places.ACME, "waits")
+            assert (fit.state, fit.matched) == ("succeeded", places.ROWS)
         party.close()
     assert found["both"] == found["batches"]
-    assert found["both"][1] == "succeeded"
+    assert min(found["both"]) >= 0  # every row has a report
 
 
 def test_what_a_person_answered_counts_before_what_the_collector_sent(sqlite_base, tmp_path):
