@@ -18,7 +18,10 @@ EXTRAS_bench := bench
 EXTRAS_paper := cli,report,data,neural
 
 # What tests need from the system, as program=package of Debian, which keeps the programs of PostgreSQL out of PATH.
-PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc
+PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc node=nodejs npm=npm
+
+# What checks pages for barriers; it comes from npm, where there is one.
+AXE := axe-core@4.14.0
 
 # Two test processes with one BLAS thread each beat one process with two.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
@@ -54,7 +57,7 @@ system:  ## what tests need from the system: installed as root where apt-get is,
 		echo "!! On Debian and Ubuntu: sudo apt-get install$$missing"; \
 	fi
 
-test: $(VENV)/.installed-test system  ## all tests, doctests and the code examples of the documentation
+test: $(VENV)/.installed-test system $(VENV)/.installed-$(AXE)  ## all tests, doctests and the code examples of the documentation
 	$(PYTEST)
 
 simulations: $(VENV)/.installed-test  ## the statistical simulations at full size (slow)
@@ -97,6 +100,10 @@ clean:  ## remove .venv, caches and everything that the other targets write
 $(VENV)/.installed-lint: constraints.txt | $(VENV)/.created
 	$(PY) -m pip install --quiet -c constraints.txt ruff
 	@touch $@
+
+$(VENV)/.installed-$(AXE): | $(VENV)/.created system
+	@if npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix $(VENV) $(AXE); then touch $@; \
+	else echo "!! Could not install $(AXE) with npm. The test that needs it will be skipped, and listed at the end."; fi
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/.created
 	$(PY) -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS_$*)]"

@@ -32,8 +32,8 @@ PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, l
 PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
 PARTIES["clients"] = {"protocol", "bundle"}
 PARTIES["service"] = {"protocol", "store", "release", "bundle"}
-PARTIES["console"] = {"service"} | PARTIES["service"]
-PARTIES["http"] = {"console"} | PARTIES["console"]
+PARTIES["console"] = PARTIES["collect"] = {"service"} | PARTIES["service"]
+PARTIES["http"] = {"console", "collect"} | PARTIES["console"]
 for name, below in PARTIES.items():
     LAYERS[f"parties.{name}"] = {"audit", "parties.faults"} | LAYERS["audit"] | {f"parties.{other}" for other in below}
 LAYERS["parties.faults"] = set()

@@ -45,7 +45,7 @@ def test_the_commands_are_known():
     assert parties == [
         "keys new", "keys secret", "keys add", "keys show", "keys revoke",
         "study create", "study open", "study close", "study show",
-        "collector submit",
+        "collector submit", "collector invite", "collector status", "collector page",
         "insurer upload", "insurer fit", "insurer show", "insurer cancel", "insurer fetch", "insurer price",
         "insurer erase",
         "log show", "log verify",

@@ -10,6 +10,7 @@ import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,7 +67,7 @@ def quick_json(*words, code=0):
 @contextmanager
 def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
     """A service process and its worker; checks that it ends in order and leaves no process behind."""
-    words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--json")
+    words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--collect", "--json")
     with spawn(*words, stdin=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline()), process
@@ -194,6 +195,79 @@ def test_all_parties_from_keys_to_prices(parties, workspace):
     checked = run_json("log", "verify", "--folder", workspace / "third-party", "--bundle", "bundle.zip")
     assert checked["intact"]
     assert checked["bundles"] == 1
+
+
+QUESTION = {
+    "collector": "App Ltd",
+    "texts": {"en": {"question": "Your sex?", "groups": ["Female", "Male"], "purpose": "Fair prices."}},
+}
+
+
+def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
+    Path("question.json").write_text(json.dumps(QUESTION))
+    Path("wrong.json").write_text(json.dumps({**QUESTION, "texts": {}}))
+    parties.run = quick
+    assert "wrong.json: texts" in parties("ops", "study", "create", "asked", "--groups", "F,M", "--keep", 0.8,
+                                          "--question", "wrong.json", code=2)  # fmt: skip
+    parties.run = quick_json
+    assert parties.start("asked", "--question", "question.json")["spec"]["question"]["collector"] == "App Ltd"
+    people = pd.read_csv(workspace / "people.csv", dtype=str)[:40]
+    people[["policy"]].to_csv("invited.csv", index=False)
+
+    def invite(output, *words, code=0):
+        parties.run = quick_json if code == 0 else quick
+        words = ("--ledger", "spent.sqlite", "--budget", 2, "--attribute", "sex", *words)
+        return parties("app", "collector", "invite", "invited.csv", "--study", "asked", "--secret",
+                       workspace / "motor.secret", "-o", output, *words, code=code)  # fmt: skip
+
+    made = invite("links.csv")
+    assert (made["people"], made["charged"], made["page"]) == (40, 40, f"{parties.url}/collect/")
+    links = pd.read_csv("links.csv", dtype=str)
+    assert links.columns.tolist() == ["policy", "link", "expires"]
+    assert Path("links.csv").stat().st_mode & 0o077 == 0
+    assert links["policy"].tolist() == people["policy"].tolist()
+    again = invite("again.csv", "--days", 2, "--page", "https://app.example/answer/")
+    assert (again["people"], again["charged"]) == (40, 0)  # one report can come of both, and it is charged once
+    assert pd.read_csv("again.csv")["link"].str.startswith("https://app.example/answer/#").all()
+    assert not set(links["link"]) & set(pd.read_csv("again.csv")["link"])
+    assert "not overwritten" in invite("links.csv", code=2)
+    assert "an address such as https" in invite("more.csv", "--page", "http://app.example/", code=2)
+
+    tokens = [link.partition("#")[2] for link in links["link"]]
+    with httpx.Client(base_url=f"{parties.url}/collect/v1", trust_env=False) as client:
+        post = lambda path, **body: client.post(path, json=body).json()  # noqa: E731
+        assert post("open", token=tokens[0])["collector"] == "App Ltd"
+        assert post("report", token=tokens[0], report="F") == {"accepted": True}
+        other = pd.read_csv("again.csv")["link"][0].partition("#")[2]
+        assert post("open", token=other) == {"open": False}
+        assert post("report", token=other, report="M") == {"accepted": False}
+    parties.run = quick_json
+    first = parties("app", "collector", "status", "--study", "asked")
+    assert abs(first["answered"] - 1) < 6 * first["standard_error"]
+    assert parties("app", "collector", "status", "--study", "asked") == first
+    parties.run = quick
+    assert "about" in parties("app", "collector", "status", "--study", "asked")
+    assert "Question" in parties("ops", "study", "show", "asked")
+    parties.run = quick_json
+
+
+def test_mistakes_with_invitations(parties, workspace):
+    parties.start("unasked")
+    parties.run = quick
+    words = ("collector", "invite", workspace / "people.csv", "--study", "unasked", "--secret",
+             workspace / "motor.secret", "-o", "links.csv")  # fmt: skip
+    assert "study create --question" in parties("app", *words, code=2)
+    assert "belong together" in parties("app", *words, "--budget", 2, code=2)
+    assert "asks nobody on a page" in parties("app", "collector", "status", "--study", "unasked", code=2)
+    parties.run = quick_json
+    assert not Path("links.csv").exists()
+    page = ("collector", "page", "-o", "public", "--service")
+    assert "without a path" in quick(*page, "https://third.example/path", code=2)
+    assert "such as https://third.example" in quick(*page, "http://third.example", code=2)
+    assert "origin of a page" in quick("serve", "--folder", "x", "--collect", "--collect-origin", "app.example", code=2)
+    assert "expected them with collect" in quick(
+        "serve", "--folder", "x", "--collect-origin", "https://a.example", code=2
+    )
 
 
 def test_people_who_join_are_added_and_nobody_is_drawn_twice(parties, workspace):

@@ -72,8 +72,12 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
     assert len(commands) == 5
     for command in commands:
         call(*command.split())
-    again = call_json("demo", "--out", "demo")  # in the same place
+    again = call_json("demo", "--out", "demo", "--browser")  # in the same place
     assert again["log"]["intact"]
+    answered = again["answered"]  # all that were invited but the one who reads the screen
+    assert abs(answered["answered"] - 149) < 6 * answered["standard_error"]
+    assert len(pd.read_csv("demo/people.csv")) == 5000 - 150
+    assert "sex" not in pd.read_csv("demo/invited.csv").columns
     for risk_class in again["classes"]:
         h = risk_class["discrimination_free"]
         width = (h["high"] - h["low"]) / 2

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import read_table, write_table
+from fairpremium.cli.tables import TableFormat, read_table, write_table
 from fairpremium.privacy import PrivacyLedger, read_reports, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -13,9 +14,10 @@ from fairpremium.parties import Feature, FitSpec, KnownChannel, PortfolioSpec, S
 from fairpremium.parties.clients._client import AppTransport
 from fairpremium.parties.clients._signed_auth import SignedAuth
 from fairpremium.parties.http._app import create_app
+from fairpremium.parties.protocol._invitations import invitation_key, write_token
 from fairpremium.parties.protocol._keys import new_key, read_key, write_key
 from fairpremium.parties.protocol._linkage import make_keys, new_secret
-from fairpremium.parties.protocol._messages import Report
+from fairpremium.parties.protocol._messages import Question, QuestionText, Report
 from fairpremium.parties.protocol._policy_keys import KEY
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
@@ -32,6 +34,7 @@ CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 ROWS = 600
 ROLES = {"op": "operator", "app": "collector", "acme": "insurer"}
 APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op", "operator")
+ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 VOLATILE = {"seq", "time", "previous", "hash", "created", "ended", "secret", "lease_until", "lease_token", "signature"}
 
@@ -53,8 +56,19 @@ SPEC = PortfolioSpec(
     ),
     outcome="y",
 )
+QUESTION = Question(
+    collector="App Ltd",
+    texts={
+        "en": QuestionText(question="What is your sex?", groups=("Female", "Male"), purpose="Fair prices."),
+        "de": QuestionText(question="Welches Geschlecht?", groups=("Weiblich", "Männlich"), purpose="Faire Preise."),
+    },
+)
 STUDY = StudySpec(
-    title="Motor", attribute=KnownChannel(channel=CHANNEL.descriptor()), collectors=("app",), insurers=("acme",)
+    title="Motor",
+    attribute=KnownChannel(channel=CHANNEL.descriptor()),
+    collectors=("app",),
+    insurers=("acme",),
+    question=QUESTION,
 )
 
 
@@ -77,6 +91,7 @@ def build(folder, database=None):
     for n in range(7):  # the eighth run is merged with these
         party.put_report_batch(APP, "motor", n, batch(70 * n, 70 * n + 70))
     party.put_report(APP, "motor", bytes(name_keys(500, 501)[0]), message(500))
+    (folder / ANSWER).write_text(json.dumps({"token": token(party, folder, 502), "report": REPORTS[502]}))
     for name in ("sealed", "open", "full", "old"):
         party.put_portfolio(ACME, name, SPEC)
     for name in ("sealed", "full", "old"):
@@ -88,6 +103,13 @@ def build(folder, database=None):
     party.put_fit(ACME, "over", fit_spec(level=0.9))
     party.cancel_fit(ACME, "over")
     party.close()
+
+
+def token(party, folder, i, expires=2**32, study="motor"):
+    """The invitation of a policy, for the people of `app`."""
+    key = bytes(name_keys(i, i + 1)[0])
+    sealed_to = invitation_key(party.context.key)
+    return write_token(read_key(folder / "app.key"), sealed_to, study=study, key=key, expires=expires)
 
 
 def message(i):
@@ -114,6 +136,7 @@ def requests():
         "seal": ("acme", ["POST", "/v1/portfolios/full/seal", "", ""]),
         "erase": ("acme", ["DELETE", "/v1/portfolios/old", "", ""]),
         "fit": ("acme", ["PUT", "/v1/fits/new", JSON, body["fit"]]),
+        "answer": ("app", ["POST", "/collect/v1/report", JSON, ANSWER]),
         "cancel": ("acme", ["POST", "/v1/fits/waits/cancel", "", ""]),
     }  # fmt: skip
 
@@ -168,12 +191,18 @@ class Place:
             party.close()
 
 
+def resolve(place, request):
+    """A request with its body, which may be in a file of the place."""
+    *head, body = request
+    return [*head, (place.folder / ANSWER).read_bytes().hex() if body == ANSWER else body]
+
+
 def send(place, who, request):
     """The status and the body of an answer."""
-    method, path, kind, body = request
+    method, path, kind, body = resolve(place, request)
     content = {"content": bytes.fromhex(body), "headers": {"Content-Type": kind}} if kind else {}
     party = place.open()
-    app = create_app(ServiceSettings(folder=place.folder, database=place.database), party)
+    app = create_app(ServiceSettings(folder=place.folder, database=place.database, collect=True), party)
     transport = AppTransport(app)
     key = read_key(place.folder / f"{who}.key")
     with httpx.Client(base_url="http://third.party", auth=SignedAuth(key), transport=transport) as client:

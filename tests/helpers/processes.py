@@ -201,7 +201,7 @@ def _web(output: Path, folder: str, database: str | None, port: int = 0, **limit
     from fairpremium.parties.http._serve import serve
     from fairpremium.parties.service._settings import ServiceSettings
 
-    settings = ServiceSettings(folder=folder, database=database, port=port, limits=_limits(limits))
+    settings = ServiceSettings(folder=folder, database=database, port=port, collect=True, limits=_limits(limits))
     serve(settings, workers=0, tell=lambda url: _say(output, url))
 
 
@@ -237,7 +237,7 @@ def _request(
     from fairpremium.parties.service._settings import ServiceSettings
 
     _parts._Reader = _Reader  # type: ignore[assignment,misc]
-    transport = AppTransport(create_app(ServiceSettings(folder=folder, database=database)))
+    transport = AppTransport(create_app(ServiceSettings(folder=folder, database=database, collect=True)))
     client = httpx.Client(base_url="http://third.party", auth=SignedAuth(read_key(key)), transport=transport)
     client.get("/v1/log")
     method, path, kind, body = request

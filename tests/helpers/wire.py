@@ -22,7 +22,7 @@ from fairpremium.parties.clients._insurer import Insurer
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._linkage import make_keys
-from fairpremium.parties.protocol._messages import Report
+from fairpremium.parties.protocol._messages import Question, QuestionText, Report
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
@@ -301,9 +301,15 @@ MINE = {"operator": "op", "collector": "app", "insurer": "acme", "auditor": "aud
 KEY = policy_key("a policy").hex()
 
 
-def study_spec(collectors=("app",), insurers=("acme",), title="Motor"):
+QUESTION = Question(
+    collector="App Ltd",
+    texts={"en": QuestionText(question="Your sex?", groups=("Female", "Male"), purpose="Fair prices.")},
+)
+
+
+def study_spec(collectors=("app",), insurers=("acme",), title="Motor", question=QUESTION):
     attribute = KnownChannel(channel=CHANNEL.descriptor())
-    return StudySpec(title=title, attribute=attribute, collectors=collectors, insurers=insurers)
+    return StudySpec(title=title, attribute=attribute, collectors=collectors, insurers=insurers, question=question)
 
 
 def text(message):
@@ -317,6 +323,7 @@ ASKED = {
     "close_study": ("POST", "/v1/studies/{study}/close", bytes, None),
     "get_study": ("GET", "/v1/studies/{study}", bytes, None),
     "list_studies": ("GET", "/v1/studies", bytes, None),
+    "count_answers": ("GET", "/v1/studies/{study}/answers", bytes, None),
     "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, report, JSON),
     "put_report_batch": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, BATCH),
     "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(portfolio_spec()), JSON),
@@ -340,7 +347,7 @@ NO_THINGS = dict.fromkeys(THINGS, "no-such-thing")
 
 def fill(world):
     """Put into a world what the requests of `ASKED` need."""
-    world.declare()
+    world.declare(question=QUESTION)
     world.declare("marine", ("app2",), ("other",))
     for who, study in (("acme", "motor"), ("other", "marine")):
         world.portfolio(who, "sealed", study)

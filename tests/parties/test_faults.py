@@ -18,7 +18,7 @@ from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import fits, log, meta, releases, reports
-from helpers.places import CHANNEL, REQUESTS, fit_spec, name_keys, plain, send
+from helpers.places import CHANNEL, REQUESTS, fit_spec, name_keys, plain, resolve, send
 from helpers.processes import PATIENCE
 
 
@@ -31,6 +31,7 @@ def ask(zygote, tmp_path):
         if faults is None:
             return 0, [send(place, who, request)]
         key = str(place.folder / f"{who}.key")
+        request = resolve(place, request)
         return zygote.run("request", tmp_path / "answer", key=key, request=request, arm=faults, **place.options)
 
     return ask

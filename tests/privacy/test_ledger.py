@@ -310,3 +310,19 @@ def test_against_a_dictionary(batches):
                 spent = after
             for key, value in spent.items():
                 assert ledger.spent(*key) == value
+
+
+# --- charges with names of their own ---
+
+
+def test_each_charge_is_made_once_under_its_name():
+    with PrivacyLedger(":memory:", budget=2.0) as ledger:
+        assert ledger.charge_each((f"i{p}", (p, "sex", 1.5)) for p in "ab") == 2
+        assert ledger.charge_each((f"i{p}", (p, "sex", 1.5)) for p in "abc") == 1
+        assert [ledger.spent(p, "sex") for p in "abcd"] == [1.5, 1.5, 1.5, 0.0]
+        with pytest.raises(BudgetExceededError, match="1 of 2 balances; nothing was charged"):
+            ledger.charge_each([("new", ("d", "sex", 1.5)), ("other", ("a", "sex", 1.5))])
+        assert ledger.spent("d", "sex") == 0.0
+        assert ledger.charge_each([("new", ("d", "sex", 1.5))]) == 1  # its name was not used up by the refusal
+        with pytest.raises(ValueError, match="charge_id"):
+            ledger.charge_each([("ia", ("a", "sex", 0.5))])

@@ -14,8 +14,9 @@ from fairpremium.cli._model_options import make_family
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_source import ReportSource
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import (
+from fairpremium.cli._terminal import progress, stdout_console
+from fairpremium.cli.tables import (
+    TableFormat,
     check_output,
     read_table,
     require_file,
@@ -23,7 +24,6 @@ from fairpremium.cli._tables import (
     require_numbers,
     write_table,
 )
-from fairpremium.cli._terminal import progress, stdout_console
 from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer

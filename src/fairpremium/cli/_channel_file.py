@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairpremium.cli._tables import require_file
+from fairpremium.cli.tables import require_file
 from fairpremium.privacy import Channel, describe_reports
 
 

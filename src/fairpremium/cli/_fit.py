@@ -16,9 +16,8 @@ from fairpremium.cli._model_options import PricerOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, column_option, load_data
 from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import check_output
 from fairpremium.cli._terminal import progress, shares_text
+from fairpremium.cli.tables import TableFormat, check_output
 from fairpremium.diagnostics import evaluate, hold_out
 from fairpremium.families import get_family
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, describe_pooling

@@ -12,8 +12,7 @@ import pandas as pd
 from fairpremium.blocks import join_reports, open_source
 from fairpremium.cli._channel_file import find_channel
 from fairpremium.cli._portfolio import Data, Roles
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import read_table, require_columns
+from fairpremium.cli.tables import TableFormat, read_table, require_columns
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, count_labels
 from fairpremium.privacy import Channel, RandomizedResponse
 

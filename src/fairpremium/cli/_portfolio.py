@@ -8,8 +8,7 @@ import pandas as pd
 
 from fairpremium.cli._channel_file import Described, find_channel
 from fairpremium.cli._command import option_panel
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import as_text, read_table, require_columns, require_filled, require_numbers
+from fairpremium.cli.tables import TableFormat, as_text, read_table, require_columns, require_filled, require_numbers
 from fairpremium.models import describe_texts
 
 column_option = option_panel("Columns")

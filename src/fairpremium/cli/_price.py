@@ -9,9 +9,8 @@ import typer
 
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import is_large
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import check_output, read_table, require_file, write_table
 from fairpremium.cli._terminal import progress
+from fairpremium.cli.tables import TableFormat, check_output, read_table, require_file, write_table
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, load_pricer
 
 _DEFAULT_LEVEL = 0.95

@@ -10,9 +10,8 @@ import typer
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import as_text, check_output, find_told, read_table, require_filled
 from fairpremium.cli._terminal import progress
+from fairpremium.cli.tables import TableFormat, as_text, check_output, find_told, read_table, require_filled
 from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
 
 

@@ -13,8 +13,7 @@ from fairpremium.cli._channel_file import Described, load_channel
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._parsing import split_list, split_weights
 from fairpremium.cli._portfolio import Data
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import as_labels, as_text, read_table
+from fairpremium.cli.tables import TableFormat, as_labels, as_text, read_table
 from fairpremium.labels import infer_labels
 from fairpremium.noise import AnchorNoise, MarginNoise, NoiseEstimator, RetestNoise, ValidationNoise
 from fairpremium.privacy import Channel, RandomizedResponse

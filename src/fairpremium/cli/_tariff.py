@@ -9,9 +9,8 @@ import typer
 
 from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._parsing import split_list, split_pairs
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import check_output, read_table, require_file, require_numbers
 from fairpremium.cli._terminal import progress
+from fairpremium.cli.tables import TableFormat, check_output, read_table, require_file, require_numbers
 from fairpremium.models import Design
 from fairpremium.pricing import load_pricer
 from fairpremium.tariffs import Tariff

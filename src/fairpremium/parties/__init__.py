@@ -18,12 +18,15 @@ __all__, __getattr__ = lazy_exports(
     __name__,
     {
         "bundle": "Bundle load_bundle",
-        "clients": "AppTransport Client Collector Insurer Operator ServiceUnreachable draw_reports",
+        "clients": (
+            "AppTransport Client Collector Insurer Operator ServiceUnreachable charge_invitations draw_reports "
+            "make_links"
+        ),
         "http": "create_app",
         "protocol": (
-            "CollectorStudy DeclaredAnchor EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel "
-            "LinkageSecret OperatorStudy Portfolio PortfolioSpec Problem SigningKey StudySpec TrueAttribute VerifyKey "
-            "new_key new_secret read_key read_public_key read_secret write_key write_secret"
+            "Answered CollectorStudy DeclaredAnchor EstimatedChannel Feature Fit FitSpec InsurerStudy KnownChannel "
+            "LinkageSecret OperatorStudy Portfolio PortfolioSpec Problem Question QuestionText SigningKey StudySpec "
+            "TrueAttribute VerifyKey new_key new_secret read_key read_public_key read_secret write_key write_secret"
         ),
         "service": "Party ServiceLimits ServiceSettings ThirdParty",
     },

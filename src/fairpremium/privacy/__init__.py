@@ -11,6 +11,7 @@ from ._ledger import PrivacyLedger
 from ._memoized_reports import MemoizedReports
 from ._randomized_response import RandomizedResponse, check_epsilon
 from ._simplex import project_to_simplex
+from ._words import draw_from_words
 
 __all__ = [
     "MAX_TOTAL",
@@ -21,6 +22,7 @@ __all__ = [
     "attach_descriptor",
     "check_epsilon",
     "describe_reports",
+    "draw_from_words",
     "project_to_simplex",
     "read_descriptor",
     "read_reports",

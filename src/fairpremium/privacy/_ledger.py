@@ -114,15 +114,44 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
             connection.execute(_LOCK)
             if charge_id is not None and _already_done(connection, check_key(charge_id, "charge_id"), rows):
                 return
-            asked = _sums(rows)
-            limit = self.budget * (1 + _SLACK)
-            refused = sum(_spent(connection, *keys, more) > limit for keys, more in asked.items())
-            if refused:
-                raise BudgetExceededError(
-                    f"Got charges beyond the budget of epsilon={self.budget:g} per person and attribute, for "
-                    f"{refused} of {len(asked)} balances; nothing was charged. Reuse the stored reports."
-                )
-            connection.executemany("INSERT INTO charges VALUES (?, ?, ?)", rows)
+            self._charge(connection, rows)
+
+    def _charge(self, connection: sqlite3.Connection, rows: list[Charge]) -> None:
+        """Charge all rows or, if one would pass its budget, none."""
+        asked = _sums(rows)
+        limit = self.budget * (1 + _SLACK)
+        refused = sum(_spent(connection, *keys, more) > limit for keys, more in asked.items())
+        if refused:
+            raise BudgetExceededError(
+                f"Got charges beyond the budget of epsilon={self.budget:g} per person and attribute, for "
+                f"{refused} of {len(asked)} balances; nothing was charged. Reuse the stored reports."
+            )
+        connection.executemany("INSERT INTO charges VALUES (?, ?, ?)", rows)
+
+    def charge_each(self, charges: Iterable[tuple[str, Charge]]) -> int:
+        """Charge several reports, each once and for all under a name of its own; all of the new ones, or none.
+
+        Parameters
+        ----------
+        charges : iterable of (charge_id, (person, attribute, epsilon))
+            One whose name was charged before costs nothing more; the same name with another content is an error.
+
+        Returns
+        -------
+        charged : int
+            How many were new.
+        """
+        named = {
+            check_key(name, "charge_id"): (
+                check_key(person, "person"), check_key(attribute, "attribute"), check_epsilon(epsilon)
+            )
+            for name, (person, attribute, epsilon) in charges
+        }  # fmt: skip
+        with self._connected() as connection, connection:
+            connection.execute(_LOCK)
+            new = [row for name, row in named.items() if not _already_done(connection, name, [row])]
+            self._charge(connection, new)
+        return len(new)
 
     # --- asking ---
 

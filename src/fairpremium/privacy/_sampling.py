@@ -34,19 +34,29 @@ def uniform_integers(n: int, total: int, rng: np.random.Generator | None) -> npt
         raise ValueError(f"Got total={total}, but expected a number between 1 and 2**32.")
     if rng is not None:
         return rng.integers(0, total, size=n, dtype=np.int64)
-    limit = WORD - WORD % total
     result = np.empty(n, dtype=np.int64)
     filled = 0
     while filled < n:
         data = os.urandom(4 * (n - filled))
         if len(data) != 4 * (n - filled):
             raise OSError("The operating system returned too little entropy; no report was released.")
-        words = np.frombuffer(data, dtype=np.uint32)
-        if limit < WORD:
-            words = words[words < np.uint32(limit)]
-        result[filled : filled + len(words)] = words % np.uint32(total) if total < WORD else words
-        filled += len(words)
+        u = accepted_integers(np.frombuffer(data, dtype=np.uint32), total)
+        result[filled : filled + len(u)] = u
+        filled += len(u)
     return result
+
+
+def accepted_integers(words: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int64]:
+    """Return the integers in ``range(total)`` that random words stand for, without the words that are thrown away.
+
+    Examples
+    --------
+    >>> accepted_integers(np.array([7, 2**32 - 1, 3], dtype=np.uint32), 5).tolist()
+    [2, 3]
+    """
+    limit = WORD - WORD % total
+    kept = words[words < np.uint32(limit)] if limit < WORD else words
+    return (kept % np.uint32(total) if total < WORD else kept).astype(np.int64)
 
 
 def check_rng(rng: Rng) -> np.random.Generator | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.models import Column, Design, LevelsFactor, as_frame, check_volume
+from fairpremium.models import Column, Design, LevelsFactor, as_frame, check_weight
 from fairpremium.tariffs._tariff import design_of, split_cells
 
 _MOVED_ROWS = 100  # rows that stand for a level which the portfolio does not have
@@ -59,7 +59,7 @@ class Portfolio:
         n = len(design.transform(table, unseen=pricer.unseen_levels))
         if not n:
             raise ValueError("Got X without a row, but expected the portfolio that the tariff is for.")
-        _, weight = check_volume(np.zeros(n), None, exposure)
+        weight = check_weight(None, n, exposure=exposure)
         found = cls(pricer, design, table, np.ones(n) if weight is None else weight)
         return cls(pricer, design, found._with_all_levels(), found.exposure)
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import socket
 import subprocess
 import sys
-import threading
-import time
-from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
-import uvicorn
 from sqlalchemy import text
 
 from fairpremium import RandomizedResponse
@@ -27,27 +22,10 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
 from helpers import browser as browser_tools
+from helpers.browser import served
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 SOON = 60_000  # milliseconds within which a page that is open must show what happened
-
-
-@contextmanager
-def served(app):
-    """Serve an app on a free port of this machine, as `fairpremium serve` does."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,19 @@ import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import as_labels, as_text, check_output, find_told, read_table, require_filled, write_table
 from fairpremium.cli._terminal import progress
+from fairpremium.cli.parties._invitations import invite, page, status
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
+from fairpremium.cli.tables import (
+    TableFormat,
+    as_labels,
+    as_text,
+    check_output,
+    find_told,
+    read_table,
+    require_filled,
+    write_table,
+)
 from fairpremium.privacy import Channel, PrivacyLedger
 
 if TYPE_CHECKING:
@@ -193,4 +202,7 @@ def _replace(table: pd.DataFrame, path: Path) -> None:
     draft.replace(path)
 
 
-collector = make_group("The collector's side: reports leave, the attribute stays.", {"submit": submit})
+collector = make_group(
+    "The collector's side: reports leave, the attribute stays.",
+    {"submit": submit, "invite": invite, "status": status, "page": page},
+)

@@ -17,6 +17,7 @@ from fairpremium.audit import compute_price_comparison, describe_classes
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer
 from fairpremium.cli._terminal import new_table, print_table, progress, stdout_console
+from fairpremium.cli.parties._demo_people import INVITED, ask_people, write_question
 from fairpremium.cli.parties._processes import CommandRunner
 from fairpremium.cli.parties._service import party_command
 from fairpremium.portfolios import SimulatedPortfolio, zhang_liu_shi_2025
@@ -38,7 +39,11 @@ _FILES = (
 
 @party_command
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"), as_json: bool = False
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Begin with people who answer in their browsers; you can be one of them.")
+    ] = False,
+    as_json: bool = False,
 ) -> Answer:
     """Run all three parties on this machine, and compare the premiums with the truth.
 
@@ -50,6 +55,9 @@ def demo(
     with model.json and report.html (from the third party), premiums.csv, prices.csv (an unaware price list, to try
     audit on), and the folders keys and third-party.
 
+    With --browser some people are invited and answer on the page, where the report is drawn on their own device. The
+    demo prints a link to answer yourself, and the console that shows how many have answered.
+
     Example: fairpremium demo --out demo
     """
     from fairpremium.parties.bundle import load_bundle
@@ -57,10 +65,10 @@ def demo(
 
     _clear(out)
     portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
-    _write_data(out, portfolio)
+    _write_data(out, portfolio, invited=INVITED if browser else 0)
     waiting = progress("Running the three parties") if as_json else nullcontext()  # otherwise commands are shown
     with waiting, CommandRunner(quiet=as_json, log=out / "serve.log") as runner:
-        found = _run_parties(runner, out)
+        found, answered = _run_parties(runner, out, portfolio, browser)
     bundle = load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
     pricer = bundle.pricer
     X = portfolio.X
@@ -75,14 +83,17 @@ def demo(
         "classes": describe_classes(comparison),
         "noise": bundle.manifest["disclosure"]["statement"],
         "log": found,
+        "answered": answered,
         "commands": runner.commands,
         "files": {name: str(out / name) for name in _FILES},
     }
     return Answer(result, _render)
 
 
-def _run_parties(runner: CommandRunner, out: Path) -> dict[str, Any]:
-    """Let the parties act, each in processes of its own; return what the check of the log found."""
+def _run_parties(
+    runner: CommandRunner, out: Path, portfolio: SimulatedPortfolio, browser: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Let the parties act, each in processes of its own; return what the check of the log found, and who answered."""
     keys, folder = out / "keys", out / "third-party"
     trust = ("--trust", folder / "service.key.pub")
     secret = ("--secret", keys / "motor.secret")
@@ -97,10 +108,19 @@ def _run_parties(runner: CommandRunner, out: Path) -> dict[str, Any]:
     ]
     runner.run(add[0])  # makes the folder
     runner.run(*add[1:])
-    runner.serve(folder)
+    service = runner.serve(folder, *(["--collect"] if browser else []))
+    question = ("--question", write_question(out)) if browser else ()
     runner.run(_words("study create motor --groups F,M --keep", f"{_KEEP:g}", "--collector app --insurer acme --open",
-                      *operator))  # fmt: skip
-    runner.tell(f"The collector draws a report for each of {_ROWS:,} policyholders; the insurer sends what it knows.")
+                      *question, *operator))  # fmt: skip
+    answered = None
+    if browser:
+        runner.tell(f"The collector invites {INVITED} people to answer on their own devices.")
+        runner.run(_words("collector invite", out / "invited.csv", "--study motor", *secret, "-o", out / "links.csv",
+                          *collector))  # fmt: skip
+        true = portfolio.sensitive[:INVITED]
+        answered = ask_people(service, out / "links.csv", true, keys / "collector.key", runner.tell, quiet=runner.quiet)
+    others = _ROWS - (INVITED if browser else 0)
+    runner.tell(f"The collector draws a report for each of {others:,} policyholders; the insurer sends what it knows.")
     sent, _ = runner.run(
         _words("collector submit", out / "people.csv", "--study motor --policy policy --column sex", *secret,
                "--reports", out / "reports.csv", *collector),
@@ -119,7 +139,7 @@ def _run_parties(runner: CommandRunner, out: Path) -> dict[str, Any]:
                "--policy policy"),
         _words("log verify", "--folder", folder, "--bundle", out / "bundle.zip"),
     )  # fmt: skip
-    return found
+    return found, answered
 
 
 def _words(*pieces: str | Path) -> tuple[str | Path, ...]:
@@ -136,8 +156,8 @@ def _clear(out: Path) -> None:
     if folder.exists():
         for old in (folder, keys):
             shutil.rmtree(old, ignore_errors=True)
-        for old in out.glob("reports.csv*"):
-            old.unlink()
+        for old in (*out.glob("reports.csv*"), out / "links.csv"):
+            old.unlink(missing_ok=True)
     folder.mkdir(mode=0o700)
     (folder / _MARK).touch()
     keys.mkdir(mode=0o700, exist_ok=True)
@@ -153,9 +173,12 @@ def _numbers(letter: str) -> pd.Series:
     return pd.Series([f"{letter}{i:05d}" for i in range(1, _ROWS + 1)], name="policy")
 
 
-def _write_data(out: Path, portfolio: SimulatedPortfolio) -> None:
+def _write_data(out: Path, portfolio: SimulatedPortfolio, invited: int) -> None:
     policy = _numbers("P")
-    pd.DataFrame({"policy": policy, "sex": portfolio.sensitive}).to_csv(out / "people.csv", index=False)
+    people = pd.DataFrame({"policy": policy, "sex": portfolio.sensitive})
+    people[invited:].to_csv(out / "people.csv", index=False)
+    if invited:  # of them the collector knows nothing but how to reach them
+        people[["policy"]][:invited].to_csv(out / "invited.csv", index=False)
     pd.concat([policy, portfolio.X], axis=1).assign(y=portfolio.y.round(2)).to_csv(out / "portfolio.csv", index=False)
     new = zhang_liu_shi_2025(n=_ROWS, rng=_NEW_SEED, age_band=True)
     pd.concat([_numbers("N"), new.X], axis=1).to_csv(out / "new.csv", index=False)

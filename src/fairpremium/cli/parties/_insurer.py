@@ -13,8 +13,6 @@ from fairpremium.cli._model_options import ModelOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import ExposureOption, OutcomeOption, WeightOption, check_volumes, column_option
 from fairpremium.cli._price import PriceOptions, price_rows
-from fairpremium.cli._table_format import TableFormat
-from fairpremium.cli._tables import check_output, read_table, require_file
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
     Connection,
@@ -26,6 +24,7 @@ from fairpremium.cli.parties._service import (
     message_fields,
     party_command,
 )
+from fairpremium.cli.tables import TableFormat, check_output, read_table, require_file
 
 if TYPE_CHECKING:
     from fairpremium.parties.protocol import Fit

@@ -63,9 +63,9 @@ class CommandRunner:
                     process.kill()
                     process.communicate()
 
-    def serve(self, folder: Path) -> None:
-        """Start the service and wait until it listens; later commands talk to it."""
-        words = ("serve", "--folder", folder)
+    def serve(self, folder: Path, *options: str) -> str:
+        """Start the service, wait until it listens, and return its address; later commands talk to it."""
+        words = ("serve", "--folder", folder, *options)
         self._show(words)
         with self.log.open("w") as log:
             self._service = subprocess.Popen(
@@ -77,7 +77,9 @@ class CommandRunner:
         if not line:
             self._service.wait()
             _fail(words, self.log.read_text(encoding="utf-8"))
-        self._environment["FAIRPREMIUM_SERVICE"] = json.loads(line)["service"]
+        address = str(json.loads(line)["service"])
+        self._environment["FAIRPREMIUM_SERVICE"] = address
+        return address
 
     def stop_service(self) -> None:
         """Stop the service in order, and the hard way if that takes too long."""

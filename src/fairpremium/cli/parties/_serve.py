@@ -12,12 +12,12 @@ import typer
 
 from fairpremium.cli._command import option_panel, plain
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._tables import require_file
 from fairpremium.cli._terminal import print_fields
 from fairpremium.cli.parties._service import ServiceFolder, party_command
+from fairpremium.cli.tables import require_file
 
 _PASSWORD = "FAIRPREMIUM_CONSOLE_PASSWORD"
-_option = option_panel("Where to listen")
+_option, _page_option = option_panel("Where to listen"), option_panel("The page for invited people")
 _WithParent = Annotated[bool, typer.Option("--with-parent", help="Stop when standard input closes.")]
 
 
@@ -32,6 +32,13 @@ def serve(
     names: Annotated[
         str | None, _option(help="Host names to answer to, such as fair.example:443; all if left out.")
     ] = None,
+    collect: Annotated[
+        bool, _page_option("--collect", help="Serve the page on which invited people answer, at /collect/.")
+    ] = False,
+    collect_origin: Annotated[
+        list[str] | None,
+        _page_option(help="Origin of another web server with the page, such as https://app.example; may be repeated."),
+    ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes to start.")] = 1,
     with_parent: _WithParent = False,
     as_json: bool = False,
@@ -40,7 +47,8 @@ def serve(
 
     The folder holds its key, its database and all files, and is made when it does not exist. On another address
     than loopback it wants TLS: a certificate, or a proxy that does it. The console for operator and auditor answers on
-    loopback, or elsewhere with the password in FAIRPREMIUM_CONSOLE_PASSWORD.
+    loopback, or elsewhere with the password in FAIRPREMIUM_CONSOLE_PASSWORD. With --collect, people with a link of
+    `collector invite` answer on its page.
 
     Example: fairpremium serve --folder third-party --port 8350
     """
@@ -58,6 +66,8 @@ def serve(
         behind_proxy=behind_proxy,
         hosts=tuple(name.lower() for name in split_list(names, "--names") or ()),
         console_password=os.environ.get(_PASSWORD) or None,
+        collect=collect,
+        collect_origins=tuple(collect_origin or ()),
     )
 
     def tell(url: str) -> None:
@@ -69,6 +79,7 @@ def serve(
             "workers": workers,
             "public_key": read_public_key(public).public_key,
             "public_key_file": str(public),
+            **({"page": f"{url}/collect/"} if collect else {}),
         }
         _say(result, as_json)
 

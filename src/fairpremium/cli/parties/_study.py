@@ -9,9 +9,9 @@ from fairpremium.cli._channel_file import channel_text, describe_channel, load_c
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._report_source import ChannelOption, EpsilonOption, KeepOption, noise_option
-from fairpremium.cli._tables import require_file
 from fairpremium.cli._terminal import print_facts
 from fairpremium.cli.parties._service import Connection, check_ids, make_message, message_fields, party_command
+from fairpremium.cli.tables import require_file
 from fairpremium.privacy import Channel, RandomizedResponse
 
 _party_option, _rule_option = option_panel("Who and what"), option_panel("Rule 9: noise on what is released")
@@ -43,6 +43,9 @@ def create(
     insurer: Annotated[list[str] | None, _party_option(help="An insurer; may be repeated.")] = None,
     family: Annotated[list[str] | None, _party_option(help="An allowed family, may be repeated; all.")] = None,
     model: Annotated[list[str] | None, _party_option(help="An allowed model, may be repeated; all.")] = None,
+    question: Annotated[
+        Path | None, typer.Option(help="JSON file with the texts of the page on which invited people answer.")
+    ] = None,
     opens: Annotated[str | None, typer.Option(help="Take reports from then on (ISO 8601).")] = None,
     closes: Annotated[str | None, typer.Option(help="Take no reports from then on (ISO 8601).")] = None,
     release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all Gaussian releases together.")] = None,
@@ -72,7 +75,7 @@ def create(
     release = {name: value for name, value in release.items() if value is not None}
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
-        given += [anchor_group, anchor_share]
+        given += [anchor_group, anchor_share, question]
         if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
         declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
@@ -86,6 +89,7 @@ def create(
             "insurers": insurer or [],
             "families": family,
             "models": model,
+            "question": None if question is None else _question(question),
             "opens": opens,
             "closes": closes,
             "release": release,
@@ -101,6 +105,13 @@ def create(
         if open_now:
             seen = operator.set_state(study, "open")
     return Answer(message_fields(seen), _facts(message_fields(seen)))
+
+
+def _question(path: Path) -> dict[str, Any]:
+    """Return the texts of the page, as JSON has them."""
+    from fairpremium.parties.protocol import Question
+
+    return message_fields(make_message(Question, require_file(path).read_bytes(), str(path)))
 
 
 def _attribute(
@@ -212,6 +223,7 @@ def _facts(study: dict[str, Any]) -> dict[str, Any]:
         "Groups": ", ".join(str(group) for group in _groups(study["attribute"])),
         "Reports": _how(study["attribute"]),
         **listed,
+        "Question": _languages(spec.get("question")),
         "Received": _count(study, "reports"),
         "Accepted": _count(study, "accepted"),
         "Fits": study.get("fits"),
@@ -232,6 +244,12 @@ def _how(attribute: dict[str, Any]) -> str:
     if attribute["kind"] == "estimated":
         return f"with unknown noise, estimated by {attribute['method']}"
     return channel_text(describe_channel(Channel.from_descriptor(attribute["channel"])) or {})
+
+
+def _languages(question: dict[str, Any] | None) -> str | None:
+    if not question:
+        return None
+    return f"on the page, for {question['collector']}, in {', '.join(question['texts'])}"
 
 
 def _count(study: dict[str, Any], name: str) -> str | None:

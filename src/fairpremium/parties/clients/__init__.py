@@ -3,6 +3,7 @@
 from ._client import AppTransport, Client, Operator, ServiceUnreachable
 from ._collector import Collector, draw_reports, plan_batches, read_drawn
 from ._insurer import Insurer
+from ._invitations import charge_invitations, make_links
 
 __all__ = [
     "AppTransport",
@@ -11,7 +12,9 @@ __all__ = [
     "Insurer",
     "Operator",
     "ServiceUnreachable",
+    "charge_invitations",
     "draw_reports",
+    "make_links",
     "plan_batches",
     "read_drawn",
 ]

@@ -14,6 +14,7 @@ import pandas as pd
 from fairpremium.parties.protocol import (
     BATCH_TYPE,
     KEY,
+    Answered,
     CollectorStudy,
     LinkageSecret,
     Report,
@@ -43,6 +44,10 @@ class Collector(Client):
     def channel(self, study: str) -> Channel | None:
         """Return the channel that the study asks for; None if it takes the true attribute or an unknown channel."""
         return channel_of(self.study(study).attribute)
+
+    def answers(self, study: str) -> Answered:
+        """Look how many of the people that were invited have answered: a released number, the same for a time."""
+        return self.get(f"/v1/studies/{study}/answers", Answered)
 
     def report(
         self, study: str, secret: LinkageSecret, policy: str | int, report: Any, channel: Channel | None

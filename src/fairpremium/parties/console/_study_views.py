@@ -8,8 +8,16 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from fairpremium.parties.protocol import EstimatedChannel, KnownChannel, StudySpec, round_count
-from fairpremium.parties.service import ServiceContext, count_fits, count_reports, plan_of, releases_to, spec_of
+from fairpremium.parties.protocol import Answered, EstimatedChannel, KnownChannel, StudySpec, round_count
+from fairpremium.parties.service import (
+    ServiceContext,
+    count_fits,
+    count_reports,
+    plan_of,
+    read_answered,
+    releases_to,
+    spec_of,
+)
 from fairpremium.parties.store.schema import keys, studies
 from fairpremium.privacy import Channel
 
@@ -35,7 +43,7 @@ class StudyView:
     """A study. `reports` is rounded by rule 7; None stands for a count that is too small to be told.
 
     `status` is what the state and the dates come to; `channel` says how reports come about, and `epsilon` what a report
-    may tell at most.
+    may tell at most. `answered` is how many people answered on the page of each collector, as it was released last.
     """
 
     id: str
@@ -47,6 +55,7 @@ class StudyView:
     collectors: tuple[tuple[str, bool], ...]
     insurers: tuple[InsurerView, ...]
     reports: int | None
+    answered: tuple[tuple[str, Answered | None], ...]
     created: float
 
     @property
@@ -97,7 +106,8 @@ def _view(connection: Connection, context: ServiceContext, row: Any, roles: dict
         epsilon=epsilon,
         collectors=tuple((name, roles.get(name) == "collector") for name in spec.collectors),
         insurers=tuple(_insurer(connection, row.id, spec, name, roles) for name in spec.insurers),
-        reports=round_count(count_reports(connection, row.id), spec.rules),
+        reports=round_count(count_reports(connection, row.id, *spec.collectors), spec.rules),
+        answered=tuple((name, read_answered(connection, row.id, name)) for name in spec.collectors if spec.question),
         created=row.created,
     )
 

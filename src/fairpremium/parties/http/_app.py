@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fairpremium import __version__
+from fairpremium.parties.collect import add_collect
 from fairpremium.parties.console import add_console
 from fairpremium.parties.service import ServiceSettings, ThirdParty
 
@@ -56,5 +57,7 @@ def create_app(settings: ServiceSettings, third_party: ThirdParty | None = None)
     app.add_middleware(Guard, requests=requests)
     for add_routes in (add_studies, add_reports, add_portfolios, add_fits, add_log, add_operations):
         add_routes(app, requests)
+    if settings.collect:
+        add_collect(app, party, settings)
     add_console(app, party, settings)
     return app

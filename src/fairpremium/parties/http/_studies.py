@@ -3,7 +3,7 @@
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request
 
-from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, StudySpec
+from fairpremium.parties.protocol import Answered, CollectorStudy, InsurerStudy, OperatorStudy, StudySpec
 
 from ._openapi import NAMED, SENT, SIGNED, Id, route, takes_message
 from ._requests import Requests
@@ -33,3 +33,7 @@ def add_studies(app: FastAPI, requests: Requests) -> None:
     @route(app, "GET", "/v1/studies/{study}", NAMED)
     async def get_study(request: Request, study: Id) -> OperatorStudy | CollectorStudy | InsurerStudy:
         return await run_sync(party.get_study, await requests.verify(request, "get_study"), study)
+
+    @route(app, "GET", "/v1/studies/{study}/answers", (*NAMED, "not-allowed-here"))
+    async def count_answers(request: Request, study: Id) -> Answered:
+        return await run_sync(party.count_answers, await requests.verify(request, "count_answers"), study)

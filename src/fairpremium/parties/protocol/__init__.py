@@ -10,6 +10,7 @@ from fairpremium.lazy import lazy_exports
 if TYPE_CHECKING:
     from ._attributes import *
     from ._batch_file import *
+    from ._invitations import *
     from ._keys import *
     from ._linkage import *
     from ._messages import *
@@ -29,12 +30,13 @@ __all__, __getattr__ = lazy_exports(
             "NO_MEANING ReportBatch batch_header batch_pieces code_width find_codes match open_batch plain_bytes "
             "sort_batch"
         ),
+        "_invitations": "Invitation TOKEN_BYTES invitation_key read_token write_token",
         "_keys": "SigningKey VerifyKey load_or_create_key new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",
         "_messages": (
-            "Checkpoint CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit FitSpec ID InsurerStudy "
-            "KnownChannel LogPage Message OperatorStudy PartTaken Portfolio PortfolioSpec PublicKey Refusal "
-            "ReleaseRules Report ReportsTaken Role StudySpec TrueAttribute check_id"
+            "Answered Checkpoint CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit FitSpec ID "
+            "InsurerStudy KnownChannel LogPage Message OperatorStudy PartTaken Portfolio PortfolioSpec PublicKey "
+            "Question QuestionText Refusal ReleaseRules Report ReportsTaken Role StudySpec TrueAttribute check_id"
         ),
         "_policy_keys": "KEY as_keys has_repeats read_keys sort_words",
         "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_part write_portfolio_part",

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
@@ -117,6 +119,11 @@ class SigningKey(Secret):
         """Return the signature of a message: 64 bytes."""
         key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
         return key.sign(message)
+
+    def derive(self, purpose: bytes) -> bytes:
+        """Return 32 secret bytes that only this key gives, others for every other purpose (HKDF, RFC 5869)."""
+        key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
+        return HKDF(SHA256(), 32, None, b"fairpremium derived key 1\n" + purpose).derive(key.private_bytes_raw())
 
     def _pem(self) -> bytes:
         key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]

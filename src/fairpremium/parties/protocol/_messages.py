@@ -140,6 +140,51 @@ class ReleaseRules(Message):
             raise ValueError("the second randomization costs more than the budget")
 
 
+_LONGEST_ASKING = 63  # reports from the page are stored under this name and a sign
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Z]{2})?")
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class QuestionText(Message):
+    """The question in one language: `groups` are the answers in the order of the study's groups."""
+
+    question: Text
+    groups: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(min_length=2)]
+    purpose: Text
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        _check_names(self.groups)
+        return self
+
+
+class Question(Message):
+    """How people with an invitation are asked on the page that draws their report on their own device.
+
+    - `collector`: Who asks, in words.
+    - `texts` (dict by language, such as "de" or "pt-BR"): The question, its answers and its purpose.
+    - `language`: The one of them that is shown to people who read none.
+    - `count_seconds`: The released number of answers moves once in such a time.
+    - `count_epsilon`, `count_delta`: What all released numbers of answers together may tell about whether one person
+      has answered.
+    """
+
+    collector: Annotated[str, Field(min_length=1, max_length=200)]
+    texts: Annotated[dict[str, QuestionText], Field(min_length=1, max_length=50)]
+    language: str = "en"
+    count_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
+    count_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
+    count_delta: Annotated[float, Field(gt=0, le=1e-3)] = 1e-6
+
+    @model_validator(mode="after")
+    def _check_languages(self) -> Self:
+        if not all(LANGUAGE.fullmatch(language) for language in self.texts):
+            raise ValueError('a language is written like "de" or "pt-BR"')
+        if self.language not in self.texts:
+            raise ValueError("language names one of the texts")
+        return self
+
+
 class StudySpec(Message):
     """What the operator declares; it cannot change once the first report is in.
 
@@ -156,11 +201,20 @@ class StudySpec(Message):
     release: ReleaseRules | None = ReleaseRules()
     opens: AwareDatetime | None = None
     closes: AwareDatetime | None = None
+    question: Question | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse a party on both sides: it would see features and reports of the same keys."""
+        """Refuse a party on both sides, which would see features and reports of the same keys, and wrong questions."""
         if set(self.collectors) & set(self.insurers):
             raise ValueError("a party is collector and insurer")
+        if self.question is not None:
+            if not isinstance(self.attribute, KnownChannel):
+                raise ValueError("people are asked through a known channel only")
+            groups = Channel.from_descriptor(self.attribute.channel).groups
+            if any(len(text.groups) != len(groups) for text in self.question.texts.values()):
+                raise ValueError("each language of the question names every group of the study once")
+            if any(len(name) > _LONGEST_ASKING for name in self.collectors):
+                raise ValueError(f"a collector that asks has a name of at most {_LONGEST_ASKING} characters")
 
 
 class StudyState(Message):
@@ -173,9 +227,28 @@ class StudyState(Message):
 
 
 class CollectorStudy(StudyState):
-    """A collector's view: how many of its own reports were taken."""
+    """A collector's view: how many of its own reports were taken.
+
+    `invitation_key` is the public key to which invitations are sealed; None if the study asks nobody on a page.
+    """
 
     accepted: int | None
+    invitation_key: str | None = None
+
+
+class Answered(Message):
+    """How many people of a collector have answered on the page, as a released number.
+
+    It has noise with a stated standard error and moves once in the study's time step: asked again, it is the same.
+    """
+
+    study: str
+    answered: int
+    standard_error: float
+    releases: int
+    released: str
+    epsilon: float
+    delta: float
 
 
 class InsurerStudy(StudyState):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._disclosure import *
     from ._randomized import *
     from ._release import *
+    from ._released_counts import *
 
 __all__, __getattr__ = lazy_exports(
     __name__,
@@ -22,5 +23,6 @@ __all__, __getattr__ = lazy_exports(
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_randomized": "randomize_reports seen_channel",
         "_release": "FitSettings Release ReleaseSettings check_fit_rows default_release fit_release",
+        "_released_counts": "CountNoise",
     },
 )

@@ -9,9 +9,11 @@ from ._settings import ServiceSettings, is_loopback, log_failure
 from ._studies import count_fits, count_reports, spec_of
 from ._third_party import ThirdParty
 from ._worker import stop_with_parent, work
+from .answers import OpenInvitation, read_answered
 
 __all__ = [
     "LogMonitor",
+    "OpenInvitation",
     "Party",
     "RateLimiter",
     "ServiceContext",
@@ -23,6 +25,7 @@ __all__ = [
     "is_loopback",
     "log_failure",
     "plan_of",
+    "read_answered",
     "read_report",
     "releases_to",
     "spec_of",

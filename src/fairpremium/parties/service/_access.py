@@ -13,7 +13,7 @@ from ._context import Party, ServiceContext
 
 _COMMANDS: dict[tuple[Role, ...], str] = {
     ("operator",): "put_study open_study close_study",
-    ("collector",): "put_report put_report_batch",
+    ("collector",): "put_report put_report_batch count_answers",
     ("insurer",): (
         "put_portfolio get_portfolio put_part seal_portfolio delete_portfolio "
         "put_fit get_fit list_fits cancel_fit get_bundle"

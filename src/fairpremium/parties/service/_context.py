@@ -43,6 +43,7 @@ class ServiceLimits:
     parts: int = 10_000
     signature_window: float = 300.0
     requests_per_second: float = 5000.0
+    answers_per_second: float = 20.0  # requests of an address about invitations; five times as many at once
     wait_seconds: float = 30.0
     waits: int = 64  # requests of a party that wait for a fit at the same time
     lease_seconds: float = 30.0

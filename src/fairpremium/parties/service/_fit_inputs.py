@@ -21,7 +21,7 @@ from fairpremium.parties.store.schema import fits, portfolios
 from ._context import ServiceContext
 from ._leases import Lease
 from ._portfolios import parts_of
-from ._reports import reports_of
+from ._reports import reports_of, sources_of
 from ._studies import spec_of, study_row
 
 _DRAWN_AT_ONCE = 500_000
@@ -149,7 +149,7 @@ def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
     """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
 
     def look(connection: Connection) -> list[Callable[[Keys], Codes]]:
-        return [reports_of(connection, context, job.study_id, name) for name in job.study.collectors]
+        return [reports_of(connection, context, job.study_id, source) for source in sources_of(job.study)]
 
     with context.files.hold():  # what is open stays, should it be swept away
         look_ups = context.database.read(look)

@@ -2,12 +2,13 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 from sqlalchemy import Connection
 
 from fairpremium.parties.protocol import Problem
-from fairpremium.parties.store import Writer
+from fairpremium.parties.store import Write, Writer
 
 from ._access import use_nonces
 from ._compaction import SINGLES, compact
@@ -25,7 +26,7 @@ class ReportQueue:
         self._writer = writer
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
-        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and collector
+        self._taken = CompactionTrigger(context, writer.write)
 
     def put(self, report: SingleReport) -> Future[Problem | None]:
         """Queue a report; the future has the answer once it is on disk."""
@@ -59,7 +60,8 @@ class ReportQueue:
                 return
             for (_, future), problem in zip(waiting, answers, strict=True):
                 future.set_result(problem)
-            self._count([report for (report, _), problem in zip(waiting, answers, strict=True) if problem is None])
+            taken = [report for (report, _), problem in zip(waiting, answers, strict=True) if problem is None]
+            self._taken.count((report.study, report.who.name) for report in taken)
 
         self._writer.submit(write).add_done_callback(answer)
 
@@ -69,10 +71,22 @@ class ReportQueue:
             waiting, self._waiting = self._waiting, []
         return [item for item in waiting if item[1].set_running_or_notify_cancel()]
 
-    def _count(self, taken: list[SingleReport]) -> None:
-        """Count reports that were taken; when there are many, start the compaction."""
-        self._taken.update((report.study, report.who.name) for report in taken)
-        for place in [place for place, number in self._taken.items() if number >= SINGLES]:
-            del self._taken[place]
-            arguments = (self._context, *place, self._writer.write)
+
+class CompactionTrigger:
+    """Counts single reports that were taken, and starts the compaction when there are many."""
+
+    def __init__(self, context: ServiceContext, write: Write):
+        self._context, self._write = context, write
+        self._lock = threading.Lock()
+        self._taken: Counter[tuple[str, str]] = Counter()  # since the last compaction, by study and source
+
+    def count(self, places: Iterable[tuple[str, str]]) -> None:
+        """Count reports by study and source."""
+        with self._lock:
+            self._taken.update(places)
+            many = [place for place, number in self._taken.items() if number >= SINGLES]
+            for place in many:
+                del self._taken[place]
+        for place in many:
+            arguments = (self._context, *place, self._write)
             threading.Thread(target=compact, args=arguments, kwargs={"wait": True}, name="compact", daemon=True).start()

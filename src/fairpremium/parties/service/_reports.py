@@ -36,7 +36,7 @@ from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies
 
 from ._context import Party, ServiceContext
-from ._studies import find_study, spec_of, study_row
+from ._studies import find_study, spec_of, study_row, takes_reports
 
 _SHORT = 4096  # bytes of the JSON text of a report that is cached
 
@@ -119,10 +119,32 @@ def _code(spec: StudySpec, report: Report) -> int | Problem:
     """Return the code of a report, or the problem with it."""
     if canonical_json(descriptor_of(spec.attribute)) != canonical_json(report.channel):
         return Problem("wrong-channel")
+    code = code_of_label(spec, report.report)
+    return Problem("bad-values", "report") if code is None else code
+
+
+def code_of_label(spec: StudySpec, report: Any) -> int | None:
+    """Return the code of a report of the study's channel, or None if there is no such report."""
     for code, label in enumerate(labels_of(spec.attribute)):
-        if type(label) is type(report.report) and label == report.report:
+        if type(label) is type(report) and label == report:
             return code
-    return Problem("bad-values", "report")
+    return None
+
+
+def page_of(collector: str) -> str:
+    """Name the source of reports that people sent from their own devices, invited by a collector.
+
+    It is another source than the collector itself: what people answered is never compared with what the collector
+    sends, or its answers would tell the collector who has reported, and what.
+    """
+    return f"@{collector}"
+
+
+def sources_of(spec: StudySpec) -> list[str]:
+    """Return the sources of reports of a study, the one that counts first: people themselves, then their collector."""
+    if spec.question is None:
+        return list(spec.collectors)
+    return [source for collector in spec.collectors for source in (page_of(collector), collector)]
 
 
 def _codes_of(
@@ -210,11 +232,6 @@ def _open_study(connection: Connection, context: ServiceContext, who: Party, stu
     # Batches of a study come one after the other, and while one is checked no single report is stored.
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=not lock))
     row = find_study(connection, who, study)
-    spec, now = spec_of(row), context.now()
-    if (
-        row.state != "open"
-        or (spec.opens and now < spec.opens.timestamp())
-        or (spec.closes and now >= spec.closes.timestamp())
-    ):
+    if not takes_reports(row, context.now()):
         raise Problem("study-not-open")
     return row

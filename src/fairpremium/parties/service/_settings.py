@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fairpremium.parties.protocol import Problem
 
@@ -38,6 +39,10 @@ class ServiceSettings:
         Names under which clients reach the service, with port where it is not the usual one; none allows all.
     console_password : str or None
         For the console, 8 letters or more; without one the console answers on loopback only.
+    collect : bool
+        Serve the page on which people with an invitation answer, and take their answers.
+    collect_origins : tuple of str
+        Origins of other web servers whose copies of that page may send answers, such as https://app.example.
     limits : ServiceLimits
     body_seconds : float
         How long a body may take to arrive.
@@ -53,6 +58,8 @@ class ServiceSettings:
     behind_proxy: bool = False
     hosts: tuple[str, ...] = ()
     console_password: str | None = field(default=None, repr=False)
+    collect: bool = False
+    collect_origins: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     body_seconds: float = 120.0
     clock: Callable[[], float] = time.time
@@ -60,6 +67,10 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         if self.console_password is not None and len(self.console_password) < _SHORTEST:
             raise ValueError(f"Got a short password for the console, but expected {_SHORTEST} letters or more.")
+        for origin in self.collect_origins:
+            _check_origin(origin)
+        if self.collect_origins and not self.collect:
+            raise ValueError("Got origins of pages, but no page; expected them with collect (--collect).")
 
     def check(self) -> None:
         """Refuse to listen to the world without encryption."""
@@ -85,6 +96,23 @@ class ServiceSettings:
         """Refuse a request for another host."""
         if self.hosts and host.lower() not in self.hosts:
             raise Problem("not-found")
+
+
+def _check_origin(origin: str) -> None:
+    """Insist on an origin as browsers send it, encrypted unless it is this machine."""
+    try:
+        parts = urlsplit(origin)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    host = parts.hostname or ""
+    shown = f"[{host}]" if ":" in host else host
+    is_secure = parts.scheme == "https" or (parts.scheme == "http" and (host == "localhost" or is_loopback(host)))
+    if not host or not is_secure or origin != f"{parts.scheme}://{shown}{port}":
+        raise ValueError(
+            f"Got {origin!r} as the origin of a page, but expected one such as https://app.example: encrypted, in "
+            "lower case, without a path."
+        )
 
 
 def is_loopback(address: str) -> bool:

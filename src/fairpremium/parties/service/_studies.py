@@ -6,7 +6,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
-from fairpremium.parties.protocol import CollectorStudy, InsurerStudy, OperatorStudy, Problem, StudySpec, round_count
+from fairpremium.parties.protocol import (
+    CollectorStudy,
+    InsurerStudy,
+    OperatorStudy,
+    Problem,
+    StudySpec,
+    invitation_key,
+    round_count,
+)
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import batch_files, fits, participants, reports, studies
 
@@ -21,7 +29,7 @@ def put_study(
     """Declare a study. It may be declared anew until it is opened."""
     row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
     text = as_json(spec)
-    if row is not None and row.spec == text:
+    if row is not None and spec_of(row) == spec:
         return _operator_view(connection, row)
     if row is not None and (row.state != "draft" or count_reports(connection, study)):
         raise Problem("study-frozen")
@@ -60,12 +68,12 @@ def _set_state(connection: Connection, context: ServiceContext, who: Party, stud
 def list_studies(connection: Connection, context: ServiceContext, who: Party) -> list[StudyView]:
     """Return the studies that a party takes part in; operator and auditor see all."""
     query = _visible_to(who).order_by(studies.c.created, studies.c.id)
-    return [_view(connection, who, row) for row in connection.execute(query)]
+    return [_view(connection, context, who, row) for row in connection.execute(query)]
 
 
 def get_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> StudyView:
     """Return a study as the party may see it."""
-    return _view(connection, who, find_study(connection, who, study))
+    return _view(connection, context, who, find_study(connection, who, study))
 
 
 def find_study(connection: Connection, who: Party, study: str) -> Any:
@@ -101,13 +109,23 @@ def _read_spec(text: str) -> StudySpec:
     return StudySpec.model_validate_json(text)
 
 
-def count_reports(connection: Connection, study: str, collector: str | None = None) -> int:
-    """Count the reports of a study, of all collectors or of one."""
+def takes_reports(row: Any, now: float) -> bool:
+    """Say whether a study takes reports at a time."""
+    spec = spec_of(row)
+    has_begun = spec.opens is None or now >= spec.opens.timestamp()
+    return bool(row.state == "open" and has_begun and (spec.closes is None or now < spec.closes.timestamp()))
+
+
+def count_reports(connection: Connection, study: str, *collectors: str) -> int:
+    """Count the reports of a study, all of them or those that some collectors sent themselves.
+
+    How many people answered on the page of a collector is told as a released number only (`answers`).
+    """
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
     in_files = select(func.coalesce(func.sum(batch_files.c.rows), 0)).where(batch_files.c.study == study)
-    if collector is not None:
-        single = single.where(reports.c.collector == collector)
-        in_files = in_files.where(batch_files.c.collector == collector)
+    if collectors:
+        single = single.where(reports.c.collector.in_(collectors))
+        in_files = in_files.where(batch_files.c.collector.in_(collectors))
     return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
 
 
@@ -122,11 +140,12 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
     return int(connection.execute(query).scalar_one())
 
 
-def _view(connection: Connection, who: Party, row: Any) -> StudyView:
+def _view(connection: Connection, context: ServiceContext, who: Party, row: Any) -> StudyView:
     spec = spec_of(row)
     if who.role == "collector":
         accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
-        return CollectorStudy(**_common(row), accepted=accepted)
+        sealed_to = None if spec.question is None else invitation_key(context.key)
+        return CollectorStudy(**_common(row), accepted=accepted, invitation_key=sealed_to)
     if who.role == "insurer":
         left = max(spec.rules.fits - count_fits(connection, row.id, who.name), 0)
         allowed: dict[str, Any] = {name: getattr(spec, name) for name in ("families", "models", "rules", "release")}
@@ -136,7 +155,7 @@ def _view(connection: Connection, who: Party, row: Any) -> StudyView:
 
 def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
     spec = spec_of(row)
-    counted = round_count(count_reports(connection, row.id), spec.rules)
+    counted = round_count(count_reports(connection, row.id, *spec.collectors), spec.rules)
     return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
 
 

@@ -33,10 +33,10 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _access, _fits, _portfolios, _reports, _studies
+from . import _access, _fits, _portfolios, _reports, _studies, answers
 from ._compaction import compact
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
-from ._report_queue import ReportQueue
+from ._report_queue import CompactionTrigger, ReportQueue
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -110,6 +110,7 @@ class ThirdParty:
         self._read = self.context.database.read
         self._write: Write = self.context.database.write
         self._writer: Writer | None = None
+        self._answers_taken = CompactionTrigger(self.context, lambda command: self._write(command))
 
     def start_writer(self) -> None:
         """Commit the commands of many threads together from now on, and let reports be queued."""
@@ -222,6 +223,24 @@ class ThirdParty:
         with self.context.files.receive(self.context.limits.part_bytes) as incoming:
             incoming.write(body)
             yield incoming
+
+    # --- answers of people who were invited ---
+
+    count_answers = _transaction(answers.count_answers)
+
+    def find_invitation(self, token: str) -> answers.OpenInvitation | None:
+        """Return what a token invites to, None if it cannot be used (any more)."""
+        return self._read(lambda c: answers.find_invitation(c, self.context, token))
+
+    def take_answer(self, token: str, report: str | bool | int | None, sha256: str, channel: str | None = None) -> bool:
+        """Take the one answer of an invitation, None for no report; see `answers.take_answer`."""
+        found = self._read(lambda c: answers.find_invitation(c, self.context, token, used=True))
+        if found is None:  # a forged token costs no transaction that writes
+            return False
+        taken = self._write(lambda c: answers.take_answer(c, self.context, token, report, sha256, channel))
+        if taken is not None and report is not None:
+            self._answers_taken.count([(taken.study, _reports.page_of(taken.collector))])
+        return taken is not None
 
     # --- portfolios ---
 

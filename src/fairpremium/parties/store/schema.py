@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer,
 
 from fairpremium.errors import FairPremiumError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
@@ -57,6 +57,24 @@ reports = _table(  # sent one by one, and not in a file yet
     _key("collector", _name),
     _key("key", LargeBinary(16)),
     _column("code", Integer),
+)
+
+answers = _table(  # whose invitation is used, with a report (in `reports`) or without one
+    "answers",
+    _key("study", _name, sa.ForeignKey("studies.id")),
+    _key("collector", _name),
+    _key("key", LargeBinary(16)),
+    _column("sha256", _digest),  # of what was sent, so that the same sent again is known
+)
+
+answer_counts = _table(  # the released number of answers
+    "answer_counts",
+    _key("study", _name, sa.ForeignKey("studies.id")),
+    _key("collector", _name),
+    _column("counted", Integer),  # answers that are in it
+    _column("steps", BigInteger),  # of the grid of its noise
+    _column("releases", Integer),
+    _column("at", Float),
 )
 
 sent_batches = _table(  # as collectors sent them, named as in 0.1.0
@@ -168,6 +186,7 @@ commits = _table(  # marks of transactions, for an hour; see `Database`
     _column("at", Float, index=True),
 )
 
+_WITHOUT_ANSWERS = "2"  # the version before people could be asked on a page
 START = "0" * 64  # what the first entry of the log follows
 
 _APPEND_ONLY = {
@@ -189,7 +208,7 @@ class UnknownSchemaError(FairPremiumError):
 
 
 def prepare_tables(connection: sa.Connection) -> None:
-    """Create the tables in an empty database; refuse one of an unknown version."""
+    """Create the tables in an empty database, add those that an older one lacks; refuse one of an unknown version."""
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
     if not sa.inspect(connection).has_table("meta"):
@@ -200,7 +219,10 @@ def prepare_tables(connection: sa.Connection) -> None:
         connection.execute(sa.insert(log_head).values(id=1, seq=0, hash=START))
         return
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
-    if found != str(SCHEMA_VERSION):
+    if found == _WITHOUT_ANSWERS:
+        metadata.create_all(connection, tables=[answers, answer_counts])
+        connection.execute(sa.update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))
+    elif found != str(SCHEMA_VERSION):
         raise UnknownSchemaError(
             f"Got a database with schema version {found}, but expected version {SCHEMA_VERSION}. "
             "Run the version that wrote it, or start with an empty folder."

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from fairpremium.cli._decimal_marks import convert_numbers, find_decimal
-from fairpremium.cli._table_format import CsvFormat, TableFormat, find_format
 from fairpremium.cli._terminal import add_note
+from fairpremium.cli.tables._decimal_marks import convert_numbers, find_decimal
+from fairpremium.cli.tables._format import CsvFormat, TableFormat, find_format
 from fairpremium.workbooks import read_workbook, write_workbook
 
 TABLES = (".csv", ".parquet", ".xlsx")
