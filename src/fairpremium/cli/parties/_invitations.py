@@ -22,7 +22,7 @@ from fairpremium.cli.parties._service import (
     message_fields,
     party_command,
 )
-from fairpremium.cli.tables import as_text, check_output, read_table, require_filled
+from fairpremium.cli.tables import TableFormat, as_text, check_output, read_table, require_filled
 from fairpremium.privacy import Channel, PrivacyLedger
 
 _DAYS = 30
@@ -32,11 +32,14 @@ _option = option_panel("What is stored here")
 
 @party_command
 def invite(
-    people: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per policy; no attribute is needed.")],
+    people: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy; no attribute is needed.")
+    ],
     study: StudyOption,
     secret: SecretOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file for the links; a new one.")],
     connection: Connection,
+    files: TableFormat,
     policy: Annotated[str, typer.Option(help="Column with the policy number.")] = "policy",
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the links are open.")] = _DAYS,
     page: Annotated[
@@ -68,7 +71,7 @@ def invite(
     check_ids(study=study)
     address = _page_address(page, connection.service)
     shared = read_secret(secret)
-    frame = read_table(people, require=[policy], text={policy})
+    frame = read_table(people, files, require=[policy], text={policy})
     numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
