@@ -81,7 +81,6 @@ def test_mistakes_are_one_line(refuse, book):
     assert "neither --outcome nor --claims" in refuse(*base)
     assert "Got --outcome with --claims" in refuse(*base, *ONE, "--outcome", "paid")
     assert "Got --weight with --claims" in refuse(*base, *ONE, "--weight", "m")
-    assert "without --claims" in refuse(*base, "--outcome", "paid", "--exposure", "years")
     assert "Got --cap without --claims" in refuse(*base, "--outcome", "paid", "--cap", 10)
     assert "--frequency and --severity" in refuse(*base, *ONE, "--family", "poisson")
     assert "both --claims and --amount" in refuse(*base, "--claims", "n", "--amount", "n")

@@ -428,7 +428,7 @@ def test_a_source_gives_the_same_numbers(book, tmp_path, monkeypatch):
     np.testing.assert_allclose(premiums["premium"], expected.predict(book.X), rtol=1e-8)
     with pytest.raises(TypeError, match="names of columns"):
         FrequencySeverityPricer(channel=book.channel).fit(folder, book.counts, book.amounts, **roles)
-    with pytest.raises(ValueError, match="another role"):
+    with pytest.raises(ValueError, match="which is counts of all already"):
         FrequencySeverityPricer(channel=book.channel).fit(folder, "n1", "a1", **{**roles, "features": ["a", "n1"]})
 
 
