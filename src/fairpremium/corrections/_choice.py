@@ -37,7 +37,7 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 
 _SMALLEST_P = 0.001  # smallest p-value with which a likelihood is still taken
-_PRECISION = 0.8  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
+_PRECISION = 0.5  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
 _HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
 _FAR = "far more precise than the distribution-free base, and all rows agree with it"
 _CLEAR = 0.01  # an inverse channel this close to the identity leaves nothing to gain
