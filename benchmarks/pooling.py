@@ -52,7 +52,7 @@ CASES = {
     "40 columns": Case(columns=40),
     "80 columns": Case(columns=80),
     "three reports for two groups": Case(channel="three reports"),
-    "channel estimated from 1,000 people": Case(channel="estimated"),
+    "channel estimated from 1000 people": Case(channel="estimated"),
     "four rows of each person": Case(persons=4),
     "overdispersed in one group": Case(variance="by group"),
 }

@@ -197,6 +197,13 @@ def test_strong_evidence_gives_the_unpooled_answer(K: int) -> None:
     np.testing.assert_allclose(np.diag(posterior.covariance), np.diag(unpooled), rtol=0.02)
 
 
+def test_a_second_estimate_widens_statements_about_groups() -> None:
+    posterior = make_prior(3).shrink(make_evidence(3, 3, 0.3, 100.0, 4), 3)
+    apart = np.arange(9.0)
+    more = replace(posterior, apart=apart).hidden - posterior.hidden
+    np.testing.assert_allclose(more, np.outer(apart, apart), atol=1e-12)
+
+
 def test_the_gaussian_penalty_is_half_of_a_quadratic_form() -> None:
     rng = np.random.default_rng(9)
     A = rng.normal(size=(6, 6))

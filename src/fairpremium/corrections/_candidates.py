@@ -203,6 +203,9 @@ class LikelihoodCandidate(Candidate):
     ) -> Fitted:
         if self.law is None:  # prices are means, whatever the density: least squares with its weights
             fit, unpooled = posterior_fit(problem, GroupPosterior(latent, at), base, pooling, self.correction)
+            if fit.posterior is not None and base.posterior is not None:  # it takes the density for known
+                apart = fit.posterior.wide_mean - base.posterior.wide_mean
+                fit = replace(fit, posterior=replace(fit.posterior, apart=apart))
         elif pooling is None:
             fit, at, unpooled = shrink_likelihood(problem, latent, at, base)
         else:

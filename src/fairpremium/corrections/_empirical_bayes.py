@@ -83,6 +83,7 @@ class Posterior:
     deviations: dict[str, Any]  # posterior means of tau: {"main": ..., "slopes": {column: ...}}
     evidence: Evidence
     span: Span = field(default_factory=Span)  # in which the coefficients are
+    apart: Array | float = 0.0  # (K q,), how far a second estimate is, where the evidence alone is too sure
 
     @property
     def left(self) -> Array:
@@ -102,7 +103,8 @@ class Posterior:
     def hidden(self) -> Array:
         """What pooling may have hidden from statements about single groups, beyond the scatter between samples."""
         gap, wide = self.B.T.ravel() - self.wide_mean, self.wide_covariance
-        return np.asarray(wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap))
+        apart = np.broadcast_to(self.apart, gap.shape)
+        return np.asarray(wide - wide @ self.evidence.precision @ wide + np.outer(gap, gap) + np.outer(apart, apart))
 
     def group_covariance(self, scatter: Array) -> Array:
         """Compute the covariance for statements about single groups, which do not lean on what tau was learned.
