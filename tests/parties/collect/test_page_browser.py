@@ -440,11 +440,17 @@ def found_in(*places):
     return {form for place in places for form in ALL_FORMS if form in place or form.lower() in place.lower()}
 
 
-def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, capfd, caplog):
+@pytest.mark.parametrize("server", ["third party", "collector"])
+def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, capfd, caplog, server):
     assert all(found_in(form) for mark in MARKS for form in forms(mark))
     assert min(map(len, ALL_FORMS)) > 6
-    with serve(tmp_path / "third-party", channel=MARKED, question=MARKED_QUESTION) as service:
+    with (
+        scripts.serve_folder(tmp_path / "web") as web,
+        serve(tmp_path / "third-party", channel=MARKED, question=MARKED_QUESTION, collect_origins=(web,)) as service,
+    ):
         declared = service.everything()
+        write_page(tmp_path / "web" / "survey", service.address)
+        address = {"third party": f"{service.address}/collect/", "collector": f"{web}/survey/index.html"}[server]
         profile = tmp_path / "profile"
         with browser_tools.open_profile(browser, profile) as context:
             outgoing = []
@@ -456,7 +462,7 @@ def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, ca
             )
             for value in (0, 1, 2):
                 page = context.new_page()
-                page.goto(f"{service.address}/collect/#{service.token()}")
+                page.goto(f"{address}#{service.token()}")
                 page.locator(f"input[value='{value}']").check()
                 page.locator("input[name=consent]").check()
                 page.locator("form button").click()
@@ -821,6 +827,7 @@ def test_what_has_changed_is_shown_before_anything_is_drawn(service, browser, ch
             page.get_by_text(message).wait_for()
             assert words in page.locator(place).inner_text()
             assert not page.locator("input[name=consent]").is_checked()
+            assert page.evaluate("document.activeElement.tagName") == "BUTTON"
             assert not sent
     page.locator(".view.sent").wait_for()
     page.close()

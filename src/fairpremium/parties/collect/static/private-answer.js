@@ -151,6 +151,7 @@ export class PrivateAnswer extends HTMLElement {
       if (!study.open) return this.#show("closed");
       if (asked(study) !== asked(this.#study)) {
         this.#consider(study);
+        this.querySelector("form button")?.focus(); // the one that had the focus is gone
         return this.#tell("changed");
       }
     } catch {

@@ -86,8 +86,8 @@ def check_answer(
 
     - `report`: None if the person prefers not to say; the invitation is used then, and no report is stored.
     - `sha256`: Of the whole request. The same request again is taken again and changes nothing.
-    - `channel`: Hash of the channel that drew the report, None if it was not said. The operator may have declared
-      another since: a study can change until its first report is in.
+    - `channel`: Hash of the channel that drew the report, None if it was not said. A page that was given
+      another channel than the study's has drawn a report that the study cannot use.
     """
     found = find_invitation(connection, context, token, used=True)
     if found is None:
