@@ -237,10 +237,10 @@ def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
     with httpx.Client(base_url=f"{parties.url}/collect/v1", trust_env=False) as client:
         post = lambda path, **body: client.post(path, json=body).json()  # noqa: E731
         assert post("open", token=tokens[0])["collector"] == "App Ltd"
-        assert post("report", token=tokens[0], report="F") == {"accepted": True}
+        assert post("report", token=tokens[0], report="F", attempt="a" * 22) == {"accepted": True}
         other = pd.read_csv("again.csv")["link"][0].partition("#")[2]
         assert post("open", token=other) == {"open": False}
-        assert post("report", token=other, report="M") == {"accepted": False}
+        assert post("report", token=other, report="M", attempt="b" * 22) == {"accepted": False}
     parties.run = quick_json
     first = parties("app", "collector", "status", "--study", "asked")
     assert abs(first["answered"] - 1) < 6 * first["standard_error"]

@@ -91,7 +91,8 @@ def build(folder, database=None):
     for n in range(7):  # the eighth run is merged with these
         party.put_report_batch(APP, "motor", n, batch(70 * n, 70 * n + 70))
     party.put_report(APP, "motor", bytes(name_keys(500, 501)[0]), message(500))
-    (folder / ANSWER).write_text(json.dumps({"token": token(party, folder, 502), "report": REPORTS[502]}))
+    answer = {"token": token(party, folder, 502), "report": REPORTS[502], "attempt": "a" * 22}
+    (folder / ANSWER).write_text(json.dumps(answer))
     for name in ("sealed", "open", "full", "old"):
         party.put_portfolio(ACME, name, SPEC)
     for name in ("sealed", "full", "old"):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from fairpremium import Channel, RandomizedResponse
 from fairpremium.parties import StudySpec
 from fairpremium.parties.collect import _answers
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
@@ -32,6 +33,7 @@ from helpers.processes import wait_until
 
 KEY = wire.policy_key("a person")
 ORIGIN = "https://app.example"
+ATTEMPT = "a" * 22
 TEXT = {"question": "Your sex?", "groups": ["Female", "Male"], "purpose": "Fair prices."}
 
 
@@ -64,7 +66,7 @@ def is_open(world, token):
 
 
 def report(world, token, value, **more):
-    return post(world, "report", {"token": token, "report": value, **more}).json()["accepted"]
+    return post(world, "report", {"token": token, "report": value, "attempt": ATTEMPT, **more}).json()["accepted"]
 
 
 def rows(world, table):
@@ -98,16 +100,16 @@ def test_the_language_for_others_is_the_declared_one(world):
 
 def test_an_answer_is_taken_once_and_its_repetition_changes_nothing(world):
     token = token_of(world)
-    sent = {"token": token, "report": "M", "attempt": "a1"}
+    sent = {"token": token, "report": "M", "attempt": ATTEMPT}
     assert is_open(world, token)
     assert post(world, "report", sent).body == b'{"accepted":true}'
     before = world.dump()
     assert not is_open(world, token)
     assert post(world, "report", sent).body == b'{"accepted":true}'  # the first answer was lost
-    for other in ("F", None, "M", True, 1, "X"):
+    for other in ("F", None, True, 1, "X"):
         assert not report(world, token, other)
-    assert not report(world, token, "M", attempt="a2")  # whoever guesses the report is not told that it is right
-    assert not report(world, token_of(world), "M", attempt="a1")  # another link to the same person
+    assert not report(world, token, "M", attempt="b" * 22)  # whoever guesses the report is not told that it is right
+    assert not report(world, token_of(world), "M")  # another link to the same person
     assert world.dump() == before
     assert [(bytes(r.key), r.code, r.collector) for r in rows(world, reports)] == [(KEY, 1, "@app")]
 
@@ -184,9 +186,9 @@ def test_all_tokens_that_cannot_be_used_get_the_same_answers(world, capfd, caplo
     before = world.dump()
     said = {}
     for why, token in bad.items():
-        opened, reported = post(world, "open", {"token": token}), post(world, "report", {"token": token, "report": "F"})
-        if why == "used":  # byte-identical to what was taken
-            reported = post(world, "report", {"token": token, "report": "M"})
+        opened = post(world, "open", {"token": token})
+        other = "M" if why == "used" else "F"  # the same as before would be its repetition
+        reported = post(world, "report", {"token": token, "report": other, "attempt": ATTEMPT})
         said[why] = [(a.status, sorted(a.headers.items()), a.body) for a in (opened, reported)]
     assert len({repr(answer) for answer in said.values()}) == 1
     assert said["expired"][0][2] == b'{"open":false}'
@@ -224,9 +226,15 @@ def test_how_long_the_work_took_shows_in_whole_beats_only(monkeypatch, work, bea
     assert now[0] - 100.0 == pytest.approx(0.05 * beats)
 
 
-def test_a_forged_token_writes_nothing_to_the_database(world, monkeypatch):
+def test_no_refusal_waits_for_the_disk(world, monkeypatch):
+    """What writes takes as long as the disk does: then a used token would take longer than a forged one."""
+    bad, good = bad_tokens(world), token_of(world)
     monkeypatch.setattr(world.third_party, "_write", lambda *_: pytest.fail("it opened a transaction that writes"))
-    assert not report(world, "forged", "F")
+    for token in bad.values():
+        assert not report(world, token, "M")
+    assert not report(world, good, "X")
+    assert not report(world, good, "F", channel="0" * 64)
+    assert report(world, bad["used"], "F")  # its repetition
 
 
 def test_a_token_shows_nothing_and_no_two_are_alike(world):
@@ -250,6 +258,7 @@ def test_a_token_shows_nothing_and_no_two_are_alike(world):
         (b"[]", "malformed"),
         (b'{"token": 7}', "malformed"),
         (b'{"token": "a", "more": 1}', "malformed"),
+        (b'{"token": "a", "report": "aaa", "more": "' + b"a" * 30 + b'"}', "malformed"),
         (b'{"token": "' + b"a" * 600 + b'"}', "malformed"),
         (b'{"token": "' + b"a" * 5000 + b'"}', "too-large"),
     ],
@@ -259,6 +268,14 @@ def test_bodies_of_another_form_are_problems_that_echo_nothing(world, body, code
         answer = post(world, path, body)
         assert answer.code == code
         assert b"aaa" not in answer.body
+
+
+@pytest.mark.parametrize("attempt", [{}, {"attempt": None}, {"attempt": ""}, {"attempt": "a" * 21}])
+def test_an_answer_without_a_random_text_is_not_taken(world, attempt):
+    """Whoever has the link could otherwise repeat the request with every report, and see which one is known."""
+    token = token_of(world)
+    assert post(world, "report", {"token": token, "report": "F", **attempt}).code == "malformed"
+    assert is_open(world, token)
 
 
 def test_an_address_that_asks_too_often_waits(tmp_path):
@@ -272,7 +289,7 @@ def test_an_address_that_asks_too_often_waits(tmp_path):
 def test_without_the_setting_there_is_no_such_page(tmp_path):
     with wire.World(tmp_path / "third-party") as world:
         assert post(world, "open", {"token": "a"}).status == 404
-        assert post(world, "report", {"token": "a", "report": None}).status == 404
+        assert post(world, "report", {"token": "a", "report": None, "attempt": ATTEMPT}).status == 404
 
 
 # --- pages of other origins ---
@@ -393,6 +410,22 @@ def test_a_question_needs_a_known_channel_and_a_name_with_room_for_a_sign():
         StudySpec.model_validate_json(json.dumps({**declared, "collectors": ["a" * 64]}))
 
 
+def test_a_question_needs_a_channel_that_rules_no_group_out():
+    declared = wire.study_spec().model_dump(mode="json")
+    declared["attribute"]["channel"] = Channel([[1.0, 0.5], [0.0, 0.5]], groups=["F", "M"]).descriptor()
+    with pytest.raises(ValueError, match="finite epsilon"):
+        StudySpec.model_validate_json(json.dumps(declared))
+
+
+@pytest.mark.parametrize("groups", [[0.5, 1.5], [0, 2**53], [1, -(2**60)]])
+def test_a_question_needs_groups_that_a_browser_sends_unchanged(groups):
+    declared = wire.study_spec().model_dump(mode="json")
+    declared["attribute"]["channel"] = RandomizedResponse(groups, keep=0.8).descriptor()
+    with pytest.raises(ValueError, match="integers below 2"):
+        StudySpec.model_validate_json(json.dumps(declared))
+    StudySpec.model_validate_json(json.dumps({**declared, "question": None}))
+
+
 # --- one answer per person under races ---
 
 
@@ -411,7 +444,7 @@ def test_two_devices_at_once_end_in_one_report(base, zygote, tmp_path):
         values = ["F", "M", "F", None]
         with httpx.Client(base_url=urls[n % 2], trust_env=False) as client:
             for i in people:
-                body = {"token": tokens[i], "report": values[n], "attempt": str(n)}
+                body = {"token": tokens[i], "report": values[n], "attempt": f"{n:022}"}
                 taken = [client.post("/collect/v1/report", json=body).json()["accepted"] for _ in range(2)]
                 assert taken[0] == taken[1]  # a double click
                 with lock:
@@ -491,13 +524,13 @@ def test_many_answers_become_a_file_and_stay_final(world, monkeypatch):
         monkeypatch.setattr(module, "SINGLES", 10)
     tokens = [token_of(world, wire.policy_key(i)) for i in range(10)]
     for token in tokens:
-        assert report(world, token, "F", attempt="1")
+        assert report(world, token, "F")
     wait_until(lambda: not rows(world, reports))
     assert [(row.collector, row.rows) for row in rows(world, batch_files)] == [("@app", 10)]
     for token in tokens[:2]:
         assert not is_open(world, token)
-        assert report(world, token, "F", attempt="1")
-        assert not report(world, token, "M", attempt="1")
+        assert report(world, token, "F")
+        assert not report(world, token, "M")
     assert rows(world, reports) == []
 
 

@@ -440,11 +440,17 @@ def found_in(*places):
     return {form for place in places for form in ALL_FORMS if form in place or form.lower() in place.lower()}
 
 
-def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, capfd, caplog):
+@pytest.mark.parametrize("server", ["third party", "collector"])
+def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, capfd, caplog, server):
     assert all(found_in(form) for mark in MARKS for form in forms(mark))
     assert min(map(len, ALL_FORMS)) > 6
-    with serve(tmp_path / "third-party", channel=MARKED, question=MARKED_QUESTION) as service:
+    with (
+        scripts.serve_folder(tmp_path / "web") as web,
+        serve(tmp_path / "third-party", channel=MARKED, question=MARKED_QUESTION, collect_origins=(web,)) as service,
+    ):
         declared = service.everything()
+        write_page(tmp_path / "web" / "survey", service.address)
+        address = {"third party": f"{service.address}/collect/", "collector": f"{web}/survey/index.html"}[server]
         profile = tmp_path / "profile"
         with browser_tools.open_profile(browser, profile) as context:
             outgoing = []
@@ -456,7 +462,7 @@ def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, ca
             )
             for value in (0, 1, 2):
                 page = context.new_page()
-                page.goto(f"{service.address}/collect/#{service.token()}")
+                page.goto(f"{address}#{service.token()}")
                 page.locator(f"input[value='{value}']").check()
                 page.locator("input[name=consent]").check()
                 page.locator("form button").click()
@@ -489,7 +495,17 @@ def test_the_answer_is_in_no_request_no_storage_and_no_log(browser, tmp_path, ca
     assert not found_in(out.encode(), err.encode(), caplog.text.encode())
 
 
-def transcript(browser, address, value, word, change=("", "")):
+def without_hashes(page):
+    """Let a changed script run, as it would if whoever serves it changed the page, too."""
+
+    def change(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=re.sub(r' integrity="[^"]*"', "", answer.text()))
+
+    page.route("**/collect/", change)
+
+
+def transcript(browser, address, value, word, change=("", ""), **said):
     """All that leaves the page or is stored by it when an answer is given and a word drawn; a script may be changed."""
     context = browser.new_context(locale="en-GB")
     page = context.new_page()
@@ -501,8 +517,9 @@ def transcript(browser, address, value, word, change=("", "")):
     """)
     seen = []
     page.on("request", lambda r: seen.append(r))
-    page.route("**/v1/open", always(open_answer()))
+    page.route("**/v1/open", always(open_answer(**said)))
     page.route("**/v1/report", always({"accepted": True}))
+    without_hashes(page)
     script = load_page()["private-answer.js"].content.decode()
     assert change[0] in script
     changed = script.replace(*change, 1)
@@ -524,6 +541,18 @@ def test_what_leaves_the_device_depends_on_the_report_alone(service, browser):
     assert len(true[0]) == 3
     assert '"report":"F"' in true[0][-1][-1]
     assert true == lie
+
+
+def test_the_length_of_a_request_does_not_tell_the_report(service, browser):
+    """Who sees encrypted requests sees how long they are: every report, and none, has as many bytes."""
+    channel = RandomizedResponse(["F", "männlich, oder anders", "Ω"], keep=0.5).descriptor()
+    texts = {"en": {"question": "?", "groups": ["A", "B", "C"], "purpose": "."}}
+    said = {"channel": channel, "question": {"language": "en", "texts": texts}}
+    sent = [transcript(browser, service.address, value, 0, **said)[0][-1] for value in (0, 1, 2, "declined")]
+    bodies = [body.encode() for *_, body in sent]
+    assert [json.loads(body)["report"] for body in bodies] == [*channel["reports"], None]
+    assert {len(body) for body in bodies} == {1024}
+    assert len({repr(headers) for _, _, headers, _ in sent}) == 1
 
 
 @pytest.mark.parametrize(
@@ -770,10 +799,22 @@ def test_a_channel_that_protects_nobody_is_not_used(service, browser):
     page.close()
 
 
-def test_a_channel_that_has_changed_is_shown_before_it_is_used(service, browser):
+STRICT = RandomizedResponse(["F", "M"], keep=0.6).descriptor()
+OTHER_TEXTS = {"en": {"question": "?", "groups": ["B", "A"], "purpose": "Another purpose."}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({"channel": STRICT}, "figcaption", "at most 60%"),
+        ({"question": {"language": "en", "texts": OTHER_TEXTS}}, ".view", "Another purpose."),
+        ({"collector": "Somebody else"}, ".lead", "Somebody else"),
+    ],
+)
+def test_what_has_changed_is_shown_before_anything_is_drawn(service, browser, changes, place, words):
+    """Nobody agrees to a purpose, or answers with words, that they have not read."""
     page = browser.new_page()
-    strict = RandomizedResponse(["F", "M"], keep=0.6)
-    given = [open_answer(), open_answer(channel=strict.descriptor()), open_answer(channel=strict.descriptor())]
+    given = [open_answer(), open_answer(**changes), open_answer(**changes)]
     sent = []
     page.route("**/v1/open", lambda route: route.fulfill(json=given.pop(0)))
     page.route("**/v1/report", lambda route: (sent.append(1), route.fulfill(json={"accepted": True})))
@@ -784,32 +825,42 @@ def test_a_channel_that_has_changed_is_shown_before_it_is_used(service, browser)
         page.locator("form button").click()
         if message:
             page.get_by_text(message).wait_for()
-            assert "at most 60%" in page.locator("figcaption").inner_text()
+            assert words in page.locator(place).inner_text()
+            assert not page.locator("input[name=consent]").is_checked()
+            assert page.evaluate("document.activeElement.tagName") == "BUTTON"
             assert not sent
     page.locator(".view.sent").wait_for()
     page.close()
 
 
-def test_a_script_with_another_hash_is_not_run(service, browser):
+SCRIPTS = ("report.js", "private-answer.js", "page.js")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_with_another_hash_is_not_run(service, browser, name):
     page = browser.new_page()
-    altered = load_page()["report.js"].content.replace(b"if (u < a) return truth;", b"return truth;")
-    page.route("**/report.js", lambda route: route.fulfill(body=altered, content_type="text/javascript"))
+    altered = load_page()[name].content + b"globalThis.altered = true;\n"
+    page.route(f"**/{name}", lambda route: route.fulfill(body=altered, content_type="text/javascript"))
     page.goto(f"{service.address}/collect/#{service.token()}")
     page.wait_for_load_state("networkidle")
     assert page.locator("form").count() == 0
+    assert page.evaluate("globalThis.altered") is None
     page.close()
 
 
-def test_the_hash_is_published_and_shown(service, browser, project_root):
-    digest = load_page()["report.js"].sha256
-    assert f'integrity="{script_integrity()}"' in load_page()["index.html"].content.decode(), script_integrity()
+def test_the_hashes_are_published_and_shown(service, browser, project_root):
+    index = load_page()["index.html"].content.decode()
     guide = (project_root / "docs" / "guide" / "asking.md").read_text(encoding="utf-8")
-    assert digest in guide, f"docs/guide/asking.md: {digest}"
-    assert script_integrity() in guide, f"docs/guide/asking.md: {script_integrity()}"
     device = Device(browser, service.address, service.token())
     device.page.locator("#about summary").click()
     shown = device.page.locator("#about").inner_text()
-    assert digest in shown
+    assert sorted(name for name in load_page() if name.endswith(".js")) == sorted(SCRIPTS)
+    for name in SCRIPTS:
+        integrity = script_integrity(name)
+        assert f'"{name}" integrity="{integrity}"' in index, integrity
+        line = f"| `{name}` | `{load_page()[name].sha256}` | `{integrity}` |"
+        assert line in guide, f"docs/guide/asking.md: {line}"
+        assert f"{name} SHA-256 {load_page()[name].sha256}" in shown
     assert "Whoever serves a script could change it" in shown
     device.close()
 

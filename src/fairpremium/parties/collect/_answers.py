@@ -29,6 +29,7 @@ _BODY_BYTES = 4096
 _BODY_SECONDS = 20.0
 _BEAT = 0.05  # seconds; an answer leaves at a multiple of it after its request came
 _BURST = 5  # seconds' worth of requests that an address may send at once
+_ATTEMPT = 22  # characters: 128 random bits in base64
 _CLOSED, _REFUSED, _ACCEPTED = b'{"open":false}', b'{"accepted":false}', b'{"accepted":true}'
 
 Token = Annotated[str, Field(max_length=TOKEN_BYTES)]
@@ -50,7 +51,7 @@ class AnswerRequest(Message):
 
     token: Token
     report: Annotated[str, Field(max_length=1000)] | bool | int | None
-    attempt: Annotated[str, Field(max_length=64)] | None = None
+    attempt: Annotated[str, Field(min_length=_ATTEMPT, max_length=64)]
     channel: Annotated[str, Field(max_length=64)] | None = None
 
 

@@ -56,12 +56,12 @@ def page_folder() -> Traversable:
     return files(__package__).joinpath("static")
 
 
-def script_digest() -> str:
-    """Return the SHA-256 of the script that draws, ``report.js``, as ``sha256sum`` prints it."""
-    return load_page()[_SCRIPT].sha256
+def script_digest(name: str = _SCRIPT) -> str:
+    """Return the SHA-256 of the script that draws, ``report.js``, or of another one, as ``sha256sum`` prints it."""
+    return load_page()[name].sha256
 
 
-def script_integrity() -> str:
+def script_integrity(name: str = _SCRIPT) -> str:
     """Return the same as the attribute ``integrity`` of a page that embeds the script.
 
     Examples
@@ -69,7 +69,7 @@ def script_integrity() -> str:
     >>> script_integrity().startswith("sha256-")
     True
     """
-    return "sha256-" + base64.b64encode(bytes.fromhex(script_digest())).decode()
+    return "sha256-" + base64.b64encode(bytes.fromhex(script_digest(name))).decode()
 
 
 def write_page(folder: str | os.PathLike[str], service: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What the parties say to each other, typed; what a party must not learn has no field in what it receives."""
 
+import math
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -210,11 +211,21 @@ class StudySpec(Message):
         if self.question is not None:
             if not isinstance(self.attribute, KnownChannel):
                 raise ValueError("people are asked through a known channel only")
-            groups = Channel.from_descriptor(self.attribute.channel).groups
+            channel = Channel.from_descriptor(self.attribute.channel)
+            groups = channel.groups
+            if math.isinf(channel.epsilon):  # the page would refuse to draw
+                raise ValueError("people are asked through a channel with a finite epsilon, in which no weight is zero")
+            if not all(_is_sendable(label) for label in (*groups, *channel.reports)):
+                raise ValueError("people are asked for groups that are text, true or false, or integers below 2^53")
             if any(len(text.groups) != len(groups) for text in self.question.texts.values()):
                 raise ValueError("each language of the question names every group of the study once")
             if any(len(name) > _LONGEST_ASKING for name in self.collectors):
                 raise ValueError(f"a collector that asks has a name of at most {_LONGEST_ASKING} characters")
+
+
+def _is_sendable(label: Any) -> bool:
+    """Does a browser read and send this label unchanged?"""
+    return isinstance(label, str) or (isinstance(label, int) and abs(label) < 2**53)
 
 
 class StudyState(Message):

@@ -234,9 +234,9 @@ class ThirdParty:
 
     def take_answer(self, token: str, report: str | bool | int | None, sha256: str, channel: str | None = None) -> bool:
         """Take the one answer of an invitation, None for no report; see `answers.take_answer`."""
-        found = self._read(lambda c: answers.find_invitation(c, self.context, token, used=True))
-        if found is None:  # a forged token costs no transaction that writes
-            return False
+        checked = self._read(lambda c: answers.check_answer(c, self.context, token, report, sha256, channel))
+        if checked is None or checked.is_known:  # only what is new waits for the disk: no refusal takes longer
+            return checked is not None
         taken = self._write(lambda c: answers.take_answer(c, self.context, token, report, sha256, channel))
         if taken is not None and report is not None:
             self._answers_taken.count([(taken.study, _reports.page_of(taken.collector))])

@@ -1,4 +1,4 @@
-// The page around <private-answer>: the token from the address, the language, and which script draws.
+// The page around <private-answer>: the token from the address, the language, and which scripts run.
 
 import { LANGUAGES } from "./private-answer.js";
 
@@ -36,10 +36,16 @@ element.addEventListener("opened", ({ detail }) => {
   document.querySelector("#sender").textContent = detail.collector;
 });
 
-// The hash that the browser has compared the script with, as sha256sum prints it.
-const { integrity } = document.querySelector("link[rel=modulepreload]");
-const digest = Array.from(atob(integrity.slice("sha256-".length)), (c) => c.charCodeAt(0).toString(16).padStart(2, "0"));
-about.querySelector("code").textContent = digest.join("");
+// The hashes that the browser has compared the scripts with, as sha256sum prints them.
+for (const script of document.querySelectorAll("[integrity]")) {
+  const bytes = Array.from(atob(script.integrity.slice("sha256-".length)), (c) => c.charCodeAt(0));
+  const line = document.createElement("p");
+  const code = document.createElement("code");
+  line.className = "hashes";
+  code.textContent = bytes.map((b) => b.toString(16).padStart(2, "0")).join("");
+  line.append(`${script.getAttribute("href") ?? script.getAttribute("src")} SHA-256 `, code);
+  about.append(line);
+}
 
 const language = wantedLanguage();
 element.setAttribute("service", document.querySelector("meta[name=fairpremium-service]")?.content ?? "");

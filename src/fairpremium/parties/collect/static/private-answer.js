@@ -62,7 +62,7 @@ class Link {
     const response = await fetch(new URL(name, this.base), {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
+      body: padded(body),
       cache: "no-store",
       credentials: "omit",
       referrerPolicy: "no-referrer",
@@ -72,6 +72,17 @@ class Link {
     if (typeof answer?.[field] !== "boolean") throw new Error("The service cannot answer now.");
     return answer;
   }
+}
+
+/** JSON of whole kilobytes: the length of an encrypted request does not tell which report it has, or that it has none. */
+function padded(body) {
+  const json = JSON.stringify(body);
+  return json + " ".repeat(-new TextEncoder().encode(json).length & 1023);
+}
+
+/** What a person has read and agreed to. */
+function asked({ channel, question, collector }) {
+  return JSON.stringify([channel, question, collector]);
 }
 
 export class PrivateAnswer extends HTMLElement {
@@ -138,8 +149,9 @@ export class PrivateAnswer extends HTMLElement {
     try {
       const study = await this.#link.open(); // the link may have been used elsewhere since the page was opened
       if (!study.open) return this.#show("closed");
-      if (study.channel.sha256 !== this.#study.channel.sha256) {
+      if (asked(study) !== asked(this.#study)) {
         this.#consider(study);
+        this.querySelector("form button")?.focus(); // the one that had the focus is gone
         return this.#tell("changed");
       }
     } catch {
@@ -255,7 +267,7 @@ export class PrivateAnswer extends HTMLElement {
     const t = this.#texts;
     const { keep } = readChannel(channel);
     const draw = keep
-      ? this.#fill(t.step_draw_keep, { keep: this.#percent(Math.round((100 * keep.a) / keep.total)) })
+      ? this.#fill(t.step_draw_keep, { keep: this.#percent(Math.ceil((100 * keep.a) / keep.total)) })
       : t.step_draw_other;
     return node("ol", { class: "steps" },
       ...[[t.step_answer, t.step_answer_more], [t.step_draw, draw], [t.step_send, t.step_send_more]].map(

@@ -7,7 +7,7 @@ was sent, who has answered. The log gets the released numbers (`_counts`).
 import hmac
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ColumnElement, Connection, insert, select
 
 from fairpremium.parties.protocol import Invitation, Question, StudySpec, VerifyKey, descriptor_of, read_token
 from fairpremium.parties.store.log import upsert
@@ -65,6 +65,45 @@ def find_invitation(
     return OpenInvitation(invitation.study, name, invitation.key, invitation.expires, spec, spec.question)
 
 
+@dataclass(frozen=True)
+class CheckedAnswer:
+    """An answer that can be taken: the code of its report, None for no report, and whether it has been taken before."""
+
+    invitation: OpenInvitation
+    code: int | None
+    is_known: bool
+
+
+def check_answer(
+    connection: Connection,
+    context: ServiceContext,
+    token: str,
+    report: str | bool | int | None,
+    sha256: str,
+    channel: str | None = None,
+) -> CheckedAnswer | None:
+    """Look at an answer without taking it; None if it is refused.
+
+    - `report`: None if the person prefers not to say; the invitation is used then, and no report is stored.
+    - `sha256`: Of the whole request. The same request again is taken again and changes nothing.
+    - `channel`: Hash of the channel that drew the report, None if it was not said. A page that was given
+      another channel than the study's has drawn a report that the study cannot use.
+    """
+    found = find_invitation(connection, context, token, used=True)
+    if found is None:
+        return None
+    code = None if report is None else code_of_label(found.spec, report)
+    if report is not None and code is None:
+        return None
+    described = descriptor_of(found.spec.attribute)
+    if channel is not None and (described is None or channel != described["sha256"]):
+        return None
+    first = connection.execute(select(answers.c.sha256).where(*_place(found))).scalar_one_or_none()
+    if first is not None and not hmac.compare_digest(first, sha256):
+        return None
+    return CheckedAnswer(found, code, is_known=first is not None)
+
+
 def take_answer(
     connection: Connection,
     context: ServiceContext,
@@ -75,28 +114,24 @@ def take_answer(
 ) -> OpenInvitation | None:
     """Take an answer, and return whose it was; None if it is refused, and then nothing has changed.
 
-    - `report`: None if the person prefers not to say; the invitation is used then, and no report is stored.
-    - `sha256`: Of the whole request. The same request again is taken again and changes nothing.
-    - `channel`: Hash of the channel that drew the report, None if it was not said. The operator may have declared
-      another since: a study can change until its first report is in.
+    The arguments are those of `check_answer`.
     """
     study = (read_token(token, context.key) or _NOBODY).study
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=True))
-    found = find_invitation(connection, context, token, used=True)
-    if found is None:
-        return None
-    code = None if report is None else code_of_label(found.spec, report)
-    if report is not None and code is None:
-        return None
-    described = descriptor_of(found.spec.attribute)
-    if channel is not None and (described is None or channel != described["sha256"]):
-        return None
+    checked = check_answer(connection, context, token, report, sha256, channel)
+    if checked is None or checked.is_known:
+        return None if checked is None else checked.invitation
+    found = checked.invitation
     place = {"study": found.study, "collector": found.collector, "key": found.key}
     new = upsert(connection, answers).values(**place, sha256=sha256).returning(answers.c.key)
-    if connection.execute(new).first() is None:  # also if another process was faster: this waited for its end
-        mine = (answers.c.study == found.study, answers.c.collector == found.collector, answers.c.key == found.key)
-        first = connection.execute(select(answers.c.sha256).where(*mine)).scalar_one()
+    if connection.execute(new).first() is None:  # another process was faster: this waited for its end
+        first = connection.execute(select(answers.c.sha256).where(*_place(found))).scalar_one()
         return found if hmac.compare_digest(first, sha256) else None
-    if code is not None:
-        connection.execute(insert(reports).values(**{**place, "collector": page_of(found.collector)}, code=code))
+    if checked.code is not None:
+        values = {**place, "collector": page_of(found.collector), "code": checked.code}
+        connection.execute(insert(reports).values(**values))
     return found
+
+
+def _place(found: OpenInvitation) -> tuple[ColumnElement[bool], ...]:
+    return answers.c.study == found.study, answers.c.collector == found.collector, answers.c.key == found.key
