@@ -124,7 +124,7 @@ def test_the_python_examples_run(page, tmp_path, monkeypatch):
 
 def write_belgian_motor(path: Path) -> None:
     """Write a simulated book with the columns of the Belgian portfolio."""
-    rng, n = np.random.default_rng(0), 12_000
+    rng, n = np.random.default_rng(0), 6_000
     sex = rng.choice(["female", "male"], n, p=[0.3, 0.7])
     expo, bm = rng.uniform(0.1, 1, n).round(3), np.minimum(rng.geometric(0.25, n) - 1, 22)
     nclaims = rng.poisson(expo * np.exp(-1 + 0.1 * bm + 0.2 * (sex == "male")))
