@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, __version__
-from fairpremium.portfolios import load_bemtpl97
+from fairpremium.portfolios import load_belgian_motor
 
 QUOTES = np.array([[0.0, 0.0], [1.0, -0.5], [-1.0, 1.0], [0.5, 0.5], [-0.5, -1.0]])
 SHARES = {2: np.array([0.7, 0.3]), 3: np.array([0.5, 0.3, 0.2])}
@@ -120,7 +120,8 @@ class Belgian:
     """Outcomes on the real features and genders of beMTPL97."""
 
     def __init__(self) -> None:
-        p = load_bemtpl97()
+        p = load_belgian_motor()
+        p.X.insert(2, "ageph_squared", (p.X["ageph"] - 47.0) ** 2)
         self.portfolio = p
         weight = np.ones(len(p)) if p.sample_weight is None else p.sample_weight
         fit = DiscriminationFreePricer("poisson", pooling=0, intervals=False)

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -40,7 +41,7 @@ from fairpremium.portfolios import (
     Portfolio,
     load_ausprivauto,
     load_auto,
-    load_bemtpl97,
+    load_belgian_motor,
     load_health,
     load_swmotorcycle,
 )
@@ -57,9 +58,16 @@ CORRECTIONS = ("inverse", "score", "posterior", "likelihood")
 METHODS = (*SIMPLE, *PEERS, *CORRECTIONS, "auto")
 
 
+def belgian_motor(outcome: Literal["frequency", "severity"] = "frequency") -> Portfolio:
+    """Return the Belgian motor portfolio with the square of the age, around 47, as a feature."""
+    p = load_belgian_motor(outcome=outcome)
+    p.X.insert(2, "ageph_squared", (p.X["ageph"] - 47.0) ** 2)
+    return p
+
+
 def thinned(share: float = 0.02) -> Portfolio:
-    """Return beMTPL97 with so few women that they are this share of the policies."""
-    p = load_bemtpl97()
+    """Return Belgian motor with so few women that they are this share of the policies."""
+    p = belgian_motor()
     rng = np.random.default_rng(5)
     women, men = np.flatnonzero(p.sensitive == "female"), np.flatnonzero(p.sensitive == "male")
     rows = np.r_[men, rng.choice(women, int(share / (1 - share) * len(men)), replace=False)]
@@ -107,8 +115,8 @@ def auto() -> Portfolio:
 
 
 PORTFOLIOS: dict[str, Callable[[], Portfolio]] = {
-    "frequency": load_bemtpl97,
-    "severity": lambda: load_bemtpl97(outcome="severity"),
+    "frequency": belgian_motor,
+    "severity": lambda: belgian_motor("severity"),
     "thinned": thinned,
     "swmotorcycle": load_swmotorcycle,
     "ausprivauto": load_ausprivauto,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import hashlib
 import io
 import json
 import pkgutil
@@ -13,12 +14,18 @@ import shlex
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import fairpremium
+from fairpremium.cli._app import make_app
+from fairpremium.portfolios import _loaders
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -30,6 +37,7 @@ FENCE = re.compile(
 STOPS = {"|", ">", ">>", "&", "&&", ";"}
 PYTHON = {"python", "py"}
 SHELLS = {"bash", "sh", "shell", "console"}
+CSV_TO_TARIFF = DOCS / "guide" / "csv-to-tariff.md"  # it reads a file that is not part of the project
 GALLERY = runpy.run_path(str(DOCS / "gallery" / "build.py"))
 
 
@@ -78,11 +86,19 @@ def with_output(page: Path, languages: set[str]) -> list[tuple[int, str, str]]:
     return [block for block in found if block[0] in wanted]
 
 
-def run_blocks(page: Path) -> None:
-    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers."""
+def run_blocks(page: Path, languages: set[str] = PYTHON, *, compare: bool = True) -> None:
+    """Execute a page's Python blocks in order, in one namespace; tracebacks carry the page's line numbers.
+
+    Commands are executed between them if `languages` has those of shells.
+    """
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, body, output in with_output(page, PYTHON):
-        if ">>>" in body:
+    commands = {line: commands_of(body) for line, body in blocks(page, languages & SHELLS)}
+    for line, body, output in with_output(page, languages):
+        if line in commands:
+            results = [CliRunner().invoke(make_app(), command, catch_exceptions=False) for command in commands[line]]
+            assert not any(result.exit_code for result in results), [result.output for result in results]
+            same(output if compare else "", "".join(result.stdout for result in results), page)
+        elif ">>>" in body:
             test = doctest.DocTestParser().get_doctest(body, namespace, name_of(page), str(page), line)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             assert runner.run(test, clear_globs=False).failed == 0, f"{name_of(page)}:{line}"
@@ -90,16 +106,66 @@ def run_blocks(page: Path) -> None:
         else:
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile("\n" * (line - 1) + body, str(page), "exec"), namespace)
-            if output:
-                assert [row.rstrip() for row in printed.getvalue().splitlines()] == output.splitlines(), name_of(page)
+            same(output if compare else "", printed.getvalue(), page)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, PYTHON)], ids=name_of)
+def same(output: str, printed: str, page: Path) -> None:
+    """What was printed is the output that the page shows, if it shows one."""
+    assert not output or [row.rstrip() for row in printed.splitlines()] == output.splitlines(), name_of(page)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, PYTHON) and p != CSV_TO_TARIFF], ids=name_of)
 def test_the_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run_blocks(page)
+
+
+def write_belgian_motor(path: Path) -> None:
+    """Write a simulated book with the columns of the Belgian portfolio."""
+    rng, n = np.random.default_rng(0), 6_000
+    sex = rng.choice(["female", "male"], n, p=[0.3, 0.7])
+    expo, bm = rng.uniform(0.1, 1, n).round(3), np.minimum(rng.geometric(0.25, n) - 1, 22)
+    nclaims = rng.poisson(expo * np.exp(-1 + 0.1 * bm + 0.2 * (sex == "male")))
+    pd.DataFrame({
+        "expo": expo,
+        "nclaims": nclaims,
+        "amount": rng.gamma(0.5 * nclaims, 5000.0),
+        "coverage": rng.choice(["TPL", "TPL+", "TPL++"], n),
+        "ageph": rng.integers(18, 96, n),
+        "sex": sex,
+        "bm": bm,
+        "power": rng.integers(20, 120, n) + 10 * (sex == "male"),
+        "agec": rng.integers(0, 25, n),
+        "fuel": rng.choice(["gasoline", "diesel"], n),
+        "use": rng.choice(["private", "work"], n),
+        "fleet": rng.choice(["0", "1"], n),
+    }).to_parquet(path)  # fmt: skip
+
+
+def run_csv_to_tariff(folder: Path, monkeypatch: pytest.MonkeyPatch, *, compare: bool) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_blocks(CSV_TO_TARIFF, PYTHON | SHELLS, compare=compare)
+
+
+def test_from_a_csv_to_a_tariff_on_a_simulated_book(tmp_path, monkeypatch):
+    """Every step runs on a table of the same columns, whose hash takes the place of the real one's."""
+    path = tmp_path / "beMTPL97.parquet"
+    write_belgian_motor(path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(_loaders, "BELGIAN_MOTOR", replace(_loaders.BELGIAN_MOTOR, sha256=sha256))
+    run_csv_to_tariff(tmp_path, monkeypatch, compare=False)
+    files = {"model.json", "tariff.xlsx", "tariff.sql", "report.html", "renewal.csv"}
+    assert files <= {each.name for each in tmp_path.iterdir()}
+
+
+def test_from_a_csv_to_a_tariff_prints_what_the_page_shows(tmp_path, shared_data, monkeypatch):
+    (tmp_path / "beMTPL97.parquet").symlink_to(shared_data / "beMTPL97.parquet")
+    run_csv_to_tariff(tmp_path, monkeypatch, compare=True)
 
 
 # One process for all lines of a page: starting one costs far more than parsing a line.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import real
-from fairpremium.portfolios import load_bemtpl97, load_health
+from fairpremium.portfolios import load_health
 
 SPLITS = 4
 METHODS = (*real.SIMPLE, "auto")
@@ -40,7 +40,7 @@ def test_the_papers_auto_data(name, shared_data, monkeypatch):
 @pytest.mark.parametrize("share", [None, 0.02], ids=["as it is", "2 % women"])
 def test_motor_claims(share, shared_data, monkeypatch):
     monkeypatch.setenv("FAIRPREMIUM_DATA", str(shared_data))
-    whole = load_bemtpl97() if share is None else real.thinned(share)
+    whole = real.belgian_motor() if share is None else real.thinned(share)
     rows = np.sort(np.random.default_rng(0).choice(len(whole), 20_000, replace=False))
     assert_no_loss(splits_of(real.some_rows(whole, rows, whole.name)))
 

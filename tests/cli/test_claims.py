@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from fairpremium import FrequencySeverityPricer, RandomizedResponse
+from fairpremium.audit import compute_list_discrimination
+from fairpremium.diagnostics import hold_out
 
 FIT = ["fit", "claims.csv", "--sensitive", "report", "--keep", 0.8, "--correction", "inverse", "--pooling", 0]
 ONE = ["--claims", "n", "--amount", "paid", "--exposure", "years"]
@@ -93,3 +95,38 @@ def test_mistakes_are_one_line(refuse, book):
     )
     wrong.to_csv("claims.csv", index=False)
     assert "amounts without a claim in 1 of 2000 rows (counted from 0: 7)" in refuse(*base, *ONE)
+
+
+def test_claims_are_tried_on_rows_that_a_first_fit_did_not_see(call, call_json, book):
+    """The first fit and the deviance of the amounts, Tweedie with power 1.5, computed here again."""
+    features = ["--features", "age,region"]
+    tested = call_json(*FIT, *ONE, *features, "--test", 0.25, *OUT)["test"]
+    held = hold_out(len(book), 0.25, random_state=0)
+    seen, new = book[~held], book[held]
+    pricer = fitted(seen, seen["n"], seen["paid"])
+    mu, y, w = pricer.predict(new), (new["paid"] / new["years"]).to_numpy(), new["years"].to_numpy()
+    unit = 2 * (y**0.5 / (0.5 * -0.5) - y * mu**-0.5 / -0.5 + mu**0.5 / 0.5)
+    row = tested["prices"][0]
+    assert (tested["rows"], row["price"]) == (500, "discrimination_free")
+    assert row["deviance"] == pytest.approx(np.average(unit, weights=w))
+    assert row["ratio"] == pytest.approx(new["paid"].sum() / (w @ mu))
+    assert [row["price"] for row in tested["prices"]] == ["discrimination_free", "unaware", "best_estimate"]
+
+
+def test_an_audit_takes_a_model_of_claims(call, call_json, book):
+    call(*FIT, *ONE, "--features", "age,region", *OUT)
+    pricer = FrequencySeverityPricer.load("model.json")
+    book.assign(premium=2 * pricer.predict_unaware(book)).to_csv("prices.csv", index=False)
+    words = ["audit", "prices.csv", "--premium", "premium", "--outcome", "paid", "--exposure", "years"]
+    result = call_json(*words, "--sensitive", "report", "--keep", 0.8, "--model", "model.json", "-o", "report.html")
+    table = compute_list_discrimination(
+        2 * pricer.predict_unaware(book),
+        book[["age", "region"]],
+        sensitive=book["report"],
+        channel=pricer.channel_,
+        pricer=pricer,
+        exposure=book["years"],
+    )
+    found = next(section for section in result["sections"] if section["id"] == "list_discrimination")
+    np.testing.assert_allclose([row["value"] for row in found["records"]], table["value"], rtol=1e-6, atol=1e-12)
+    assert any("all: frequency linear, poisson family, severity linear, gamma family" in n for n in result["notes"])

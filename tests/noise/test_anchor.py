@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from fairpremium.noise import AnchorNoise
 from fairpremium.noise._anchor import estimate_keep
-from fairpremium.portfolios import load_bemtpl97
+from fairpremium.portfolios import load_belgian_motor
 from fairpremium.privacy import RandomizedResponse
 
 LABELS = np.array(["a", "b", "c", "d", "e"])
@@ -177,7 +177,7 @@ def test_an_anchor_that_the_declared_rows_go_beyond_is_refuted(flip):
 
 def test_real_features(shared_data):
     """Belgian motor: men are 74 %, and no features give them away; Procedure 4.5 calls keep far too high."""
-    p = load_bemtpl97(shared_data)
+    p = load_belgian_motor(shared_data)
     rows = np.random.default_rng(0).permutation(len(p))[:20000]
     X, D = p.X.iloc[rows], np.asarray(p.sensitive)[rows]
     channel = RandomizedResponse(p.groups, keep=0.818)

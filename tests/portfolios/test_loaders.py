@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairpremium.errors import MissingExtraError
-from fairpremium.portfolios import _loaders, load_ausprivauto, load_auto, load_health
+from fairpremium.portfolios import _loaders, load_ausprivauto, load_auto, load_belgian_motor, load_health
 from fairpremium.portfolios._loaders import AUTO
 
 
@@ -99,12 +99,30 @@ def test_ausprivauto(ausprivauto_file):
     assert claims.sum() == pytest.approx(4937)
 
 
+def test_belgian_motor(shared_data):
+    p = load_belgian_motor(require(shared_data, "beMTPL97.parquet"))
+    check_shape(p)
+    assert (len(p), p.family, p.groups) == (163_212, "poisson", ("female", "male"))
+    assert p.X.columns.tolist() == ["coverage", "ageph", "bm", "power", "agec", "fuel", "use", "fleet"]
+    assert (p.sensitive == "female").sum() == 43_168
+    assert (p.X["fleet"] == "yes").sum() == 5171
+    np.testing.assert_array_equal(p.y, p.counts / p.sample_weight)
+    assert ((p.amounts > 0) == (p.counts > 0)).all()
+    costs = load_belgian_motor(shared_data, outcome="severity")
+    check_shape(costs)
+    assert (len(costs), costs.family) == (18_276, "gamma")
+    np.testing.assert_array_equal(costs.sample_weight, costs.counts)
+    assert costs.y @ costs.counts == pytest.approx(p.amounts.sum())
+
+
 def test_the_environment_names_the_folder(auto_file, monkeypatch):
     monkeypatch.setenv("FAIRPREMIUM_DATA", str(auto_file.parent))
     assert len(load_auto()) == 8149
 
 
-@pytest.mark.parametrize("load, name", [(load_auto, "Kaggle"), (load_ausprivauto, "CASdatasets")])
+@pytest.mark.parametrize(
+    "load, name", [(load_auto, "Kaggle"), (load_ausprivauto, "CASdatasets"), (load_belgian_motor, "CASdatasets")]
+)
 def test_a_missing_file_says_where_to_get_it(load, name, monkeypatch, tmp_path):
     monkeypatch.delenv("FAIRPREMIUM_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=rf"{name}.*path=.*FAIRPREMIUM_DATA"):
@@ -123,6 +141,7 @@ def test_a_missing_file_says_where_to_get_it(load, name, monkeypatch, tmp_path):
         (load_health, "insurance.csv"),
         (load_auto, "car_insurance_claim.csv"),
         (load_ausprivauto, "ausprivauto0405.csv"),
+        (load_belgian_motor, "beMTPL97.parquet"),
     ],
 )
 def test_another_file_is_refused(load, name, tmp_path):

@@ -13,7 +13,7 @@ from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse, V
 from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel
 from fairpremium.errors import ChannelRefutedWarning
-from fairpremium.portfolios import load_ausprivauto, load_bemtpl97, zhang_liu_shi_2025
+from fairpremium.portfolios import load_ausprivauto, load_belgian_motor, zhang_liu_shi_2025
 from fairpremium.pricing import _source_portfolio
 from fairpremium.pricing._fit_arguments import warn_if_refuted
 
@@ -151,8 +151,8 @@ def test_persons_with_many_rows_count_once():
 
 
 def test_real_portfolios(shared_data):
-    """On beMTPL97 features tell men so well that the truth is seen behind keep .8; on ausprivauto nothing tells it."""
-    for load, seen in ((load_bemtpl97, True), (load_ausprivauto, False)):
+    """In Belgium features tell men so well that the truth is seen behind keep .8; on ausprivauto nothing tells it."""
+    for load, seen in ((load_belgian_motor, True), (load_ausprivauto, False)):
         p = load(shared_data)
         groups = list(p.groups)
         channel = RandomizedResponse(groups, keep=0.8)

@@ -79,6 +79,20 @@ def test_standard_errors_and_tests_are_those_of_the_textbook(family):
     assert len(tests) == 3 * (2 + 1 + 1)
 
 
+def test_terms_are_tested_one_by_one():
+    """Bands of a column are the same test as the levels that they make."""
+    X, eta, D, w = portfolio()
+    y = outcomes("normal", eta, w)
+    cuts = np.quantile(X["age"], [0.3, 0.6]).round(3).tolist()
+    levels = pd.DataFrame({"age": np.digitize(X["age"], cuts).astype(str), "area": X["area"]})
+    terms = f"bands(age, {cuts[0]}, {cuts[1]}) + area"
+    made = DiscriminationFreePricer(model=LinearModel(terms=terms), pooling=0).fit(X, y, sensitive=D).feature_tests()
+    expected = DiscriminationFreePricer(pooling=0).fit(levels, y, sensitive=D).feature_tests()
+    assert list(made["feature"].unique()) == [terms.removesuffix(" + area"), "area"]
+    numbers = ["statistic", "degrees_of_freedom", "p_value"]
+    np.testing.assert_allclose(made[numbers].astype(float), expected[numbers].astype(float), rtol=1e-5, atol=1e-12)
+
+
 def test_equality_of_groups_is_tested_as_an_interaction():
     """Groups that are fitted apart are independent: the difference of their slopes has the sum of their variances."""
     X, eta, D, w = portfolio()

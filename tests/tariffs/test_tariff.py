@@ -73,6 +73,18 @@ def test_common_slopes_give_the_premium_itself(terms):
     assert (base["level"], base["relativity"]) == ("rural" if "base" in (terms or "") else "city", 1.0)
 
 
+def test_bands_of_the_terms_are_those_of_the_tariff_where_groups_have_slopes_of_their_own():
+    X = portfolio(1500)
+    rng = np.random.default_rng(0)
+    D = np.where(rng.random(len(X)) < 0.3 + 0.4 * X["smoker"], "F", "M")
+    y = rng.poisson(np.exp(-1 - np.where(D == "F", 0.03, 0.01) * X["age"] + 0.3 * X["smoker"]))
+    model = LinearModel(terms="bands(age, 25, 40, 65) + spline(power, 3) + region + smoker")
+    pricer = DiscriminationFreePricer("poisson", model, pooling=0).fit(X, y, sensitive=D)
+    for power in ([80], "formula"):  # however far the rest is from the premium
+        age = pricer.to_tariff(X, bands={"power": power}).relativities.query("factor == 'age'")
+        assert age["level"].tolist() == ["under 25", "25 to under 40", "40 to under 65", "65 and over"]
+
+
 def test_steps_of_the_premium_become_bands_exactly():
     X = portfolio().assign(doors=lambda t: np.random.default_rng(3).integers(2, 6, len(t)))
     young = X["age"] < 25

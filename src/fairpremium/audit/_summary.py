@@ -16,7 +16,7 @@ import pandas as pd
 from fairpremium import __version__
 from fairpremium.errors import ExposureWarning, ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 from fairpremium.privacy import Channel, RandomizedResponse
 
 from . import _audit_report_text as text
@@ -64,7 +64,7 @@ def summarize_prices(
     channel_source: str = "",
     channel_estimated: bool = False,
     X: Any = None,
-    pricer: DiscriminationFreePricer | None = None,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     current: Any = None,
     cap: float | None = None,
     floor: float | None = None,
@@ -91,7 +91,7 @@ def summarize_prices(
     X : data frame or array of shape (n, features), optional
         What a tariff may use: the audit report then says what proxies do in this list, and what a discrimination-free
         list would charge.
-    pricer : DiscriminationFreePricer, optional
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer, optional
         A fitted pricer for these comparisons; by default one with this `family` is fitted to these rows.
     current : array-like of shape (n,), optional
         Premiums in force: the audit report then says who moves how much from them to `premiums`.
@@ -120,7 +120,7 @@ def summarize_prices(
             whose = "given" if pricer is not None else "fitted to these rows"
             head["notes"].append(
                 f"What is said about proxies rests on best estimates of a model that was {whose}: "
-                f"{free.pricer.model_.kind}, {get_family(free.pricer.family).name} family, with the features "
+                f"{_kind(free.pricer)}, with the features "
                 f"{', '.join(free.pricer.design_.names)}."
             )
             head["hashes"] |= {} if pricer is None else _model_hash(pricer)
@@ -278,7 +278,7 @@ def _sections_of_model(prices: dict[str, Any], X: Any, y: Any, roles: dict[str, 
 def _sections_of_change(
     new: Any,
     X: Any,
-    pricer: DiscriminationFreePricer | None,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer | None,
     roles: dict[str, Any],
     current: Any,
     cap: float | None,
@@ -426,7 +426,17 @@ def _describe_model(pricer: DiscriminationFreePricer) -> dict[str, Any]:
     }
 
 
-def _model_hash(pricer: DiscriminationFreePricer) -> dict[str, str]:
+def _kind(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> str:
+    """Name the model class and the family, of each part if there are several."""
+    if isinstance(pricer, DiscriminationFreePricer):
+        return f"{pricer.model_.kind}, {get_family(pricer.family).name} family"
+    return "; ".join(
+        f"{peril}: frequency {_kind(frequency)}, severity {_kind(severity)}"
+        for peril, (frequency, severity) in pricer.parts_.items()
+    )
+
+
+def _model_hash(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, str]:
     """Return the SHA-256 of the model file, if the pricer can be saved."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"

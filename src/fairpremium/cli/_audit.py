@@ -26,7 +26,7 @@ from fairpremium.cli.tables import (
 )
 from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, load_pricer
 from fairpremium.privacy import Channel
 
 _MAX_CLASSES = 50
@@ -143,19 +143,21 @@ def _check_limits(current: str | None, cap: float | None, floor: float | None, l
         raise ValueError("--limited needs --cap or --floor, the limits of the change.")
 
 
-def _features(features: str | None, model: Path | None) -> tuple[DiscriminationFreePricer | None, list[str]]:
+def _features(
+    features: str | None, model: Path | None
+) -> tuple[DiscriminationFreePricer | FrequencySeverityPricer | None, list[str]]:
     """Return the given model, and the columns that it or a new one prices with; none if neither is asked for."""
     if model is None:
         return None, split_list(features, "--features") or []
     if features is not None:
         raise ValueError("Got --features and --model, but expected one of them: a model has its own features.")
-    pricer = DiscriminationFreePricer.load(require_file(model))
+    pricer = load_pricer(require_file(model))
     if not pricer.design_.named:
         raise ValueError(f"{model} was fitted to an array; expected a model whose features have names.")
     return pricer, list(pricer.design_.names)
 
 
-def _as_learned(table: pd.DataFrame, pricer: DiscriminationFreePricer | None) -> pd.DataFrame:
+def _as_learned(table: pd.DataFrame, pricer: DiscriminationFreePricer | FrequencySeverityPricer | None) -> pd.DataFrame:
     """Return levels that look like numbers as the text that the model has learned."""
     columns = () if pricer is None else pricer.design_.columns
     texts = [c.name for c in columns if c.levels is not None and isinstance(c.levels[0], str)]

@@ -123,17 +123,18 @@ def _test(
     seed: int | None,
 ) -> dict[str, Any]:
     """Fit to some rows and measure the prices on the others."""
-    if isinstance(pricer, FrequencySeverityPricer):
-        raise ValueError("Got --test with --claims, but expected it with --outcome.")
     if isinstance(data, LargeData):
         raise ValueError("--test needs a table that is read at once, but this one is read piece by piece.")
     held = hold_out(len(data.X), share, random_state=0 if seed is None else seed)
 
     def part(rows: Any) -> dict[str, Any]:
-        volume = {name: None if column is None else column[rows] for name, column in data.volume.items()}
-        return {"X": data.X[rows], "y": data.y[rows], "sensitive": reported[rows], **volume}
+        volume = {name: column[rows] for name, column in data.volume.items() if column is not None}
+        return {"sensitive": reported[rows], **volume}
 
-    table = evaluate(clone(pricer).fit(**part(~held)), **part(held))
+    first, seen = clone(pricer), ~held
+    losses = (data.y,) if data.claims is None else data.claims
+    first.fit(data.X[seen], *(column[seen] for column in losses), **part(seen))
+    table = evaluate(first, data.X[held], data.y[held], **part(held))
     return {"rows": int(held.sum()), "share": share, "prices": table.to_dict("records")}
 
 

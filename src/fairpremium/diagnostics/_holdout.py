@@ -10,9 +10,9 @@ from sklearn.utils import check_random_state
 from fairpremium.arrays import Array
 from fairpremium.audit import compute_gini
 from fairpremium.audit.tables import EVERYONE, as_pandas, mean_columns
-from fairpremium.families import get_family
+from fairpremium.families import Tweedie, get_family
 from fairpremium.models import check_cluster
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from ._diagnosed import read_rows
 
@@ -56,7 +56,7 @@ def hold_out(n: int, test: float, *, cluster: Any = None, random_state: Any = No
 
 
 def evaluate(
-    pricer: DiscriminationFreePricer,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer,
     X: Any,
     y: Any,
     *,
@@ -70,9 +70,10 @@ def evaluate(
 
     Parameters
     ----------
-    pricer : DiscriminationFreePricer
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer
     X, y, sample_weight, exposure, cluster
-        The rows, as for `fit`; y is a total over the exposure if there is one.
+        The rows, as for `fit`; y is a total over the exposure if there is one. For a `FrequencySeverityPricer` it is
+        the total amount of all perils.
     sensitive : array-like of shape (n,), optional
         Reports, or the true attribute if the pricer was fitted on it: adds a row for the best estimates.
     level : float
@@ -83,7 +84,7 @@ def evaluate(
     pandas.DataFrame
         One row per price, "discrimination_free", "unaware" and perhaps "best_estimate":
 
-        - `price`; `deviance`: mean deviance of the pricer's family;
+        - `price`; `deviance`: mean deviance of the pricer's family; that of claims is Tweedie with power 1.5;
         - `deviance_explained`: one minus it over that of the mean loss of these rows;
         - `gini`, `gini_low`, `gini_high`: see `fairpremium.audit.compute_gini`; nan for best estimates, which differ
           between people of unknown group;
@@ -99,7 +100,9 @@ def evaluate(
         dict(prices), y, sensitive, None if sensitive is None else pricer.channel_, sample_weight, exposure, cluster,
         level,
     )  # fmt: skip
-    family, losses, w = get_family(pricer.family), data["y"], data.reports.weight
+    claims = isinstance(pricer, FrequencySeverityPricer)
+    family = Tweedie(1.5) if claims else get_family(pricer.family)
+    losses, w = data["y"], data.reports.weight
     family.check_outcome(losses)
     mean = np.full(len(losses), w @ losses / w.sum())
     null = family.unit_deviance(losses, mean)

@@ -3,7 +3,7 @@
 from fairpremium.portfolios._loaders import (
     load_ausprivauto,
     load_auto,
-    load_bemtpl97,
+    load_belgian_motor,
     load_health,
     load_swmotorcycle,
 )
@@ -17,7 +17,7 @@ __all__ = [
     "SimulatedPortfolio",
     "load_ausprivauto",
     "load_auto",
-    "load_bemtpl97",
+    "load_belgian_motor",
     "load_health",
     "load_swmotorcycle",
     "nonlinear_poisson",

@@ -64,7 +64,7 @@ AUTO = DataFile(
     source='Kaggle, "Car Insurance Data" by Sagnik Roy (10,000 rows, 19 columns)',
 )
 AUTO_GROUPS = {"GENDER": ("female", "male"), "RACE": ("majority", "minority")}
-BEMTPL97 = DataFile(
+BELGIAN_MOTOR = DataFile(
     filename="beMTPL97.parquet",
     sha256="3c144079d1827bf77d76b2a6bbb3674e4f78d84733518cd3a249e075d2a7a5fd",
     source="the R package CASdatasets, data set beMTPL97, as Parquet (163,212 rows)",
@@ -168,10 +168,10 @@ def load_auto(
     )
 
 
-def load_bemtpl97(
+def load_belgian_motor(
     path: str | os.PathLike[str] | None = None, *, outcome: Literal["frequency", "severity"] = "frequency"
 ) -> Portfolio:
-    """Load Belgian motor liability of 1997: 163,212 policies by sex, 26 % of them of women.
+    """Load Belgian motor liability of 1997: 163,212 policies with their claims, by sex, 26 % of them of women.
 
     Parameters
     ----------
@@ -179,13 +179,13 @@ def load_bemtpl97(
         Default: the folder that the environment variable FAIRPREMIUM_DATA names.
     outcome : {"frequency", "severity"}
         Claims per year of exposure (family "poisson", `sample_weight` the exposure), or the mean cost of a claim of the
-        policies with a paid claim (family "gamma", `sample_weight` the number of claims).
+        policies with a claim (family "gamma", `sample_weight` the number of claims).
 
     Returns
     -------
     Portfolio
-        X with the columns coverage, ageph, ageph_squared (around 47), bm, power, agec, fuel, use, fleet; `sensitive`
-        "female" or "male".
+        X with the columns coverage, ageph (age of the policyholder), bm (bonus-malus level, 0 the best), power (kW),
+        agec (age of the car), fuel, use, fleet; `counts` and `amounts` of claims; `sensitive` "female" or "male".
 
     References
     ----------
@@ -194,23 +194,25 @@ def load_bemtpl97(
     """
     if outcome not in ("frequency", "severity"):
         raise ValueError(f'Got outcome={outcome!r}, but expected "frequency" or "severity".')
-    frame = BEMTPL97.read(path)
+    frame = BELGIAN_MOTOR.read(path)
     if outcome == "severity":
         frame = frame[(frame["nclaims"] > 0) & (frame["amount"] > 0)].reset_index(drop=True)
     X = frame[["coverage", "ageph", "bm", "power", "agec", "fuel", "use", "fleet"]].copy()
-    X.insert(2, "ageph_squared", (X["ageph"] - 47.0) ** 2)
-    texts = ["coverage", "fuel", "use", "fleet"]
+    texts = ["coverage", "fuel", "use"]
     X[texts] = X[texts].astype(str)
-    top, bottom = ("nclaims", "expo") if outcome == "frequency" else ("amount", "nclaims")
-    volume = frame[bottom].to_numpy(dtype=np.float64)
+    X["fleet"] = np.where(X["fleet"].astype(str) == "1", "yes", "no")
+    counts, amounts, exposure = (frame[name].to_numpy(dtype=np.float64) for name in ("nclaims", "amount", "expo"))
+    y, volume = (counts / exposure, exposure) if outcome == "frequency" else (amounts / counts, counts)
     return Portfolio(
-        name=f"beMTPL97, {outcome}",
+        name=f"Belgian motor, {outcome}",
         X=X,
-        y=frame[top].to_numpy(dtype=np.float64) / volume,
+        y=y,
         sensitive=frame["sex"].astype(str).to_numpy(dtype=object),
         groups=("female", "male"),
         family="poisson" if outcome == "frequency" else "gamma",
         sample_weight=volume,
+        counts=counts,
+        amounts=amounts,
     )
 
 

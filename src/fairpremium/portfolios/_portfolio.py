@@ -42,9 +42,11 @@ class Portfolio:
     groups : tuple of str
         The values of D.
     family : str
-        The outcome family that suits y: "normal", "poisson" or "bernoulli".
+        The outcome family that suits y: "normal", "poisson", "gamma" or "bernoulli".
     sample_weight : ndarray of shape (n_samples,) or None
         Volume (exposure for frequencies); None when every row counts once.
+    counts, amounts : ndarray of shape (n_samples,) or None
+        Number and total amount of each row's claims, where they are known.
     dropped_rows : int
         Rows of the source that were left out because a value was missing.
     """
@@ -56,6 +58,8 @@ class Portfolio:
     groups: tuple[str, ...]
     family: str
     sample_weight: Array | None = None
+    counts: Array | None = None
+    amounts: Array | None = None
     dropped_rows: int = 0
 
     def __len__(self) -> int:

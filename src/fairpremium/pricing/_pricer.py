@@ -718,9 +718,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         Returns
         -------
         pandas.DataFrame
-            One row per price and column of X: ``price`` and ``group`` as in `summary`; ``feature``, ``statistic``,
-            ``degrees_of_freedom`` (coefficients of this column) and ``p_value``. ``price="between_groups"`` tests
-            whether all groups have the same effect: the interaction of the feature with the attribute.
+            One row per price and column of X (with terms: per term): ``price`` and ``group`` as in `summary`;
+            ``feature``, ``statistic``, ``degrees_of_freedom`` and ``p_value``. ``price="between_groups"`` tests whether
+            all groups have the same effect: the interaction of the feature with the attribute.
 
         Notes
         -----

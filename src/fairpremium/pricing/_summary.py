@@ -59,14 +59,14 @@ def feature_tests(prices: LinearPrices) -> pd.DataFrame:
     contrasts = np.eye(len(groups))[1:] - np.eye(len(groups))[:1]  # each group against the first
     covariance = _group_covariance(prices)
     records = []
-    for column in prices.design.names:
-        own = 1 + np.flatnonzero(origins == column)
-        records += [(price, group, column, *_wald(b[own], V[np.ix_(own, own)])) for price, group, b, V in tests]
+    for feature in dict.fromkeys(origins):
+        own = 1 + np.flatnonzero(origins == feature)
+        records += [(price, group, feature, *_wald(b[own], V[np.ix_(own, own)])) for price, group, b, V in tests]
         if len(groups) > 1:
             differences = np.kron(contrasts, np.eye(len(prices.coefficients))[own])
             stacked = prices.coefficients.T.ravel()
             wald = _wald(differences @ stacked, differences @ covariance @ differences.T)
-            records.append((BETWEEN_GROUPS, None, column, *wald))
+            records.append((BETWEEN_GROUPS, None, feature, *wald))
     columns = ["price", "group", "feature", "statistic", "degrees_of_freedom", "p_value"]
     table = pd.DataFrame(records, columns=columns)
     table["group"] = pd.Series([record[1] for record in records], dtype=object)

@@ -42,7 +42,7 @@ def choose_factors(portfolio: Portfolio, bands: Any, tolerance: float) -> tuple[
 
 
 def _exact_factors(portfolio: Portfolio, names: list[str]) -> dict[str, Factor]:
-    """Find columns that enter exactly: as a formula, or in bands, one for each step of the premium."""
+    """Find columns that enter as they do in the premium: as a formula, or in bands, one for each of its steps."""
     probes = {name: _Probe.of(portfolio, name) for name in names}
     multiplicative = len(portfolio.design.columns) > 1 and all(probe.same_in_all_rows for probe in probes.values())
     found: dict[str, Factor] = {}
@@ -51,6 +51,8 @@ def _exact_factors(portfolio: Portfolio, names: list[str]) -> dict[str, Factor]:
             found[name] = formula_factor(name)
         elif probe.same_in_all_rows and len(probe.steps) < (FINE_BANDS if multiplicative else _STEPS):
             found[name] = band_factor(name, probe.steps)
+        elif not probe.same_in_all_rows and (edges := _own_edges(portfolio, name)):
+            found[name] = band_factor(name, edges)
     return found
 
 
@@ -166,7 +168,7 @@ class _Probe:
     def of(cls, portfolio: Portfolio, name: str) -> _Probe:
         """Try a few values of a column, and all fine bands if the rows agree about these."""
         seen = np.unique(portfolio.cells[name][: portfolio.n])
-        edges = _own_edges(portfolio, name, seen) or fine_edges(portfolio.cells[name][: portfolio.n])
+        edges = _own_edges(portfolio, name) or fine_edges(portfolio.cells[name][: portfolio.n])
         points = seen[np.append(0, np.searchsorted(seen, edges))]  # the smallest value of each fine band
         some = points[np.unique(np.linspace(0, len(points) - 1, _PROBES).astype(np.intp))]
         found = cls(edges, some, _effects_of(portfolio, name, some))
@@ -192,13 +194,14 @@ class _Probe:
         return bool(np.abs(error).max() <= _SAME * (1 + np.abs(self.effect).max()))
 
 
-def _own_edges(portfolio: Portfolio, name: str, seen: Array) -> Edges:
+def _own_edges(portfolio: Portfolio, name: str) -> Edges:
     """Return the limits of bands that the pricer's own terms put a column into; none if it enters otherwise as well."""
     factors = [f for term in portfolio.pricer.design_.terms or () for f in term.factors if f.column == name]
     if not all(isinstance(factor, BandsFactor) for factor in factors):
         return ()
     cuts = sorted({cut for factor in factors if isinstance(factor, BandsFactor) for cut in factor.cuts})
-    return tuple(cut for cut in cuts if seen[0] < cut <= seen[-1])
+    values = portfolio.cells[name][: portfolio.n]
+    return tuple(cut for cut in cuts if values.min() < cut <= values.max())
 
 
 def _effects_of(portfolio: Portfolio, name: str, points: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.families import Family
 from fairpremium.models import check_weight
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from .._audit_data import as_pandas, check_numbers, frame_like_source, n_rows
 from ._changes import check_positive
@@ -132,7 +132,7 @@ def compute_limit_effect(
     total: float | None = None,
     sensitive: Any,
     channel: Any = None,
-    pricer: DiscriminationFreePricer | None = None,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
     exposure: Any = None,

@@ -12,7 +12,7 @@ from fairpremium.arrays import Array
 from fairpremium.families import Family
 from fairpremium.labels import infer_labels
 from fairpremium.models import check_volume, check_weight
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from .._audit_data import as_pandas, check_numbers, frame_like_source, n_rows
 from .._comparison import DISCRIMINATION_FREE, UNAWARE
@@ -24,7 +24,7 @@ class FreePriceList(NamedTuple):
 
     premiums: Array  # (n,), loading * h*(x)
     loading: float  # total of the other list over that of h*
-    pricer: DiscriminationFreePricer
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer
 
 
 def discrimination_free_list(
@@ -34,7 +34,7 @@ def discrimination_free_list(
     *,
     sensitive: Any = None,
     channel: Any = None,
-    pricer: DiscriminationFreePricer | None = None,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
     exposure: Any = None,
@@ -52,7 +52,7 @@ def discrimination_free_list(
         Losses, per unit of volume or with `exposure` totals over it; not needed with a `pricer`.
     sensitive, channel
         Reports and their channel, as in `compute_group_means`; not needed with a `pricer`.
-    pricer : DiscriminationFreePricer, optional
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer, optional
         A fitted pricer whose features are columns of X; by default one is fitted to these rows.
     family : str or Family
         Outcome distribution of that fit.
@@ -92,7 +92,7 @@ def compute_list_discrimination(
     *,
     sensitive: Any,
     channel: Any = None,
-    pricer: DiscriminationFreePricer | None = None,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
     exposure: Any = None,
