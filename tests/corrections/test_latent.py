@@ -23,10 +23,6 @@ def z(block: Block) -> np.ndarray:
     return np.column_stack([np.ones(len(block.X)), block.X])
 
 
-def known_log_odds(K: int) -> Callable[[Block], np.ndarray]:
-    return lambda block: 0.3 * np.arange(1, K) * block.X[:, :1] - 0.2
-
-
 def draw(family: Family, T: np.ndarray, report: Callable, n: int = 300, seed: int = 0, weighted: bool = True) -> Rows:
     """Two features that move the groups' shares and, by group, the means."""
     rng = np.random.default_rng([seed, len(T)])
@@ -61,7 +57,6 @@ def make(
     common: bool = True,
     ridge: float = 1.0,
     strength: float = 0.0,
-    offset: bool = False,
 ) -> Latent:
     metric = np.array([[1.0, 0.2, 0.0], [0.2, 1.5, 0.1], [0.0, 0.1, 0.8]])
     return Latent(
@@ -74,7 +69,6 @@ def make(
         None if family is None else z,
         None if family is None else Penalty(metric, strength, np.diag([0.0, 0.7, 0.7]) if strength else None),
         common,
-        known_log_odds(T.shape[1]) if offset else None,
     )
 
 
@@ -92,7 +86,7 @@ CASES = [(None, True), *((f, True) for f in FAMILIES), *((f, False) for f in FAM
 NAMES = [f"{f.name if f else 'no law'}, {'common' if c else 'by group'}" for f, c in CASES]
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["weights, penalty, offset", "plain"])
+@pytest.mark.parametrize("plain", [False, True], ids=["weights, penalty", "plain"])
 @pytest.mark.parametrize("K", [2, 3])
 @pytest.mark.parametrize(("family", "common"), CASES, ids=NAMES)
 def test_gradient_and_information_are_derivatives(
@@ -101,7 +95,7 @@ def test_gradient_and_information_are_derivatives(
     """Observed information is minus the derivative of the gradient, and the gradient that of the value."""
     T = randomized_response(K, 0.7)
     rows = draw(family or Normal(), T, report, weighted=not plain)
-    latent = make(rows, T, family, common=common, strength=0.0 if plain else 15.0, offset=not plain)
+    latent = make(rows, T, family, common=common, strength=0.0 if plain else 15.0)
     at = latent.pack(some_parameters(latent))
     value, gradient, complete, missing = latent.expand(latent.unpack(at))
     assert value == pytest.approx(latent.value(latent.unpack(at)), rel=1e-12)
@@ -154,13 +148,13 @@ def test_value_report_log_loss_and_responsibilities_equal_plain_loops(
     K = 3
     T = randomized_response(K, 0.6)
     rows = draw(family, T, report, 40)
-    latent = make(rows, T, family, ridge=0.0, offset=True)
+    latent = make(rows, T, family, ridge=0.0)
     at = some_parameters(latent)
     r = latent.responsibilities(rows.block(0, 40), at)
     loss = latent.report_log_loss(rows.block(0, 40), at)
     for i in range(40):
         zi = np.array([1.0, *rows.X[i]])
-        logits = [0.0] + [at.gamma[k - 1] @ zi + 0.3 * k * rows.X[i, 0] - 0.2 for k in range(1, K)]
+        logits = [0.0] + [at.gamma[k - 1] @ zi for k in range(1, K)]
         q = np.exp(logits) / np.sum(np.exp(logits))
         phi = float(np.exp(at.log_dispersion[0])) if family.has_dispersion else 1.0
         p = [

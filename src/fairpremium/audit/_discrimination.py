@@ -52,7 +52,7 @@ def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: 
     shares = np.array([reports.signed_weight(k).sum() for k in range(K)]) / len(reported)
     fitted = fit_propensity(latent, project_to_simplex(shares))
     block = rows.block(0, len(rows))
-    return frame_like(X, np.exp(latent.log_propensity(block, features(block), fitted)), reports.groups)
+    return frame_like(X, np.exp(latent.log_propensity(features(block), fitted)), reports.groups)
 
 
 def compute_discrimination(

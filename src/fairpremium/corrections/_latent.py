@@ -56,7 +56,6 @@ class Latent:
     predictors: RowFunction | None = None  # z for the law's means: (rows, q)
     penalty: Penalty | GaussianPenalty | None = None  # pooling and ridge of B
     common_dispersion: bool = True  # whether all groups share one dispersion
-    offset: RowFunction | None = None  # known log-odds of the groups against the first, added to u'gamma: (rows, K - 1)
     center_dispersion: float | None = None
     span: Span = field(default_factory=Span)  # of B
 
@@ -76,14 +75,13 @@ class Latent:
         """Return the same likelihood of other rows."""
         return replace(self, rows=rows)
 
-    def log_propensity(self, block: Block, U: Array, at: Parameters) -> Array:
-        """Compute log q_k for the rows of a block with features U: shape (rows, K)."""
-        logits = U @ at.gamma.T
-        return log_softmax(logits if self.offset is None else logits + self.offset(block))
+    def log_propensity(self, U: Array, at: Parameters) -> Array:
+        """Compute log q_k for rows with features U: shape (rows, K)."""
+        return log_softmax(U @ at.gamma.T)
 
     def log_terms(self, block: Block, at: Parameters) -> tuple[Array, Array, Array]:
         """Compute log q_k(u), log T[s, k] and log p_k(y) for the rows of a block: each (rows, K)."""
-        log_q = self.log_propensity(block, self.features(block), at)
+        log_q = self.log_propensity(self.features(block), at)
         with np.errstate(divide="ignore"):
             log_t = np.log(self.T)[block.report]
         _, terms = self._law_terms(block, at)
@@ -230,7 +228,7 @@ class Latent:
 
     def _row_terms(self, block: Block, at: Parameters) -> _RowTerms:
         U = self.features(block)
-        log_q = self.log_propensity(block, U, at)
+        log_q = self.log_propensity(U, at)
         with np.errstate(divide="ignore"):
             joint = log_q + np.log(self.T)[block.report]
         Z, terms = self._law_terms(block, at)

@@ -169,7 +169,7 @@ class GroupPropensity:
         """Compute P(D = k given x) for the rows of a block: shape (rows, K)."""
         if self.latent is None or self.parameters is None:
             raise ValueError("P(D given x) was not learned: the reports are the truth.")
-        return np.exp(self.latent.log_propensity(block, self.latent.features(block), self.parameters))
+        return np.exp(self.latent.log_propensity(self.latent.features(block), self.parameters))
 
     def posterior(self, block: Block) -> Array:
         """Compute P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""
