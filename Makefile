@@ -17,8 +17,10 @@ EXTRAS_docs := docs
 EXTRAS_bench := bench
 EXTRAS_paper := cli,report,data,neural
 
-# What tests need from the system, as program=package of Debian, which keeps the programs of PostgreSQL out of PATH.
-PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc node=nodejs npm=npm
+# What tests need from the system, as program or library=package of Debian, which keeps the programs of PostgreSQL out
+# of PATH.
+PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc node=nodejs npm=npm \
+	libpangoft2-1.0.so.0=libpangoft2-1.0-0
 
 # What checks pages for barriers; it comes from npm, where there is one.
 AXE := axe-core@4.14.0
@@ -45,7 +47,7 @@ system:  ## what tests need from the system: installed as root where apt-get is,
 	@missing=; \
 	for program in $(PROGRAMS); do \
 		command -v "$${program%%=*}" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$${program%%=*}" >/dev/null \
-			|| missing="$$missing $${program#*=}"; \
+			|| compgen -G "/usr/lib/*/$${program%%=*}" >/dev/null || missing="$$missing $${program#*=}"; \
 	done; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fairpremium"
 HEAVY = (
     "torch", "lightgbm", "dask", "distributed", "duckdb", "pyspark", "fastapi", "uvicorn", "httpx", "psycopg",
     "sqlalchemy", "cryptography", "plotly", "altair", "vl_convert", "typer", "rich", "polars", "matplotlib",
-    "xlsxwriter", "openpyxl", "onnx", "onnxruntime",
+    "xlsxwriter", "openpyxl", "onnx", "onnxruntime", "mlflow",
 )  # fmt: skip
 
 # Which packages a package may import: the table of docs/design.md, lowest first, with everything below spelled out.
@@ -26,8 +26,9 @@ LAYERS["corrections"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["noise"] = {"corrections"} | LAYERS["corrections"]
 LAYERS["tariffs"] = {"models", "privacy"} | LAYERS["models"]
 LAYERS["pricing"] = {"noise", "tariffs"} | LAYERS["noise"]
-LAYERS["audit"] = {"pricing"} | LAYERS["pricing"]
-LAYERS["diagnostics"] = {"audit"} | LAYERS["audit"]
+LAYERS["audit"] = LAYERS["model_documents"] = LAYERS["mlflow"] = {"pricing"} | LAYERS["pricing"]
+LAYERS["diagnostics"] = LAYERS["monitoring"] = LAYERS["spectrum"] = {"audit"} | LAYERS["audit"]
+LAYERS["alternatives"] = {"spectrum"} | LAYERS["spectrum"]
 PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, lowest first
 PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
 PARTIES["clients"] = {"protocol", "bundle"}
@@ -39,7 +40,7 @@ for name, below in PARTIES.items():
 LAYERS["parties.faults"] = set()
 LAYERS["parties"] = {"audit"} | LAYERS["audit"] | {f"parties.{name}" for name in PARTIES}
 LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
-LAYERS["cli"] = {"paper", "diagnostics"} | LAYERS["paper"]
+LAYERS["cli"] = {"paper", "diagnostics", "monitoring", "model_documents", "alternatives", "spectrum"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
 FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy", "workbooks"}  # free to all

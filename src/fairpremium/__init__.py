@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairpremium.noise import RetestNoise as RetestNoise
     from fairpremium.noise import ValidationNoise as ValidationNoise
     from fairpremium.noise import check_declared_channel as check_declared_channel
+    from fairpremium.noise import check_sources as check_sources
     from fairpremium.pricing import DiscriminationFreePricer as DiscriminationFreePricer
     from fairpremium.pricing import FrequencySeverityPricer as FrequencySeverityPricer
     from fairpremium.pricing import excess_risk_bound as excess_risk_bound
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fairpremium.pricing import required_rows as required_rows
     from fairpremium.privacy import Channel as Channel
     from fairpremium.privacy import RandomizedResponse as RandomizedResponse
+    from fairpremium.privacy import SubsetSelection as SubsetSelection
     from fairpremium.privacy import project_to_simplex as project_to_simplex
     from fairpremium.tariffs import Tariff as Tariff
 
@@ -30,13 +32,23 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "models": "BoostedModel LinearModel NeuralModel NeuralRepresentation",
-    "noise": "AnchorNoise LikelihoodNoise MarginNoise RetestNoise ValidationNoise check_declared_channel",
+    "noise": "AnchorNoise LikelihoodNoise MarginNoise RetestNoise ValidationNoise check_declared_channel check_sources",
     "pricing": "DiscriminationFreePricer FrequencySeverityPricer excess_risk_bound plan required_rows",
-    "privacy": "Channel RandomizedResponse project_to_simplex",
+    "privacy": "Channel RandomizedResponse SubsetSelection project_to_simplex",
     "tariffs": "Tariff",
 }
 __all__, _load = lazy_exports(__name__, _HOMES)
-_PACKAGES = {*_HOMES, "audit", "blocks", "corrections", "errors", "families", "portfolios"}
+_PACKAGES = {
+    *_HOMES,
+    "audit",
+    "blocks",
+    "corrections",
+    "errors",
+    "families",
+    "model_documents",
+    "monitoring",
+    "portfolios",
+}
 
 
 def __getattr__(name: str) -> Any:

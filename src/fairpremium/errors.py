@@ -74,3 +74,7 @@ class ExposureWarning(UserWarning):
 
 class GroupsNotScoredWarning(UserWarning):
     """A score was computed without reports, so that it compares unaware prices and not those of the groups."""
+
+
+class SourcesDependWarning(UserWarning):
+    """The source that a row came through depends on the outcome or the attribute beyond the features."""

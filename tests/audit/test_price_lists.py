@@ -238,7 +238,9 @@ def test_an_audit_report_with_features_says_what_proxies_do(book):
     assert any("fitted to these rows" in note for note in summary["notes"])
     assert {term for term, _ in summary["definitions"]} >= {"PD", "UF", "Proxy"}
     fair = fa.summarize_prices(free, book["y"], **roles, X=X, pricer=book["pricer"])
-    assert finding(fair, "Does this list use proxies?")["tone"] == "good"
+    assert finding(fair, "Does this list use proxies?")["tone"] == "plain"  # h* itself has an error
+    assert fair["panel"][0]["value"] == pytest.approx(0, abs=1e-9)
+    assert fair["panel"][0]["verdict"] != "beyond"
     assert "model file" in fair["hashes"]
     plain = fa.summarize_prices(unaware, book["y"], **roles)
     assert "list_discrimination" not in sections(plain)

@@ -19,6 +19,7 @@ from fairpremium import audit as fa
 from fairpremium.audit._audit_data import premium_bins
 from fairpremium.corrections import MIN_EFFECTIVE_REPORTS
 from fairpremium.tariffs._proxy_discrimination import simplex_minimum
+from helpers.limits import fieller, limits
 
 CONTRACT = ["group", "share", "premium", "premium_low", "premium_high", "loss", "loss_low", "loss_high"]
 BY_REPORTS = [
@@ -137,12 +138,13 @@ def test_group_means_and_their_error_are_the_printed_formula(sample):
         row = table[table["group"] == group].iloc[0]
         assert row["premium"] == pytest.approx(means[-1])
         assert row["effective_reports"] == pytest.approx(sum(a) ** 2 / sum(a**2))
-        half = (row["premium_high"] - row["premium_low"]) / 2 / 1.959964
-        assert half == pytest.approx(math.sqrt(sum(influence[-1] ** 2)), rel=0.02)  # Fieller differs a little
+        ones = np.ones(len(a))
+        assert (row["premium_low"], row["premium_high"]) == pytest.approx(fieller(a, h, ones), rel=1e-9)
+        assert (row["loss_low"], row["loss_high"]) == pytest.approx(fieller(a, sample["y"], ones), rel=1e-9)
     pair = gaps[(gaps["group"] == channel.groups[0]) & (gaps["against"] == channel.groups[1])].iloc[0]
     assert pair["difference"] == pytest.approx(means[0] - means[1])
-    error = math.sqrt(sum((influence[0] - influence[1]) ** 2))
-    assert (pair["difference_high"] - pair["difference_low"]) / 2 == pytest.approx(error, rel=1e-3)
+    expected = limits(pair["difference"], influence[0] - influence[1], level=0.6827)
+    assert (pair["difference_low"], pair["difference_high"]) == pytest.approx(expected, rel=1e-9)
 
 
 def test_gini_is_that_of_all_pairs(sample):
@@ -162,7 +164,7 @@ def test_gini_is_that_of_all_pairs(sample):
             continue
         gini = 2 * (a * y) @ lower @ a / (a.sum() * (a @ y)) - 1
         assert row["gini"] == pytest.approx(gini)
-    # the standard error is that of the rows' influences, here by moving the weight of one row after the other
+    # the limits are those of the rows' influences, here by moving the weight of one row after the other
     whole = table[table["group"].isna()].iloc[0]
     a = w
     moved = []
@@ -171,8 +173,8 @@ def test_gini_is_that_of_all_pairs(sample):
         b = a.copy()
         b[i] *= 1 + 1e-5
         moved.append((2 * (b * y) @ lower @ b / (b.sum() * (b @ y)) - 1 - base) / 1e-5)
-    error = math.sqrt(np.sum(np.square(moved)))
-    assert (whole["gini_high"] - whole["gini_low"]) / 2 / 1.959964 == pytest.approx(error, rel=1e-3)
+    expected = limits(whole["gini"], np.array(moved))
+    assert (whole["gini_low"], whole["gini_high"]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_curve_encloses_half_the_gini(known):
@@ -500,6 +502,31 @@ def test_other_keeps_bracket_the_one_in_use(sample):
     pd.testing.assert_frame_equal(used, direct)
     spread = table.groupby("keep")["premium"].agg(np.ptp)
     assert spread.is_monotonic_decreasing  # taken for the truth, noisy groups look alike
+
+
+def test_the_band_of_a_set_of_channels_is_the_envelope_of_its_tables(sample):
+    channel = sample["channel"]
+    pair = (sample["unaware"], sample["y"])
+    others = [RandomizedResponse(channel.groups, keep=0.9), channel]
+    band = fa.compute_channel_band(*pair, sensitive=sample["S"], channel=channel, channels=others)
+    tables = [fa.compute_group_means(*pair, sensitive=sample["S"], channel=other) for other in others]
+    for name in ("premium", "loss"):
+        stacked = {
+            column: np.array([table[column] for table in tables]) for column in (name, f"{name}_low", f"{name}_high")
+        }
+        np.testing.assert_allclose(band[name], tables[1][name])
+        np.testing.assert_allclose(band[f"{name}_lowest"], stacked[name].min(axis=0))
+        np.testing.assert_allclose(band[f"{name}_highest"], stacked[name].max(axis=0))
+        np.testing.assert_allclose(band[f"{name}_low"], stacked[f"{name}_low"].min(axis=0))
+        np.testing.assert_allclose(band[f"{name}_high"], stacked[f"{name}_high"].max(axis=0))
+    assert band["channels"].tolist() == [2] * len(channel.groups)
+    assert band["group"].tolist() == list(channel.groups)
+    interval = fa.compute_channel_band(*pair, sensitive=sample["S"], channel=channel, keep=(0.7, 0.95))
+    assert (interval["loss_lowest"] <= interval["loss"]).all()
+    assert (interval["channels"] >= 9).all()
+    assert fa.plot_keep_sensitivity(*pair, sensitive=sample["S"], channel=channel, channels=others) is not None
+    with pytest.raises(ValueError, match="there is no keep to change"):
+        fa.compute_channel_band(*pair, sensitive=sample["S"], channel=Channel(channel.matrix, groups=channel.groups))
 
 
 # --- the study: 3 standard errors, coverage, a million rows ---

@@ -12,6 +12,8 @@ import pytest
 
 from fairpremium import RandomizedResponse
 from fairpremium.audit import (
+    compute_adverse_impact,
+    compute_channel_band,
     compute_group_means,
     compute_list_discrimination,
     compute_loss_ratio_gap,
@@ -99,6 +101,26 @@ def test_the_true_attribute(call_json, prices):
     assert summary["privacy"] is None
 
 
+def test_a_band_over_channels_that_are_possible(call, call_json, refuse, prices):
+    words = [*BASE, "--sensitive", "report", "--keep", 0.8]
+    pair = (prices["premium"], prices["y"])
+    summary = call_json(*words, "--keep-range", "0.75,0.9", "-o", "report.json")
+    band = compute_channel_band(*pair, sensitive=prices["report"], channel=CHANNEL, keep=(0.75, 0.9))
+    assert table(summary, "channel_band")[0]["loss_lowest"] == pytest.approx(band["loss_lowest"][0])
+    assert {row["keep"] for row in table(summary, "keep_sensitivity")} >= {0.75, 0.8, 0.9}
+    other = Channel([[0.8, 0.3], [0.2, 0.7]], groups=["F", "M"])
+    Path("other.json").write_text(json.dumps(other.descriptor()))
+    summary = call_json(*words, "--possible-channel", "other.json", "-o", "report.json")
+    band = compute_channel_band(*pair, sensitive=prices["report"], channel=CHANNEL, channels=[other])
+    assert table(summary, "channel_band")[1]["loss_high"] == pytest.approx(band["loss_high"][1])
+    call(*words, "--possible-channel", "other.json", "-o", "report.html")
+    assert "Over the channels that are possible" in Path("report.html").read_text(encoding="utf-8")
+    assert "two ends" in refuse(*words, "--keep-range", "0.8", "-o", "report.json")
+    assert "keep and channels" in refuse(
+        *words, "--keep-range", "0.7,0.9", "--possible-channel", "other.json", "-o", "report.json"
+    )
+
+
 def test_charts_on_request(call, prices):
     call(*BASE, "--keep", 0.8, "--interactive", "--title", "Ours & theirs", "--unit", "EUR", "-o", "report.html")
     html = Path("report.html").read_text(encoding="utf-8")
@@ -121,7 +143,7 @@ def test_totals_that_are_zero_or_negative(call, prices, premium, y):
     ("words", "expected"),
     [
         ([*BASE, "-o", "r.html"], "Nothing says how the reports"),
-        ([*BASE, "--keep", 0.8, "-o", "r.pdf"], "ends in .html or .md or .json"),
+        ([*BASE, "--keep", 0.8, "-o", "r.docx"], "ends in .html or .pdf or .md or .json"),
         ([*BASE, "--keep", 0.8, "--epsilon", 1, "-o", "r.html"], "expected one way to say"),
         ([*BASE, "--keep", 2, "-o", "r.html"], "keep"),
         ([*BASE, "--keep", 0.8, "--by", "town", "-o", "r.html"], "no column 'town'"),
@@ -206,3 +228,22 @@ def test_the_change_from_the_list_in_force(call, call_json, refuse, prices):
     assert "column 'limited_premium' already" in refuse(
         "audit", "limited.csv", *words[2:], *limits, "--limited", "again.csv", *report
     )
+
+
+def test_what_supervisors_ask(call, call_json, refuse, prices):
+    decision = np.where(prices["premium"] > 420, 0, 1)
+    prices.assign(decision=decision).to_csv("prices.csv", index=False)
+    words = [*BASE, "--keep", 0.8]
+    asked = ["--decision", "decision", "--favourable", 1, "--control", "smoker", "--against", "F", "--threshold", 0.9]
+    summary = call_json(*words, *asked, "-o", "report.json")
+    expected = compute_adverse_impact(decision, favourable=1, against="F", sensitive=prices["report"], channel=CHANNEL)
+    assert table(summary, "adverse_impact")[0]["ratio"] == pytest.approx(expected["ratio"][0])
+    assert table(summary, "marginal_effect")[0]["against"] == "F"
+    assert {row["at_least"] for row in table(summary, "threshold_check")} == {0.9}
+    assert "Ratios between groups" in call(*words, *asked, "-o", "report.html").stdout
+    report = ["-o", "r.html"]
+    assert "--decision and --favourable need each other" in refuse(*words, "--decision", "decision", *report)
+    assert "favourable=['2']" in refuse(*words, "--decision", "decision", "--favourable", 2, *report)
+    assert "threshold=2.0" in refuse(*words, "--threshold", 2, *report)
+    assert "against='X'" in refuse(*words, "--against", "X", *report)
+    assert "no column 'town'" in refuse(*words, "--control", "town", *report)

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from fairpremium import DiscriminationFreePricer, LinearModel
-from fairpremium.cli._app import make_app
+from fairpremium.cli._app import _COMMANDS, make_app
 from fairpremium.pricing import plan
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "cli.md"
@@ -36,10 +36,16 @@ def example(command):
     return shlex.split(found[1])
 
 
+def test_the_list_of_commands_has_the_first_sentence_of_each():
+    """It is shown without loading the commands."""
+    for name, (_, sentence) in _COMMANDS.items():
+        assert TOP[name].get_short_help_str(300) == sentence
+
+
 def test_the_commands_are_known():
     assert list(TOP) == [
-        "privatize", "fit", "price", "tariff", "audit", "plan", "demo", "reproduce", "serve", "worker", "keys", "study",
-        "collector", "insurer", "log",
+        "privatize", "fit", "price", "tariff", "audit", "spectrum", "alternatives", "monitor", "card", "record",
+        "plan", "demo", "reproduce", "serve", "worker", "keys", "study", "collector", "insurer", "log",
     ]  # fmt: skip
     parties = [name for name in COMMANDS if " " in name]
     assert parties == [

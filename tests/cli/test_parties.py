@@ -16,11 +16,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fairpremium import DiscriminationFreePricer
+from fairpremium import DiscriminationFreePricer, FrequencySeverityPricer, RandomizedResponse
 from fairpremium.cli._app import make_app
 from fairpremium.parties.protocol._keys import read_public_key
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import PrivacyLedger
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
@@ -195,6 +196,91 @@ def test_all_parties_from_keys_to_prices(parties, workspace):
     checked = run_json("log", "verify", "--folder", workspace / "third-party", "--bundle", "bundle.zip")
     assert checked["intact"]
     assert checked["bundles"] == 1
+
+
+def test_claims_from_a_file_to_prices(parties, workspace):
+    """Numbers and amounts of claims are sent, and the bundle prices and makes a tariff."""
+    rng = np.random.default_rng(4)
+    table = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str}).drop(columns="y")
+    table["n"] = rng.poisson(0.8, ROWS)
+    table = table.assign(paid=rng.gamma(2.0 * table["n"], 200.0).round(2), years=rng.uniform(0.5, 1, ROWS).round(3))
+    table.to_csv(workspace / "claims.csv", index=False)
+    parties.start("claims")
+    parties.submit("claims")
+    upload = (
+        "insurer", "upload", workspace / "claims.csv", "--study", "claims", "--portfolio", "c1", "--policy", "policy",
+        "--claims", "n", "--amount", "paid", "--exposure", "years", "--secret", workspace / "motor.secret",
+    )  # fmt: skip
+    sent = parties("acme", *upload)
+    assert sent["state"] == "sealed"
+    assert not {"n", "paid", "years"} & set(sent["features"])
+    fit = ("insurer", "fit", "claims", "--study", "claims", "--portfolio", "c1", "--claims", "--cap", 900)
+    done = parties("acme", *fit, "--correction", "inverse", "--terms", "bands(age, 30, 50) + town")
+    assert done["state"] == "succeeded"
+    assert done["spec"]["claims"] == {"frequency": "poisson", "severity": "gamma", "cap": 900}
+    trust = ("--trust", workspace / "third-party" / "service.key.pub")
+    parties("acme", "insurer", "fetch", "claims", "-o", "c.zip", *trust, "--model", "c.json", "--report", "c.html")
+    assert "frequency times severity" in Path("c.html").read_text(encoding="utf-8")
+    quick_json("insurer", "price", "c.zip", workspace / "claims.csv", "-o", "c.csv", *trust, "--policy", "policy")
+    pricer = FrequencySeverityPricer.load("c.json")
+    np.testing.assert_allclose(pd.read_csv("c.csv")["premium"], pricer.predict(table), rtol=1e-9)
+    assert pricer.excess_.loc["all", "loading"] > 1
+    quick_json("tariff", "c.json", workspace / "claims.csv", "--exposure", "years", "-o", "tariff.json")
+    said = quick("insurer", "show", "claims", "--key", workspace / "acme.key", "--service", parties.url)
+    assert "poisson frequency, gamma severity, linear" in said
+
+
+def test_several_attributes_from_their_study_to_prices(parties, workspace):
+    people = pd.read_csv(workspace / "people.csv", dtype=str)
+    people["town"] = np.where(np.arange(ROWS) % 5 < 2, "a", "b")
+    people.loc[people.index[:300], "town"] = None
+    people.to_csv("people.csv", index=False)
+    attributes = ("--attribute", "sex=F,M", "--attribute", "town=a,b", "--keep", 0.8)
+    who = ("--collector", "app", "--insurer", "acme", "--open", "--release-epsilon", 6)
+    assert parties("ops", "study", "create", "several", *attributes, *who)["attribute"]["kind"] == "several"
+    key = ("--key", workspace / "app.key", "--service", parties.url)
+    submit = (
+        "collector", "submit", "people.csv", "--study", "several", "--policy", "policy", "--secret",
+        workspace / "motor.secret", "--reports", "r.csv", "--ledger", "several.sqlite", "--budget", 2, "--not-reported",
+    )  # fmt: skip
+    assert "expected attributes of study several: sex, town" in quick(*submit, "--column", "sex,age", *key, code=2)
+    sent = quick_json(*submit, "--column", "sex,town=town", *key)
+    assert [(one["attribute"], one["reports"], one["drawn"]) for one in sent["attributes"]] == [
+        ("sex", ROWS, ROWS), ("town", ROWS - 300, ROWS - 300)
+    ]  # fmt: skip
+    assert sent["epsilon"] == pytest.approx(2 * np.log(4))
+    with PrivacyLedger("several.sqlite", budget=2.0) as ledger:  # an account for each attribute
+        spent = [ledger.spent(people["policy"][i], name) for i in (0, 299, 300) for name in ("sex", "town")]
+    assert spent == pytest.approx([np.log(4), 0, np.log(4), 0, np.log(4), np.log(4)])
+    assert pd.read_csv("r-town.csv")["report"].isin(["a", "b"]).all()
+    again = quick(*submit, "--column", "sex,town", *key)
+    assert "Spent in all" in again
+    assert "0 reports now" in again
+    shown = parties("app", "study", "show", "several")
+    assert shown["accepted_by_attribute"] == {"sex": ROWS, "town": ROWS - 300}
+
+    parties.upload("several", "ps", "--features", "age,smoker")
+    fit = ("insurer", "fit", "town", "--study", "several", "--portfolio", "ps", "--correction", "inverse")
+    assert "does not name" in quick(
+        *fit, "--attributes", "job", "--key", workspace / "acme.key", "--service", parties.url, code=2
+    )
+    done = parties("acme", *fit, "--attributes", "town", "--pooling", 0, "--release", "randomized")
+    assert done["state"] == "succeeded"
+    assert done["spec"]["attributes"] == ["town"]
+    insurer = ("--key", workspace / "acme.key", "--service", parties.url)
+    assert "(sex 0, town 2)" in quick("study", "show", "several", *insurer)
+    assert "Attribute town" in quick("study", "show", "several", *insurer)
+
+
+def test_attributes_have_channels_of_their_own(parties, workspace):
+    for name, channel in (
+        ("sex", RandomizedResponse(["F", "M"], keep=0.9)),
+        ("age", RandomizedResponse(range(3), keep=0.7)),
+    ):
+        Path(f"{name}.channel.json").write_text(json.dumps(channel.descriptor()))
+    words = ("study", "create", "own", "--attribute", "sex=sex.channel.json", "--attribute", "age=age.channel.json")
+    declared = parties("ops", *words, "--collector", "app")["attribute"]["attributes"]
+    assert [(one["name"], one["channel"]["groups"]) for one in declared] == [("sex", ["F", "M"]), ("age", [0, 1, 2])]
 
 
 QUESTION = {
@@ -472,6 +558,7 @@ def mine():
 
 SUBMIT = "collector submit t.csv --study s --policy policy --column sex --secret s.secret --reports r.csv"
 UPLOAD = "insurer upload t.csv --study s --portfolio p --policy policy --outcome y --secret s.secret"
+CLAIMS = UPLOAD.replace("--outcome y", "--claims x --amount y")
 FIT = "insurer fit f --study s --portfolio p"
 
 
@@ -495,12 +582,35 @@ FIT = "insurer fit f --study s --portfolio p"
         ("study create s --groups F,M --estimated anchor --key me.key", "needs --anchor-group"),
         ("study create s --groups F,M --true --anchor-share 0.1 --key me.key", "belong to --estimated anchor"),
         ("study create s --spec t.csv --keep 0.8 --key me.key", "--spec or the options"),
+        ("study create s --spec t.csv --attribute a=b,c --key me.key", "--spec or the options"),
+        ("study create s --attribute sex=F,M --keep 0.8 --key me.key", "once, but expected several"),
+        ("study create s --attribute sex=F,M --attribute age=1,2 --key me.key", "without --keep or --epsilon"),
+        ("study create s --attribute sex --attribute age=1,2 --keep 0.8 --key me.key", "every name once"),
+        ("study create s --attribute a=F,M --attribute b=1,2 --keep 0.8 --true --key me.key", "Got --true with"),
+        ("study create s --attribute a=F,M --attribute b=1,2 --keep 0.8 --question q --key me.key", "one attribute"),
+        ("study create s --attribute a=F,M --attribute b=1,2 --attribute c=1,2 --keep 0.8 --key me.key", "the budget"),
         ("study create s --spec t.csv --key me.key", "t.csv: "),
         (SUBMIT.replace("s.secret", "t.csv") + " --key me.key", "t.csv"),
         (SUBMIT.replace("r.csv", "t.csv") + " --key me.key", "overwrite an input"),
         (SUBMIT + " --ledger l.sqlite --key me.key", "--ledger and --budget belong together"),
         (UPLOAD.replace("--outcome y", "--outcome z") + " --key me.key", "no column 'z'"),
         (UPLOAD.replace("t.csv", "none.csv") + " --key me.key", "no file none.csv"),
+        (UPLOAD.replace("--outcome y", "") + " --key me.key", "Got neither --outcome nor --claims with --amount"),
+        (UPLOAD + " --claims y --key me.key", "Got one of --claims and --amount"),
+        (UPLOAD + " --claims y --amount y --key me.key", "Got --outcome with --claims"),
+        (CLAIMS.replace("--amount y", "--amount b") + " --key me.key", "no column 'b'"),
+        (CLAIMS + " --weight sex --key me.key", "Got --weight with --claims"),
+        (CLAIMS + " --exposure policy --key me.key", "Got column 'policy' with two roles"),
+        (CLAIMS.replace("--amount y", "--amount x") + " --key me.key", "Got column 'x' with two roles"),
+        (CLAIMS + " --key me.key", "did not answer"),
+        (FIT + " --claims --family gamma --key me.key", "expected --frequency and --severity"),
+        (FIT + " --claims --severity gama --key me.key", "gama"),
+        (FIT + " --claims --cap -3 --key me.key", "claims.cap"),
+        (FIT + " --claims --cap much --key me.key", "--cap"),
+        (FIT + " --cap 3 --key me.key", "Got --cap without --claims"),
+        (FIT + " --frequency normal --key me.key", "Got --frequency without --claims"),
+        (FIT + " --terms band(y) --key me.key", "terms: Got terms with 'band' at position 1"),
+        (FIT + " --terms y --model neural --key me.key", "terms belong to a linear model"),
         (FIT + " --family nornal --key me.key", "family: Input should be"),
         (FIT + " --reference best --key me.key", "Got --reference best, but expected"),
         (FIT + " --pooling much --key me.key", "Got --pooling much, but expected auto or a number"),

@@ -30,6 +30,22 @@ def test_plan_with_everything(call_json, shares):
     assert result == expected.to_dict()
 
 
+@pytest.mark.parametrize(("typed", "epsilon"), [("1,2,4", [1, 2, 4]), ("1=0.5,2=0.3,4=0.2", {1: 0.5, 2: 0.3, 4: 0.2})])
+def test_people_choose_their_epsilon(call, call_json, typed, epsilon):
+    words = ["plan", "--groups", "F,M", "--epsilon", typed, "--rows", 10_000, "--standard-error", 0.02]
+    assert call_json(*words) == plan(["F", "M"], epsilon=epsilon, rows=10_000, standard_error=0.02).to_dict()
+    text = call(*words).stdout
+    assert "What each choice is worth" in text
+    assert "chosen: share of the people who choose this epsilon" in text
+
+
+def test_the_recommended_mechanism(call, call_json):
+    assert "subset selection with 3 groups in a report" in call("plan", "--groups", 12, "--epsilon", 1).stdout
+    assert "Recommended: randomized response" in call("plan", "--groups", 3, "--epsilon", 1).stdout
+    said = call_json("plan", "--groups", 12, "--epsilon", 1, "--mechanism", "subset-selection")
+    assert said == plan(12, epsilon=1, mechanism="subset-selection").to_dict()
+
+
 def test_plan_for_people(call):
     text = call("plan", "--groups", 4, "--epsilon", 1, "--rows", 100_000, "--standard-error", 0.05).stdout
     assert "epsilon 1, 100,000 rows" in text
@@ -65,6 +81,13 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
     assert premiums.columns.tolist() == ["policy", "premium", "low", "high"]
     assert premiums["policy"].tolist() == pd.read_csv("demo/new.csv")["policy"].tolist()
     assert "sex" not in pd.read_csv("demo/portfolio.csv").columns
+    page = Path("demo/report.html").read_text(encoding="utf-8")  # tells its own story on its first screen
+    panel = page[page.index('id="panel"') : page.index('id="summary"')]
+    assert "Acme Insurance" in panel
+    assert re.search(r"F pays \d+ EUR a year \(\d+ to \d+\) more than M through proxies", panel)
+    assert "1.39-differentially private where it was collected; the third party added noise of epsilon 2" in panel
+    assert "smoker: 1, age_20_40: 1" in page
+    assert re.search(r"[Aa]bout (4,9\d\d|5,000) of 5,000 policies", page)
     told = re.findall(r"^  \$ fairpremium (\S+ \S+)", text, re.MULTILINE)
     assert told[:4] == ["keys new", "keys secret", "keys add", "keys add"]
     assert {"collector submit", "insurer upload", "insurer fit", "insurer fetch", "log verify"} <= set(told)

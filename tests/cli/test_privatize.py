@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fairpremium.privacy import PrivacyLedger, RandomizedResponse, read_reports
+from fairpremium.privacy import PrivacyLedger, RandomizedResponse, SubsetSelection, read_reports
 from helpers.privacy_audit import audit
 
 WORDS = ["--column", "sex", "--groups", "F,M", "--keep", "0.8"]
+SETS = ["--column", "sex", "--groups", "F,M", "--epsilon", 1, "--mechanism", "subset-selection"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -29,6 +30,29 @@ def test_black_box_audit(call, suffix, groups):
         return frame["report"]
 
     assert audit(draw, channel, n=10_000) == {"privacy": [], "channel": []}
+
+
+def test_sets_of_groups(call, call_json):
+    groups = ["a", "b, or c", 'd "quoted"', "e", "f"]
+    channel = SubsetSelection(groups, epsilon=1.0, size=2)
+    written = 'a,"b, or c","d ""quoted""",e,f'
+    words = ["--column", "origin", "--groups", written, "--epsilon", 1, "--mechanism", "subset-selection"]
+
+    def draw(values):
+        pd.DataFrame({"policy": range(len(values)), "origin": values}).to_csv("in.csv", index=False)
+        said = call_json("privatize", "in.csv", *words, "--subset-size", 2, "-o", "out.csv")
+        assert said["channel"]["subset_size"] == 2
+        frame, described = read_reports("out.csv")
+        assert described == channel
+        return frame["report"]
+
+    assert audit(draw, channel, n=5_000) == {"privacy": [], "channel": []}
+    assert "subset selection, 1 of 5 groups in a report" in call("privatize", "in.csv", *words, "-o", "best.csv").stdout
+    Path("secret").write_bytes(b"a secret of the tests")
+    words += ["--subset-size", 2, "--person", "policy", "--memo-key", "secret", "--campaign", "1"]
+    for name in ("one.csv", "two.csv"):
+        call("privatize", "in.csv", *words, "-o", name)
+    assert Path("one.csv").read_bytes() == Path("two.csv").read_bytes()
 
 
 def test_black_box_audit_of_memoized_reports(call):
@@ -134,6 +158,10 @@ def test_the_ledger_charges_and_refuses(call, refuse, files):
         (["--column", "sex", "--groups", "F,,M", "--keep", 0.8], "empty name"),
         (["--column", "gender", "--groups", "F,M", "--keep", 0.8], "Its columns are 'policy', 'sex', 'town'"),
         ([*WORDS, "--report-column", "town"], "already has a column 'town'"),
+        ([*WORDS, "--subset-size", 1], "--subset-size needs --mechanism subset-selection"),
+        ([*WORDS, "--mechanism", "subset-selection"], "needs --epsilon and has no --keep"),
+        (["--column", "sex", "--groups", "F,M", "--mechanism", "subset-selection"], "needs --epsilon"),
+        ([*SETS, "--subset-size", 2], "a whole number from 1 to 1"),
         ([*WORDS, "--memo-key", "secret"], "belong together"),
         ([*WORDS, "--memo-key", "secret", "--campaign", "x"], "need --person"),
         ([*WORDS, "--ledger", "spent.db"], "belong together"),

@@ -169,6 +169,30 @@ def test_text_is_never_a_formula():
     pd.testing.assert_frame_equal(read_table(Path("out.xlsx"), text={"policy"}), frame.astype({"policy": object}))
 
 
+def test_numbers_in_text_cells_of_a_workbook_are_numbers(tmp_path):
+    frame = pd.DataFrame({"age": ["46", "7", None], "town": ["a", "b", "c"]})
+    write_table(frame, tmp_path / "book.xlsx")
+    again = read_table(tmp_path / "book.xlsx")
+    assert again["age"].tolist()[:2] == [46, 7]
+    assert again["town"].tolist() == ["a", "b", "c"]
+
+
+def test_a_formula_in_a_csv_file_becomes_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = ["=1+1", "+SUM(A1)", "-cmd|' /C calc'!A0", "@x", "plain", "-12.5", "+3", "-1e5", None]
+    frame = pd.DataFrame({"text": cells, "premium": -np.arange(9.0), "kind": pd.Categorical(["=a", *"bbbbbbbb"])})
+    before = frame.copy()
+    write_table(frame, Path("out.csv"))
+    again = pd.read_csv("out.csv", dtype=str)
+    assert again["text"].tolist()[:8] == ["'=1+1", "'+SUM(A1)", "'-cmd|' /C calc'!A0", "'@x", *cells[4:8]]
+    assert pd.isna(again["text"][8])
+    assert again["kind"].tolist() == ["'=a", *"bbbbbbbb"]
+    assert again["premium"].astype(float).tolist() == frame["premium"].tolist()
+    pd.testing.assert_frame_equal(frame, before)
+    write_table(frame, Path("out.parquet"))
+    assert pd.read_parquet("out.parquet")["text"].tolist()[:4] == cells[:4]
+
+
 def test_without_the_extra_it_says_how_to_get_it(refuse, book, monkeypatch):
     write_table(book, Path("book.xlsx"))
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)

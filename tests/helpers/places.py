@@ -203,7 +203,9 @@ def send(place, who, request):
     method, path, kind, body = resolve(place, request)
     content = {"content": bytes.fromhex(body), "headers": {"Content-Type": kind}} if kind else {}
     party = place.open()
-    app = create_app(ServiceSettings(folder=place.folder, database=place.database, collect=True), party)
+    app = create_app(
+        ServiceSettings(folder=place.folder, database=place.database, collect=True, hosts=("third.party",)), party
+    )
     transport = AppTransport(app)
     key = read_key(place.folder / f"{who}.key")
     with httpx.Client(base_url="http://third.party", auth=SignedAuth(key), transport=transport) as client:

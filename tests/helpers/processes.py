@@ -237,7 +237,9 @@ def _request(
     from fairpremium.parties.service._settings import ServiceSettings
 
     _parts._Reader = _Reader  # type: ignore[assignment,misc]
-    transport = AppTransport(create_app(ServiceSettings(folder=folder, database=database, collect=True)))
+    transport = AppTransport(
+        create_app(ServiceSettings(folder=folder, database=database, collect=True, hosts=("third.party",)))
+    )
     client = httpx.Client(base_url="http://third.party", auth=SignedAuth(read_key(key)), transport=transport)
     client.get("/v1/log")
     method, path, kind, body = request

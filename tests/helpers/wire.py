@@ -38,6 +38,7 @@ from helpers.batches import write_batch
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
 BATCH = BATCH_TYPE  # of reports
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
+NAMES = ("third.party", "third.party:8080", "third.party.example", "127.0.0.1", "127.0.0.1:8350")
 __all__ = ["Party", "World", "make_keys"]
 CLIENTS = {"operator": Operator, "collector": Collector, "insurer": Insurer, "auditor": Client}
 
@@ -108,6 +109,7 @@ class World(httpx.BaseTransport):
         self.clock = clock or Clock()
         self.third_party = ThirdParty(folder, database=database, clock=self.clock, limits=limits)
         self.context = self.third_party.context
+        settings.setdefault("hosts", NAMES)
         self.settings = ServiceSettings(folder=folder, database=database, limits=self.context.limits, **settings)
         self.app = create_app(self.settings, self.third_party)
         self._runner = asyncio.Runner()

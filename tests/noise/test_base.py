@@ -54,7 +54,7 @@ def test_exports():
         for name, value in vars(fairpremium.noise).items()
         if inspect.isclass(value) and issubclass(value, NoiseEstimator)
     }
-    others = {"DeclaredChannelCheck", "check_declared_channel"}
+    others = {"DeclaredChannelCheck", "SourceCheck", "check_declared_channel", "check_sources"}
     assert set(fairpremium.noise.__all__) - others == found
 
 

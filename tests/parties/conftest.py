@@ -73,7 +73,10 @@ class Parties:
     def __init__(self, folder, database=None, **settings):
         self.third_party = ThirdParty(folder, database=database)
         self.context = self.third_party.context
-        self.app = create_app(ServiceSettings(folder=folder, database=database, **settings), self.third_party)
+        self.app = create_app(
+            ServiceSettings(folder=folder, database=database, hosts=("third.party", "127.0.0.1"), **settings),
+            self.third_party,
+        )
         self.transport = AppTransport(self.app)
         self.secret = new_secret()
         self.keys = {}

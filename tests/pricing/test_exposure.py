@@ -261,7 +261,7 @@ def test_every_table_of_the_audit_takes_totals(book):
     named = {
         "premiums": h, "y": y, "best_estimate": best, "best_estimates": best, "prices": {"old": old, "new": h},
         "old": old, "new": h, "current": old, "cap": 0.1, "pricer": pricer, "X": X, "sensitive": book["report"],
-        "channel": CHANNEL,
+        "channel": CHANNEL, "decisions": y > 0, "favourable": False,
     }  # fmt: skip
     tables = [getattr(audit, name) for name in audit.__all__ if name.startswith("compute_") or name == "certify"]
     checked = 0

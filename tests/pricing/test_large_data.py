@@ -22,6 +22,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, RetestNoise
 from fairpremium.blocks import _files
+from fairpremium.corrections import ReportChannel
 from fairpremium.pricing import _source_portfolio
 
 GROUPS = ["A", "B", "C"]
@@ -190,7 +191,7 @@ def test_small_numbers_are_kept_in_four_bytes_and_summed_in_eight(frame: pd.Data
     b = pricer(**settings).fit(tmp_path / "p.parquet", y="loss", sensitive="report", features=["x1", "x2"])
     assert_same(a, b, frame)
     with _source_portfolio.SourcePortfolio(tmp_path / "p.parquet", "loss", "report", None, ["x1", "x2"]) as opened:
-        rows = opened.rows(tuple(GROUPS), a._prices.family, thorough=False)
+        rows = opened.rows(ReportChannel.of(None, tuple(GROUPS)), a._prices.family, thorough=False)
         assert rows.take(np.arange(10)).X.dtype == np.float32
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fairpremium.pricing._planning import plan
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.privacy import Channel, RandomizedResponse, SubsetSelection
 
 LIMIT = 5.0
 
@@ -213,3 +213,103 @@ def test_two_attributes_multiply_what_they_cost():
     assert both.table["inflation"][0] == pytest.approx(plan(channel=one).table["inflation"][0] ** 2)
     assert both.epsilon == pytest.approx(2 * one.epsilon)
     assert json.loads(json.dumps(both.to_dict(), allow_nan=False))["groups"][1]["group"] == ["F", "M"]
+
+
+# --- people choose their epsilon ---
+
+CHOSEN = {1.0: 0.5, 2.0: 0.3, 4.0: 0.2}
+
+
+def test_choices_against_drawn_portfolios():
+    p, sd, m = np.array([0.6, 0.3, 0.1]), np.array([1.0, 2.0, 1.0]), np.array([0.0, 1.0, 3.0])
+    n, repeats = 1_000_000, 20_000
+    result = plan(3, epsilon=CHOSEN, shares=p, rows=n, outcome_sd=sd, outcome_means=m)
+    rng = np.random.default_rng(5)
+    means, totals, volumes = [], 0, 0
+    for epsilon, q in CHOSEN.items():
+        T = randomized_response(3, plan(3, epsilon=epsilon).keep)
+        mean, share = draw(T, np.linalg.inv(T), p, sd, m, int(n * q), repeats, rng)
+        means.append(mean)
+        totals, volumes = totals + q * mean * share, volumes + q * share
+    precision = np.array([q / source.var(axis=0) for source, q in zip(means, [1, 1, 1], strict=True)])
+    best = sum(w * mean for w, mean in zip(precision / precision.sum(axis=0), means, strict=True))
+    known = sd**2 / p / n
+    for drawn, claimed in ((best, "inflation"), (totals / volumes, "inflation_inverse")):
+        ratio = drawn.var(axis=0, ddof=1) / known / result.table[claimed]
+        assert np.abs(ratio - 1).max() < LIMIT * math.sqrt(2 / (repeats - 1))
+    np.testing.assert_allclose(result.table["standard_error"] ** 2, known * result.table["inflation"])
+
+
+def test_what_each_choice_is_worth():
+    settings = {"shares": [0.7, 0.3], "rows": 10_000, "standard_error": 0.02}
+    result = plan(["F", "M"], epsilon=CHOSEN, **settings)
+    assert result.choices["epsilon"].tolist() == [1, 1, 2, 2, 4, 4]
+    np.testing.assert_allclose(result.choices.groupby("group")["part"].sum(), 1)
+    for epsilon, part in result.choices.groupby("epsilon"):
+        alone = plan(["F", "M"], epsilon=epsilon, **settings).table
+        for name in ("inflation", "standard_error", "rows_needed"):
+            np.testing.assert_allclose(part[name], alone[name])
+        np.testing.assert_allclose(part["worth"], 1 / alone["inflation"])
+    # rows needed are the harmonic mean of those of the choices
+    harmonic = 1 / sum(q / result.choices.query("epsilon == @e")["rows_needed"].to_numpy() for e, q in CHOSEN.items())
+    np.testing.assert_allclose(result.table["rows_needed"], harmonic, rtol=1e-3)
+    assert (result.table["inflation_inverse"] > result.table["inflation"]).all()
+    assert result.epsilon == 4
+    assert result.mechanisms is None
+    assert result.recommended is None
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["choices"][0]["chosen"] == 0.5
+
+
+def test_one_choice_is_no_choice():
+    one, plain = plan(3, epsilon={1.0: 1.0}, rows=10), plan(3, epsilon=1.0, rows=10)
+    np.testing.assert_allclose(one.table, plain.table)
+    np.testing.assert_allclose(plan(2, epsilon=[1, 3]).table, plan(2, epsilon={1: 0.5, 3: 0.5}).table)
+
+
+@pytest.mark.parametrize(
+    "epsilon", [{}, [], {1: 0.5}, {1: 0.5, 2: 0.6}, {1: 1.5, 2: -0.5}, [1, 1], {1: math.nan, 2: 0.5}]
+)
+def test_other_choices(epsilon):
+    with pytest.raises(ValueError, match="Got epsilon="):
+        plan(2, epsilon=epsilon)
+
+
+# --- the mechanism ---
+
+
+@pytest.mark.parametrize(
+    ("K", "epsilon", "recommended"),
+    [(2, 1.0, "randomized"), (5, 1.0, "randomized"), (6, 1.0, "subset"), (12, 1.0, "subset"), (12, 4.0, "randomized")],
+)
+def test_the_recommended_mechanism(K, epsilon, recommended):
+    result = plan(K, epsilon=epsilon)
+    assert result.recommended.startswith(recommended)
+    one, several = result.mechanisms["inflation"]
+    assert one == pytest.approx(result.table["inflation"].max())
+    chosen = plan(K, epsilon=epsilon, mechanism="subset-selection").table
+    assert several == pytest.approx(chosen["inflation"].max())
+    channel = SubsetSelection(range(1, K + 1), epsilon)
+    np.testing.assert_allclose(chosen["inflation"], plan(channel=channel).table["inflation"])
+
+
+def test_twelve_groups():
+    table = plan(12, epsilon=1.0).mechanisms.set_index("mechanism")
+    assert table["inflation"].astype(int).tolist() == [58, 37]
+    assert table["size"].tolist() == [1, 3]
+    assert table["reports"].tolist() == [12, 220]
+
+
+def test_where_the_best_size_has_too_many_reports_a_smaller_one_is_planned():
+    result = plan(20, epsilon=0.5)
+    assert result.recommended == "subset-selection"
+    assert result.mechanisms["size"].tolist() == [1, 3]
+    assert plan(20, epsilon=0.5, mechanism="subset-selection").table["inflation"][0] == pytest.approx(
+        result.mechanisms["inflation"][1]
+    )
+    assert plan(100, epsilon=0.5).mechanisms["mechanism"].tolist() == ["randomized-response"]
+
+
+@pytest.mark.parametrize("more", [{"keep": 0.8, "epsilon": None}, {"mechanism": "unary"}, {"epsilon": None}])
+def test_other_mechanisms(more):
+    with pytest.raises(ValueError, match="mechanism="):
+        plan(**{"groups": 4, "epsilon": 1.0, "mechanism": "subset-selection", **more})

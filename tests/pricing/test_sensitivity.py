@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium import DiscriminationFreePricer, RandomizedResponse
+from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
 from fairpremium.portfolios import zhang_liu_shi_2025
-from fairpremium.pricing._sensitivity import default_keeps, sensitivity_band
+from fairpremium.pricing import PossibleChannels, premium_band
+from fairpremium.pricing._possible_channels import default_keeps
+from fairpremium.pricing._sensitivity import sensitivity_band
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,105 @@ def test_arrays(fitted):
     table = sensitivity_band(pricer, X, p.y, sensitive=S, rows=X[:2].tolist(), keeps=[0.9])
     assert isinstance(table, pd.DataFrame)
     assert len(table) == 4
+
+
+# --- an interval of keeps, a set of channels, and the band ---
+
+
+def explored(function, keep=(0.6, 0.9)):
+    """Values of keep at which a function is computed, and the band that they give."""
+    used = RandomizedResponse(["F", "M"], keep=0.8)
+    numbers = lambda channel: function(1.0 if channel is None else channel.keep)  # noqa: E731
+    table = PossibleChannels(used, keep=keep).tabulate(
+        lambda channel: (pd.DataFrame({"value": numbers(channel)}), np.asarray(numbers(channel)))
+    )
+    return sorted(table["keep"].unique()), table["value"].min(), table["value"].max()
+
+
+@pytest.mark.parametrize("function", [lambda k: [k], lambda k: [-k], lambda k: [k, 1 / (k - 0.5)]])
+def test_a_premium_that_rises_throughout_takes_the_first_grid_and_its_middles(function):
+    keeps, low, high = explored(function)
+    assert len(keeps) == 11  # 5 and the one in use, and their middles
+    ends = np.array([function(0.6), function(0.9)])
+    assert (low, high) == pytest.approx((ends.min(), ends.max()))
+
+
+@pytest.mark.parametrize("top", [0.63, 0.7, 0.777, 0.86])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_extremes_inside_the_interval_are_found(top, sign):
+    _, low, high = explored(lambda k: [sign * np.exp(-(((k - top) / 0.06) ** 2)), k])
+    grid = np.linspace(0.6, 0.9, 10_001)
+    values = sign * np.exp(-(((grid - top) / 0.06) ** 2))
+    if sign == 1:
+        assert high == pytest.approx(max(values.max(), 0.9), abs=0.02)
+    else:
+        assert low == pytest.approx(values.min(), abs=0.02)
+
+
+def test_gaps_in_an_interval_do_not_hide_the_rest():
+    keeps, low, high = explored(lambda k: [np.nan if k < 0.65 else k, np.nan])
+    assert 0.65 <= low <= 0.675  # the lowest value of the grid that has one
+    assert high == 0.9
+    assert len(keeps) < 40
+
+
+@pytest.mark.filterwarnings("ignore::fairpremium.errors.ChannelRefutedWarning")  # of the ordinary fits
+def test_the_band_of_a_set_is_the_envelope_of_ordinary_fits(fitted):
+    pricer, p, S = fitted
+    asymmetric = Channel([[0.8, 0.3], [0.2, 0.7]], groups=["F", "M"])
+    others = {"asymmetric": asymmetric, "less noise": RandomizedResponse(["F", "M"], keep=0.9)}
+    table = pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0, 7, 3], channels=others, level=0.9)
+    assert table["channel"].unique().tolist() == ["in use", *others]
+    band = premium_band(table)
+    assert band["row"].tolist() == [0, 3, 7]
+    fits = [
+        DiscriminationFreePricer(channel=channel, correction="inverse", pooling=0).fit(p.X, p.y, sensitive=S)
+        for channel in (pricer.channel_, *others.values())
+    ]
+    rows = p.X.iloc[[0, 3, 7]]
+    premiums = np.array([fit.predict(rows) for fit in fits])
+    limits = np.array([fit.predict_interval(rows, level=0.9) for fit in fits])  # (fits, 2, rows)
+    np.testing.assert_allclose(band["premium"], premiums[0])
+    np.testing.assert_allclose(band["premium_lowest"], premiums.min(axis=0))
+    np.testing.assert_allclose(band["premium_highest"], premiums.max(axis=0))
+    np.testing.assert_allclose(band["premium_low"], limits[:, 0].min(axis=0))
+    np.testing.assert_allclose(band["premium_high"], limits[:, 1].max(axis=0))
+    assert (band["channels"] == 3).all()
+    assert (band["unsolved"] == 0).all()
+    by_position = pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0], channels=list(others.values()))
+    assert by_position["channel"].tolist() == ["in use", "channel 1", "channel 2"]
+
+
+def test_an_interval_of_keeps_contains_its_grid(fitted):
+    pricer, p, S = fitted
+    table = pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0, 1], keep=(0.75, 0.9))
+    band = premium_band(table)
+    assert "premium_low" not in band
+    coarse = pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0, 1], keeps=np.linspace(0.75, 0.9, 7))
+    inside = coarse.merge(band, on="row")
+    room = 0.01 * (inside["premium_highest"] - inside["premium_lowest"])
+    assert (inside["premium_x"] >= inside["premium_lowest"] - room).all()
+    assert (inside["premium_x"] <= inside["premium_highest"] + room).all()
+    assert set(table["keep"]) >= {0.75, 0.8, 0.9}
+
+
+@pytest.mark.parametrize(
+    "more, match",
+    [
+        ({"keep": (0.9, 0.8)}, "Got keep="),
+        ({"keep": (0.5, 0.8)}, "above 1/K"),
+        ({"keep": 0.8}, "such as keep="),
+        ({"keep": (0.7, 0.8), "keeps": [0.9]}, "keeps and keep"),
+        ({"channels": []}, "at least one channel"),
+        ({"channels": [RandomizedResponse(["a", "b"], keep=0.8)]}, "Got channels with the groups"),
+        ({"channels": {"in use": RandomizedResponse(["F", "M"], keep=0.9)}}, "a name of its own"),
+    ],
+)
+def test_other_sets(fitted, more, match):
+    pricer, p, S = fitted
+    with pytest.raises(ValueError, match=match):
+        pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0], **more)
+    with pytest.raises(TypeError, match="expected a Channel"):
+        pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0], channels=[0.8])
+    with pytest.raises(ValueError, match="without the columns"):
+        premium_band(pd.DataFrame({"row": [0]}))

@@ -16,9 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
-from fairpremium.errors import GroupsNotScoredWarning
+from fairpremium.errors import ExposureWarning, GroupsNotScoredWarning
 from fairpremium.portfolios import zhang_liu_shi_2025
-from fairpremium.pricing._fit_arguments import warn_groups_not_scored
+from fairpremium.pricing._fit_arguments import warn_exposure_not_scored, warn_groups_not_scored
 
 
 def groups_from_content(X):
@@ -186,14 +186,22 @@ def test_a_score_of_totals_needs_their_exposure(portfolio):
     exposure = np.linspace(0.5, 2, len(p))
     pricer = DiscriminationFreePricer(correction="inverse", channel=channel, pooling=0, intervals=False)
     pricer.fit(p.X, p.y * exposure, sensitive=reports, exposure=exposure)
-    for more in ({}, {"sensitive": reports}):
-        with pytest.raises(ValueError, match=r"fitted with an exposure.*enable_metadata_routing"):
-            pricer.score(p.X, p.y * exposure, **more)
+    with pytest.raises(ValueError, match=r"fitted with an exposure.*enable_metadata_routing"):
+        pricer.score(p.X, p.y * exposure, sensitive=reports)
     rates = pricer.score(p.X, p.y, sensitive=reports, sample_weight=exposure)
     assert pricer.score(p.X, p.y * exposure, sensitive=reports, exposure=exposure) == pytest.approx(rates, rel=1e-12)
+    warn_exposure_not_scored.cache_clear()
+    warn_groups_not_scored.cache_clear()
+    with pytest.warns(GroupsNotScoredWarning), pytest.warns(ExposureWarning, match="mean exposure"):
+        rough = pricer.score(p.X, p.y * exposure)
+    mean = exposure.mean()
+    expected = -np.mean((p.y * exposure / mean - pricer.predict_unaware(p.X)) ** 2)
+    assert rough == pytest.approx(expected, rel=1e-9)
     params = {"sensitive": reports, "exposure": exposure}
-    with pytest.raises(ValueError, match="fitted with an exposure"):
-        cross_validate(pricer, p.X, p.y, cv=2, params=params, error_score="raise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scores = cross_validate(pricer, p.X, p.y * exposure, cv=2, params=params, error_score="raise")["test_score"]
+    assert np.isfinite(scores).all()
 
 
 def test_score_is_minus_the_corrected_risk(portfolio):

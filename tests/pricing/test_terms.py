@@ -234,14 +234,46 @@ def test_dates_and_ages_with_a_unit_in_a_source(tmp_path):
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_claim_amount_is_not_a_feature(tmp_path, stored):
     X, y, _, S, _ = portfolio(1000)
-    X["amount"] = np.where(y > 0, 1000.0 * y + np.arange(len(y)), 0.0)
+    X["amount"] = np.where(
+        (y > 0) & (np.arange(len(y)) % 10 != 3), 1000.0 * y + np.arange(len(y)), 0.0
+    )  # closed at zero
     own, rows = DiscriminationFreePricer("poisson", channel=CHANNEL), {"X": X, "y": y, "sensitive": S}
     if stored:
         X.assign(y=y, s=S).to_parquet(tmp_path / "rows.parquet")
         rows = {"X": tmp_path / "rows.parquet", "y": "y", "sensitive": "s"}
-    with pytest.raises(ValueError, match=r"'amount' of X, which is zero in exactly those rows.*part of the outcome"):
+    with pytest.raises(ValueError, match=r"'amount' of X, which is zero where y is zero.*part of the outcome"):
         own.fit(**rows)
     pricer("age", correction="inverse", pooling=10.0).fit(**rows)  # terms that do not name it
+
+
+@pytest.mark.parametrize(
+    ("texts", "looks"),
+    [
+        (["unknown", *(f"{a} yrs" for a in range(18, 60))], "numbers with 'yrs'"),
+        ([f"{a} yrs" if a % 2 else str(a) for a in range(18, 60)], "numbers with 'yrs'"),
+        ([f"{a} yrs" if a % 2 else f"{a} yr" for a in range(18, 60)], "numbers with 'yr' or 'yrs'"),
+        (["", *(f"2024-01-{d:02}" for d in range(1, 29))], "dates"),
+    ],
+)
+def test_most_texts_say_what_a_column_is(texts, looks):
+    X, y, _, S, _ = portfolio(1000)
+    column = np.array(texts, dtype=object)[np.arange(len(X)) % len(texts)]
+    with pytest.raises(ValueError, match=f"'years' of X with .* that look like {looks}"):
+        DiscriminationFreePricer("poisson", channel=CHANNEL).fit(X.assign(years=column), y, sensitive=S)
+
+
+@pytest.mark.parametrize(
+    ("values", "looks"),
+    [
+        (lambda n: np.random.default_rng(0).permutation(n) + 5000, "a different whole number in each row"),
+        (lambda n: 20240101 + np.arange(n) % 28, "whole numbers that look like dates"),
+    ],
+)
+def test_keys_and_dates_in_any_order_warn(values, looks):
+    X, y, _, S, _ = portfolio(1200)
+    own = DiscriminationFreePricer("poisson", channel=CHANNEL, correction="inverse", pooling=1e4)
+    with pytest.warns(UserWarning, match=f"Column 'number' of X has {looks}"):
+        own.fit(X.assign(number=values(len(X))), y, sensitive=S)
 
 
 def test_a_numeric_key_warns():

@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairpremium.privacy import Channel, MemoizedReports, RandomizedResponse, read_reports, write_reports
+from fairpremium.privacy import (
+    Channel,
+    MemoizedReports,
+    RandomizedResponse,
+    SubsetSelection,
+    read_reports,
+    write_reports,
+)
 from helpers.privacy_audit import audit, clopper_pearson
 
 from ._mutants import (
@@ -30,6 +37,7 @@ CHANNELS = {
     "more reports than groups": Channel(
         [[0.5, 0.125], [0.25, 0.25], [0.25, 0.625]], groups=["no", "yes"], reports=["-", "?", "+"]
     ),
+    "subsets": SubsetSelection(list("abcde"), epsilon=0.5),
     "product": Channel.product(RandomizedResponse(["F", "M"], keep=0.8), RandomizedResponse([1, 2], epsilon=0.5)),
 }
 

@@ -7,7 +7,7 @@ prices. An audit report is made in three steps: numbers to a dict, the dict to a
 
 from ._audit_report import render_chart, render_json, render_markdown, render_report, save_report, write_report
 from ._calibration import certify, compute_calibration
-from ._channel_sensitivity import compute_keep_sensitivity
+from ._channel_sensitivity import compute_channel_band, compute_keep_sensitivity
 from ._comparison import compute_price_comparison
 from ._comparison_chart import plot_price_comparison
 from ._concentration import compute_gini, compute_lorenz
@@ -17,6 +17,7 @@ from ._plot_functions import (
     plot_adverse_selection,
     plot_balance,
     plot_calibration,
+    plot_channel_band,
     plot_demographic_disparity,
     plot_discrimination,
     plot_gini,
@@ -31,6 +32,18 @@ from ._plot_functions import (
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
 from ._sensitivity_chart import plot_sensitivity
 from ._summary import MAX_GROUPS, describe_classes, summarize_pricer, summarize_prices
+from .disparity import (
+    compute_adverse_impact,
+    compute_disparity_drivers,
+    compute_marginal_effect,
+    compute_standardized_difference,
+    compute_threshold_check,
+    plot_adverse_impact,
+    plot_disparity_drivers,
+    plot_marginal_effect,
+    plot_standardized_difference,
+    plot_threshold_check,
+)
 from .price_lists import (
     FreePriceList,
     LimitedChange,
@@ -45,19 +58,25 @@ from .price_lists import (
     plot_limit_effect,
     plot_list_discrimination,
 )
+from .report import ReportDetails, check_pdf, render_pdf
 
 __all__ = [
     "MAX_GROUPS",
     "FreePriceList",
     "LimitedChange",
+    "ReportDetails",
     "certify",
+    "check_pdf",
+    "compute_adverse_impact",
     "compute_adverse_selection",
     "compute_balance",
     "compute_calibration",
     "compute_change_by_factor",
+    "compute_channel_band",
     "compute_demographic_disparity",
     "compute_discrimination",
     "compute_dislocation",
+    "compute_disparity_drivers",
     "compute_gini",
     "compute_group_deviance",
     "compute_group_means",
@@ -66,20 +85,26 @@ __all__ = [
     "compute_list_discrimination",
     "compute_lorenz",
     "compute_loss_ratio_gap",
+    "compute_marginal_effect",
     "compute_premium_change",
     "compute_price_comparison",
     "compute_prices_by_group",
     "compute_propensities",
+    "compute_standardized_difference",
+    "compute_threshold_check",
     "describe_classes",
     "discrimination_free_list",
     "limit_changes",
+    "plot_adverse_impact",
     "plot_adverse_selection",
     "plot_balance",
     "plot_calibration",
     "plot_change_by_factor",
+    "plot_channel_band",
     "plot_demographic_disparity",
     "plot_discrimination",
     "plot_dislocation",
+    "plot_disparity_drivers",
     "plot_gini",
     "plot_group_deviance",
     "plot_group_means",
@@ -88,13 +113,17 @@ __all__ = [
     "plot_list_discrimination",
     "plot_lorenz",
     "plot_loss_ratio_gap",
+    "plot_marginal_effect",
     "plot_premium_change",
     "plot_price_comparison",
     "plot_prices_by_group",
     "plot_sensitivity",
+    "plot_standardized_difference",
+    "plot_threshold_check",
     "render_chart",
     "render_json",
     "render_markdown",
+    "render_pdf",
     "render_report",
     "save_report",
     "summarize_pricer",

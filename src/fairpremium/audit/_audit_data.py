@@ -46,6 +46,8 @@ class AuditData:
         exposure: Any = None,
         tables: Sequence[str] = (),
         need_groups: bool = True,
+        *,
+        channel_key: Any = None,
     ) -> AuditData:
         """Check what the caller gave; the first column gives the number of rows, `tables` have a column per group.
 
@@ -64,10 +66,10 @@ class AuditData:
                 warn_if_counts(checked["y"], weight, stacklevel=2)
             else:
                 checked["y"] = np.asarray(checked["y"] / weight)
-        if sensitive is None and channel is None and not need_groups:
+        if sensitive is None and channel is None and channel_key is None and not need_groups:
             reports = WeightedReports.of_everybody(n, weight, cluster, first)
         else:
-            reports = WeightedReports.read(n, sensitive, channel, weight, cluster, first)
+            reports = WeightedReports.read(n, sensitive, channel, weight, cluster, first, channel_key=channel_key)
         divisions = () if by is None else (("risk_class", *class_codes(by, n, first)),)
         level = check_level(level)
         for name in tables:

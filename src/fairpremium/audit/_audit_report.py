@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from ._comparison_chart import draw_price_comparison
 from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
 from ._signatures import with_arguments_of
 from ._summary import summarize_pricer
-from .drawing import format_percent, format_price, import_extra, import_vl_convert, to_svg
+from .drawing import choose_places, format_percent, format_price, import_extra, import_vl_convert, to_svg
 from .price_lists import LIST_NAMES
+from .report import ReportDetails, check_pdf, render_pdf
 
-_WITHOUT_CHART = {"gini", "group_deviance", "limited_change"}
+_WITHOUT_CHART = {"gini", "group_deviance", "limited_change", "premium_band"}
 _LONG = 12  # a table with more rows is folded
 
 
@@ -42,9 +43,9 @@ def write_report(
     ----------
     pricer, X, y, sensitive
         As in `summarize_pricer`, which takes further `settings`: `sample_weight`, `exposure`, `cluster`, `by`, `level`,
-        `title`, `unit`, `notes`, `hashes`, `truth`.
+        `title`, `unit`, `notes`, `hashes`, `truth`, `details`.
     path : str or path
-        Ends in .html, .md or .json, which decides the format.
+        Ends in .html, .pdf, .md or .json, which decides the format. A PDF needs the extra "pdf".
     interactive : bool
         Whether charts of an HTML page answer to the mouse; the page then carries the drawing library (0.9 MB).
 
@@ -71,16 +72,22 @@ def write_report(
 
 
 def save_report(summary: Mapping[str, Any], path: str | PathLike[str], *, interactive: bool = False) -> None:
-    """Write a summary as HTML, Markdown or JSON, by the ending of the file's name."""
-    render = {".md": render_markdown, ".json": render_json}.get(_check_suffix(path))
+    """Write a summary as HTML, PDF, Markdown or JSON, by the ending of the file's name."""
+    suffix = _check_suffix(path)
+    if suffix == ".pdf":
+        Path(path).write_bytes(render_pdf(render_report(summary)))
+        return
+    render = {".md": render_markdown, ".json": render_json}.get(suffix)
     page = render_report(summary, interactive=interactive) if render is None else render(summary)
     Path(path).write_text(page, encoding="utf-8")
 
 
 def _check_suffix(path: str | PathLike[str]) -> str:
     suffix = Path(path).suffix.lower()
-    if suffix not in (".html", ".htm", ".md", ".json"):
-        raise ValueError(f"Got path={str(path)!r}, but expected a name that ends in .html, .md or .json.")
+    if suffix not in (".html", ".htm", ".pdf", ".md", ".json"):
+        raise ValueError(f"Got path={str(path)!r}, but expected a name that ends in .html, .pdf, .md or .json.")
+    if suffix == ".pdf":
+        check_pdf()
     return suffix
 
 
@@ -104,7 +111,8 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
     MissingExtraError
         If Jinja2, Altair or vl-convert is not installed.
     """
-    drawn = {s["id"]: _chart(s, summary["level"], summary["unit"]) for s in summary["sections"]}
+    form = {"level": summary["level"], "unit": summary["amounts"], "scale": summary["scale"]}
+    drawn = {s["id"]: _chart(s, **form) for s in summary["sections"]}
     charts = {name: chart for name, chart in drawn.items() if chart is not None}
     script = ""
     if interactive:
@@ -125,7 +133,7 @@ def render_json(summary: Mapping[str, Any]) -> str:
     return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str = "") -> str | None:
+def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str = "", scale: float = 1) -> str | None:
     """Return the chart of one section of a summary as SVG text.
 
     Parameters
@@ -136,13 +144,15 @@ def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str =
         Confidence level of the intervals, which the chart names.
     unit : str
         What an amount is measured in, for the axis.
+    scale : float
+        What amounts are multiplied by, such as ``summary["scale"]``.
 
     Returns
     -------
     str or None
         SVG with presentation attributes only: no style, no script. None for a section without a chart.
     """
-    chart = _chart(section, level, unit)
+    chart = _chart(section, level, unit, scale)
     return None if chart is None else to_svg(chart)
 
 
@@ -162,25 +172,27 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
         "cell": _markdown_cell,
         "with_error": _with_error,
         "pooling": describe_pooling,
+        "detail": ReportDetails.label,
     }
-    shown = [_shown(section) for section in summary["sections"]]
+    shown = [_shown(section, summary["scale"]) for section in summary["sections"]]
     return str(environment.get_template(name).render(summary, shown=shown, **more))
 
 
 # --- tables as text ---
 
 
-def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(section: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """Return a section with its table as text: headers, and rows of cells with their limits apart."""
     columns, text = section["columns"], section["text"]
     words = [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns]
     if section["measure"] == "price_comparison":
-        table = [_comparison_cells(risk_class) for risk_class in section["classes"]]
+        table = _comparison_table(section["classes"], scale)
         words = [cell["label"] == "Risk class" for cell in table[0]]
         if section["classes"][0][UNAWARE]["truth"] is not None:
             text += " In brackets the truth, which is known of a simulated portfolio."
     else:
-        table = [_cells(row, columns) for row in section["records"]]
+        writers = {column["key"]: _writer(column, section["records"], scale) for column in columns}
+        table = [_cells(row, columns, writers, scale) for row in section["records"]]
     return {
         **section,
         "text": text,
@@ -191,24 +203,52 @@ def _shown(section: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _comparison_cells(risk_class: Mapping[str, Any]) -> list[dict[str, str]]:
+def _comparison_table(classes: list[dict[str, Any]], scale: float) -> list[list[dict[str, str]]]:
+    free = [c[DISCRIMINATION_FREE] for c in classes]
+    means = [price["mean"] for c in classes for price in (*c[BEST_ESTIMATE], c[UNAWARE], c[DISCRIMINATION_FREE])]
+    write = _amounts(means, [(price["low"], price["high"]) for price in free], scale)
+    return [_comparison_cells(risk_class, write) for risk_class in classes]
+
+
+def _comparison_cells(risk_class: Mapping[str, Any], write: Callable[[Any], str]) -> list[dict[str, str]]:
     """Return the class, its policies, its prices with the truth beside them, and the interval of the last."""
     best, free = risk_class[BEST_ESTIMATE], risk_class[DISCRIMINATION_FREE]
     prices = [(f"Best estimate {price['group']}", price) for price in best]
     prices += [("Unaware", risk_class[UNAWARE]), ("Discrimination-free", free)]
-    cells = [("Risk class", risk_class["risk_class"], ""), ("Policies", format_price(risk_class["rows"]), "")]
+    cells = [("Risk class", risk_class["risk_class"], ""), ("Policies", f"{risk_class['rows']:,}", "")]
     for label, price in prices:
-        truth = "" if price["truth"] is None else f"({format_price(price['truth'])})"
-        cells.append((label, format_price(price["mean"]), truth))
+        truth = "" if price["truth"] is None else f"({write(price['truth'])})"
+        cells.append((label, write(price["mean"]), truth))
     if free["low"] is not None:
-        interval = f"{format_price(free['low'])} to {format_price(free['high'])}"
+        interval = f"{write(free['low'])} to {write(free['high'])}"
         cells.append(("Its interval", interval.replace(" ", "\N{NO-BREAK SPACE}"), ""))
     return [{"label": label, "text": text, "small": small} for label, text, small in cells]
 
 
-def _cells(row: Mapping[str, Any], columns: list[dict[str, Any]]) -> list[dict[str, str]]:
+def _amounts(values: Iterable[Any], limits: Iterable[tuple[Any, Any]], scale: float) -> Callable[[Any], str]:
+    """Return how amounts that stand together are written: with as many places as the most precise one supports."""
+    errors = [scale * (high - low) / 4 for low, high in limits if low is not None and high is not None]
+    places = choose_places([scale * value for value in values if value is not None], errors)
+    return lambda value: "" if value is None else format_price(scale * value, places=places)
+
+
+def _writer(column: Mapping[str, Any], records: list[dict[str, Any]], scale: float) -> Callable[[Any], str]:
+    """Return how the numbers of a column are written."""
+    if column["form"] not in ("price", "plain"):
+        return _FORMS.get(column["form"], str)
+    key = column["key"]
+    limits = [(row.get(f"{key}_low"), row.get(f"{key}_high")) for row in records] if column["limits"] else []
+    return _amounts([row.get(key) for row in records], limits, scale if column["form"] == "price" else 1)
+
+
+def _cells(
+    row: Mapping[str, Any],
+    columns: list[dict[str, Any]],
+    writers: Mapping[str, Callable[[Any], str]],
+    scale: float,
+) -> list[dict[str, str]]:
     """Return the cells of a row; the sentence of a row without numbers stands in its first cell that is empty."""
-    cells = [_cell(row, column) for column in columns]
+    cells = [_cell(row, column, writers[column["key"]], scale) for column in columns]
     numbers = [cell for cell, column in zip(cells, columns, strict=True) if column["form"] not in ("group", "text")]
     empty = [cell for cell in numbers if not cell["text"]]
     if row.get("note") and empty:
@@ -216,14 +256,18 @@ def _cells(row: Mapping[str, Any], columns: list[dict[str, Any]]) -> list[dict[s
     return cells
 
 
-def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
+def _cell(
+    row: Mapping[str, Any], column: Mapping[str, Any], write: Callable[[Any], str], scale: float
+) -> dict[str, str]:
     key, form, label = column["key"], column["form"], column["label"]
     if form == "measure":
         return {"text": describe_measure(row["measure"])["label"], "small": "", "label": label}
-    write = _FORMS[describe_measure(row["measure"])["form"] if form == "measure_value" else form]
+    if form == "measure_value":
+        own = {**column, "form": describe_measure(row["measure"])["form"]}
+        write = _writer(own, [dict(row)], scale)
     text, small = write(row.get(key)), ""
     if column["limits"] and text:
-        low, high = row[f"{key}_low"], row[f"{key}_high"]
+        low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
         if low is not None and high is not None:
             if abs(row[key]) < 1e-3 * (high - low):
                 text = write(0.0)  # a difference of rounding errors
@@ -232,17 +276,19 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, str]:
 
 
 _FORMS: dict[str, Callable[[Any], str]] = {
-    "price": format_price,
     "percent": format_percent,
     "ratio": lambda value: "" if value is None else f"{value:.3f}",
     "group": lambda value: EVERYBODY if value is None else str(value),
     "text": lambda value: "" if value is None else str(value),
+    "label": lambda value: str(value).replace("_", " "),
     "price_name": lambda value: PRICE_NAMES.get(value, str(value)),
     "list_name": lambda value: LIST_NAMES.get(value, PRICE_NAMES.get(value, str(value))),
     "number": lambda value: "" if value is None else f"{value:.4f}",
+    "p_value": lambda value: "" if value is None else f"{value:.3f}" if value >= 0.001 else "below 0.001",
+    "whole": lambda value: "" if value is None else f"{value:,.0f}",
     "change": lambda value: "none" if value is None else f"{100 * value:+.1f}\N{NO-BREAK SPACE}%",
 }
-_WORDS = {"group", "price_name", "list_name", "measure"}  # forms of columns that are read, not compared
+_WORDS = {"group", "label", "price_name", "list_name", "measure"}  # forms of columns that are read, not compared
 
 
 def _with_error(value: float | None, error: float | None) -> str:
@@ -282,7 +328,7 @@ def _markdown(value: Any) -> Any:
 # --- charts ---
 
 
-def _chart(section: Mapping[str, Any], level: float, unit: str) -> Any:
+def _chart(section: Mapping[str, Any], level: float, unit: str, scale: float) -> Any:
     """Draw a section; None if it has no chart or too many classes for one."""
     if section["measure"] in _WITHOUT_CHART or not section["records"]:
         return None
@@ -291,9 +337,15 @@ def _chart(section: Mapping[str, Any], level: float, unit: str) -> Any:
         return None
     if section["measure"] == "price_comparison":
         numbers = [c for c in ("mean", "low", "high", "truth") if c in table]
-        return draw_price_comparison(table.astype(dict.fromkeys(numbers, float)), level=level, unit=unit)
+        table = table.astype(dict.fromkeys(numbers, float))
+        table[numbers] *= scale
+        return draw_price_comparison(table, level=level, unit=unit)
     numbers = [c for c in table.columns if c.endswith(("_low", "_high")) or f"{c}_low" in table]
-    return draw(section["measure"], table.astype(dict.fromkeys(numbers, float)), unit=unit)
+    amounts = [c["key"] for c in section.get("columns", ()) if c["form"] == "price"]
+    scaled = [name for key in amounts for name in (key, f"{key}_low", f"{key}_high") if name in table]
+    table = table.astype(dict.fromkeys([*numbers, *scaled], float))
+    table[scaled] *= scale
+    return draw(section["measure"], table, unit=unit)
 
 
 def _fluid(svg: str) -> str:

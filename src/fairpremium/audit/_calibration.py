@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from fairpremium.blocks import Rows as PortfolioRows
-from fairpremium.corrections import ReportChannel
 from fairpremium.models import Design
 from fairpremium.pricing import Reference, certify_prices, check_segments
 
@@ -18,7 +17,7 @@ from ._audit_data import (
     n_rows,
     with_limits,
 )
-from ._weighted_reports import EVERYONE, effective_reports
+from ._weighted_reports import EVERYONE, effective_reports, read_channel
 
 
 def compute_calibration(
@@ -27,6 +26,7 @@ def compute_calibration(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     bins: int = 10,
     sample_weight: Any = None,
     exposure: Any = None,
@@ -38,7 +38,7 @@ def compute_calibration(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     bins : int
         Number of bins of about equal volume; the premium is not private, so that its quantiles are known. Equal
@@ -62,7 +62,9 @@ def compute_calibration(
     vanish: the mean loss of those who pay a premium is then that premium, in every group.
     """
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        pair, sensitive, channel, sample_weight, cluster, by, level, exposure, channel_key=channel_key
+    )
     data = data.with_columns(excess=data["y"] - data["premiums"])
     return data.in_bins("premiums", bins).table(_calibration)
 
@@ -88,6 +90,7 @@ def certify(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     by: Any = None,
     reference: Any = "marginal",
     sample_weight: Any = None,
@@ -110,7 +113,7 @@ def certify(
         Features that P(D given x) is learned from: those of the tariff.
     y : array-like of shape (n,)
         Losses per unit of volume, or with `exposure` totals over it (claim counts, amounts).
-    sensitive, channel, sample_weight, cluster, level
+    sensitive, channel, channel_key, sample_weight, cluster, level
         As in `compute_group_means`.
     by : array of shape (n,) or name of a column of X, optional
         Segment of each row, such as the region or an age band.
@@ -154,7 +157,9 @@ def certify(
     """
     n = n_rows(premiums, "premiums")
     columns, tables = {"premiums": premiums, "y": y, "best_estimates": best_estimates}, ["best_estimates"]
-    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, None, level, exposure, tables)
+    data = AuditData.read(
+        columns, sensitive, channel, sample_weight, cluster, None, level, exposure, tables, channel_key=channel_key
+    )
     weights = Reference.of(reference, data.groups)
     if weights.needs_means:
         raise ValueError(
@@ -170,7 +175,7 @@ def certify(
         data["premiums"],
         data["best_estimates"],
         PortfolioRows(matrix, data["y"], volume, reports.code.astype(np.uint16), cluster=reports.cluster),
-        ReportChannel.of(channel, data.groups),
+        read_channel(channel, sensitive),
         reference=weights.fixed,
         segment=check_segments(by, X, n),
         level=data.level,

@@ -1,13 +1,14 @@
-"""How the numbers of an audit move with keep: the same sums again for other values of it."""
+"""How the numbers of an audit move with the channel: the same sums again for others, and the band that they make."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairpremium.pricing import check_keeps, default_keeps
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.arrays import Array
+from fairpremium.pricing import band_of, possible_sources
+from fairpremium.privacy import Channel, KeyedChannels
 
 from ._audit_data import as_pandas, frame_like_source
 from ._groups import compute_group_means
@@ -18,49 +19,115 @@ def compute_keep_sensitivity(
     y: Any,
     *,
     sensitive: Any,
-    channel: RandomizedResponse,
-    keeps: Sequence[float] | None = None,
+    channel: Any,
+    channel_key: Any = None,
+    keeps: Any = None,
+    keep: Any = None,
+    channels: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
     level: float = 0.95,
 ) -> Any:
-    """Estimate the group means as they would be if the reports were the truth with another probability.
+    """Estimate the group means as they would be if the reports had gone through another channel.
 
     Parameters
     ----------
-    premiums, y, sensitive, sample_weight, exposure, cluster, level
+    premiums, y, sensitive, channel_key, sample_weight, exposure, cluster, level
         As in `compute_group_means`.
-    channel : RandomizedResponse
-        The channel in use.
+    channel : RandomizedResponse, or with `channels` any Channel, or a mapping of keys to these
+        The channel in use. With several sources the channel of one after the other is changed.
     keeps : sequence of float, optional
         Values of keep; the one in use is always among them. Default: a band around it, wider upwards.
+    keep : (low, high), optional
+        An interval of keeps instead.
+    channels : sequence or mapping of str to Channel, optional
+        Or the channels that are possible, with the groups and reports of the one in use; with several sources a mapping
+        of a key to such channels. `keeps` and `keep` may be mappings of a key to one, too.
 
     Returns
     -------
     DataFrame
-        The columns of `compute_group_means` behind `keep` and `used`, which marks the keep in use; one row per keep and
-        group.
+        The columns of `compute_group_means` behind `keep` (or `channel`, its name) and `used`, which marks the one in
+        use; one row per keep and group. With several sources `source` stands before them.
 
     Notes
     -----
     A keep that is taken too high makes groups look more alike than they are, one that is too low exaggerates their
     difference: with two values pi and pi' of keep every gap between groups moves by about (K pi - 1)/(K pi' - 1).
+    An interval is searched as in `DiscriminationFreePricer.sensitivity`, without the assumption that a mean rises or
+    falls with keep throughout.
     """
-    if not isinstance(channel, RandomizedResponse):
-        raise ValueError("Got a channel that is not a RandomizedResponse; a sensitivity band needs a keep to change.")
-    grid = default_keeps(channel.keep, len(channel.groups)) if keeps is None else check_keeps(keeps, channel)
+    used = (
+        KeyedChannels(channel) if isinstance(channel, Mapping) and not isinstance(channel, KeyedChannels) else channel
+    )
+    sources = possible_sources(used, {"keeps": keeps, "keep": keep, "channels": channels})
+    roles = {"sample_weight": sample_weight, "exposure": exposure, "cluster": cluster, "level": level}
+
+    def evaluate_for(key: Any, own: Channel) -> Callable[[Channel | None], tuple[pd.DataFrame, Array]]:
+        def evaluate(other: Channel | None) -> tuple[pd.DataFrame, Array]:
+            if used is own:  # at keep = 1 the reports are the truth
+                whole: Any = Channel(np.eye(len(own.groups)), groups=own.groups) if other is None else other
+            else:
+                whole = KeyedChannels({**used, key: other}, groups=used.groups)
+            means = compute_group_means(
+                premiums, y, sensitive=sensitive, channel=whole, channel_key=channel_key, **roles
+            )
+            table = as_pandas(means)
+            return table, table[["premium", "loss"]].to_numpy(dtype=np.float64).ravel()
+
+        return evaluate
+
     tables = []
-    for keep in grid:
-        used = keep == channel.keep
-        truth = Channel(np.eye(len(channel.groups)), groups=channel.groups)  # at keep = 1 the reports are it
-        other = channel if used else truth if keep == 1 else RandomizedResponse(channel.groups, keep=keep)
-        means = compute_group_means(
-            premiums, y, sensitive=sensitive, channel=other, sample_weight=sample_weight, exposure=exposure,
-            cluster=cluster, level=level,
-        )  # fmt: skip
-        table = as_pandas(means)
-        table.insert(0, "used", used)
-        table.insert(0, "keep", keep)
+    for key, possible in sources:
+        table = possible.tabulate(evaluate_for(key, possible.used))
+        if used is not possible.used:
+            table.insert(0, "source", pd.Series([key] * len(table), dtype=object))
         tables.append(table)
     return frame_like_source(premiums, pd.concat(tables, ignore_index=True))
+
+
+def compute_channel_band(
+    premiums: Any,
+    y: Any,
+    *,
+    sensitive: Any,
+    channel: Any,
+    channel_key: Any = None,
+    keeps: Any = None,
+    keep: Any = None,
+    channels: Any = None,
+    sample_weight: Any = None,
+    exposure: Any = None,
+    cluster: Any = None,
+    level: float = 0.95,
+) -> Any:
+    """Estimate the lowest and highest mean premium and mean loss of every group over the channels that are possible.
+
+    Parameters
+    ----------
+    premiums, y, sensitive, channel, channel_key, keeps, keep, channels, sample_weight, exposure, cluster, level
+        As in `compute_keep_sensitivity`.
+
+    Returns
+    -------
+    DataFrame
+        One row per group: `group`; `premium`, with the channel in use; `premium_lowest`, `premium_highest` over all
+        channels; `premium_low`, `premium_high`, the outermost limits of the intervals at all of them; the same for
+        `loss`; `channels`: how many were computed.
+
+    Notes
+    -----
+    If the right channel is among them, [premium_low, premium_high] covers the mean with at least the confidence of
+    `level`. In an interval of keeps the values between two neighbours of the grid are not computed. Of several sources
+    one is changed at a time: if the channels of two are in doubt together, the mean may lie outside.
+    """
+    table = as_pandas(
+        compute_keep_sensitivity(
+            premiums, y, sensitive=sensitive, channel=channel, channel_key=channel_key, keeps=keeps, keep=keep,
+            channels=channels, sample_weight=sample_weight, exposure=exposure, cluster=cluster, level=level,
+        )
+    )  # fmt: skip
+    bands = [band_of(table, "group", name, (f"{name}_low", f"{name}_high")) for name in ("premium", "loss")]
+    band = bands[0].merge(bands[1], on="group", sort=False)
+    return frame_like_source(premiums, band.assign(channels=len(table) // len(band)))

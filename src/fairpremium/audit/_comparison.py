@@ -8,7 +8,7 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.models import check_weight
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from ._audit_data import class_codes
 
@@ -18,7 +18,7 @@ DISCRIMINATION_FREE = "discrimination_free"
 
 
 def compute_price_comparison(
-    pricer: DiscriminationFreePricer,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer,
     X: Any,
     *,
     by: Any = None,
@@ -34,7 +34,7 @@ def compute_price_comparison(
 
     Parameters
     ----------
-    pricer : DiscriminationFreePricer
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer
         Fitted.
     X : data frame or array of shape (n, features)
     by : str or array-like of shape (n,), optional

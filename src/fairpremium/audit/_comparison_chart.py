@@ -1,5 +1,6 @@
 """Drawing of the three prices: one panel per risk class, the prices one below the other."""
 
+import functools
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from .drawing import (
     PRICE_COLOURS,
     PRICE_NAMES,
     apply_style,
+    choose_places,
     cycle_to,
     format_price,
     import_altair,
@@ -62,7 +64,9 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
     alt = import_altair()
     lane, is_best = table["price"].map(PRICE_NAMES), table["price"] == BEST_ESTIMATE
     kind = table["group"].map(str).where(is_best, lane)
-    label = (kind + " ").where(is_best, "") + table["mean"].map(format_price)
+    places = choose_places(table["mean"], (table["high"] - table["low"]) / 4)
+    write = functools.partial(format_price, places=places)
+    label = (kind + " ").where(is_best, "") + table["mean"].map(write)
     data = table.drop(columns="group").assign(
         risk_class=table["risk_class"].map(str), lane=lane, kind=kind, label=label
     )

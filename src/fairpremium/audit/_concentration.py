@@ -19,6 +19,7 @@ def compute_gini(
     *,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -29,7 +30,7 @@ def compute_gini(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; without `sensitive` the table is about everybody.
 
     Returns
@@ -58,7 +59,18 @@ def compute_gini(
     [Frees2014], [Denuit2019] in the documentation.
     """
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure, need_groups=False)
+    data = AuditData.read(
+        pair,
+        sensitive,
+        channel,
+        sample_weight,
+        cluster,
+        by,
+        level,
+        exposure,
+        need_groups=False,
+        channel_key=channel_key,
+    )
     return data.table(_gini)
 
 
@@ -90,6 +102,7 @@ def compute_lorenz(
     *,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     points: int = 20,
     sample_weight: Any = None,
     exposure: Any = None,
@@ -101,7 +114,7 @@ def compute_lorenz(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; without `sensitive` the table is about everybody.
     points : int
         Number of steps from 0 to 1.
@@ -128,7 +141,18 @@ def compute_lorenz(
     if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 2 <= points <= 1000:
         raise ValueError(f"Got points={points!r}, but expected a whole number from 2 to 1000, such as 20.")
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure, need_groups=False)
+    data = AuditData.read(
+        pair,
+        sensitive,
+        channel,
+        sample_weight,
+        cluster,
+        by,
+        level,
+        exposure,
+        need_groups=False,
+        channel_key=channel_key,
+    )
     return data.table(lambda piece: _lorenz(piece, np.linspace(0, 1, points + 1)))
 
 

@@ -13,19 +13,21 @@ from fairpremium.privacy import project_to_simplex
 from fairpremium.tariffs import proxy_residual
 
 from ._audit_data import AuditData, Records
-from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, effective_reports
+from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, effective_reports, read_channel
 
 _NONE = (float("nan"), float("nan"), float("nan"))
 _CLOSE = 1e-6  # probabilities in single precision sum to one this closely
 
 
-def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: float = 1.0) -> Any:
+def compute_propensities(
+    X: Any, *, sensitive: Any, channel: Any = None, channel_key: Any = None, ridge: float = 1.0
+) -> Any:
     r"""Estimate P(D given x), what the features reveal about the attribute, from the reports.
 
     Parameters
     ----------
     X : data frame or array of shape (n, features)
-    sensitive, channel
+    sensitive, channel, channel_key
         As in `compute_group_means`; rows without a report get a probability like all others.
     ridge : float
         Weak penalty on the coefficients of the standardised features, in rows.
@@ -42,9 +44,9 @@ def compute_propensities(X: Any, *, sensitive: Any, channel: Any = None, ridge: 
     nothing more, and are left out.
     """
     _, matrix = Design.learn_transform(X)
-    reports = WeightedReports.read(len(matrix), sensitive, channel, None, None, "X")
+    reports = WeightedReports.read(len(matrix), sensitive, channel, None, None, "X", channel_key=channel_key)
     K, n_reports = len(reports.groups), reports.table.shape[1] - 1
-    T = np.eye(K) if channel is None else channel.matrix
+    T = read_channel(channel, sensitive).matrix
     rows = PortfolioRows(matrix, np.zeros(len(matrix)), None, reports.code.astype(np.uint16))
     features, q = x_features(compute_moments(rows, n_reports + 1))
     reported = rows.take(reports.code < n_reports)
@@ -61,6 +63,7 @@ def compute_discrimination(
     best_estimate: Any,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     discrimination_free: Any = None,
     propensity: Any = None,
     sample_weight: Any = None,
@@ -77,7 +80,7 @@ def compute_discrimination(
         The price pi to be judged, such as an unaware price.
     best_estimate : table of shape (n, K)
         mu(x, d), one column per group, such as from `predict_best_estimate`.
-    sensitive, channel, sample_weight, exposure, cluster, by, level
+    sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     discrimination_free : array-like of shape (n,), optional
         h*(x); adds `proxy_shift` and, with `propensity`, `proxy_explained`.
@@ -120,7 +123,9 @@ def compute_discrimination(
     given = {"discrimination_free": discrimination_free, "propensity": propensity}
     columns |= {name: values for name, values in given.items() if values is not None}
     tables = [name for name in ("best_estimate", "propensity") if name in columns]
-    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)
+    data = AuditData.read(
+        columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables, channel_key=channel_key
+    )
     if propensity is not None:
         q = data["propensity"]
         bad = int(np.count_nonzero((q < 0).any(axis=1) | (np.abs(q.sum(axis=1) - 1) > _CLOSE)))

@@ -1,28 +1,33 @@
 """The findings at the top of an audit report: what the tables show, in words that a compliance officer understands."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from .drawing import format_percent, format_price
+from .drawing import choose_places, format_percent, format_price
+from .report import MATERIAL_BALANCE
 
-_MUCH = 0.01  # share of a list's variation, explained by guessing the group, that needs attention
 Tables = Mapping[str, list[dict[str, Any]]]
 
 
-def findings(tables: Tables, head: Mapping[str, Any], model: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the plain-language summary: a heading, a sentence or two, and whether it needs attention."""
-    is_model = model is not None
+def findings(
+    tables: Tables, head: Mapping[str, Any], model: Mapping[str, Any] | None, panel: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
+    """Return the plain-language summary: a heading, a sentence or two, and whether it needs attention.
+
+    What the `panel` answers is answered in the same way.
+    """
+    is_model, answers = model is not None, {row["id"]: row for row in panel}
     found = [
         _who_pays(tables, head),
         _who_costs(tables, is_model),
         _calibrated(tables, head, is_model),
-        _balance(tables, head),
+        _balance(tables, head, answers),
     ]
-    found += [_list_proxies(tables, head), _moves(tables), _limits(tables)]
+    found += [_thresholds(tables), _list_proxies(tables, head, answers), _moves(tables, head), _limits(tables)]
     if is_model:
-        found += [_proxies(tables, head), _gains(tables)]
+        found += [_proxies(tables, head), _gains(tables, head)]
     found += [_privacy(head), _small(tables)]
     return [finding for finding in found if finding]
 
@@ -39,21 +44,33 @@ def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     rows = [r for r in tables["group_means"] if r["premium"] is not None]
     if len(rows) < 2:
         return {}
-    means = _listed([f"{r['group']} pays {format_price(r['premium'])}" for r in rows])
-    unit = f" ({head['unit']})" if head["unit"] else ""
+    scale, unit = head["scale"], f" ({head['amounts']})" if head["amounts"] else ""
+    errors = [scale * (r["premium_high"] - r["premium_low"]) / 4 for r in rows if r["premium_high"] is not None]
+    places = choose_places([scale * r["premium"] for r in rows], errors)
+    means = _listed([f"{r['group']} pays {format_price(scale * r['premium'], places=places)}" for r in rows])
     top, bottom = max(rows, key=itemgetter("premium")), min(rows, key=itemgetter("premium"))
     gap = _pair(tables["demographic_disparity"], top["group"], bottom["group"])
     if gap is None:
         return {}
     by_chance = gap[1] <= 0 <= gap[2]
     chance = "chance alone could explain it" if by_chance else "that is more than chance alone would explain"
-    relative = f", or {format_percent(gap[0] / bottom['premium'])}" if bottom["premium"] > 0 else ""
+    relative = f" ({format_percent(gap[0] / bottom['premium'])} of the lower one)" if bottom["premium"] > 0 else ""
     return _finding(
         "Who pays what",
         f"On average {means}{unit}. The largest difference, {top['group']} over {bottom['group']}, is "
-        f"{format_price(gap[0])} (between {format_price(gap[1])} and {format_price(gap[2])} with {_level(head)} "
-        f"confidence){relative}; {chance}. A difference alone is not unfair: the groups may bring different risks.",
+        f"{_with_limits(*gap, scale)} with {_level(head)} confidence{relative}; {chance}. "
+        "A difference alone is not unfair: the groups may bring different risks.",
     )
+
+
+def _with_limits(value: float, low: float, high: float, scale: float) -> str:
+    places = choose_places([scale * value], [scale * (high - low) / 4])
+    shown = [format_price(scale * number, places=places) for number in (value, low, high)]
+    return f"{shown[0]} (between {shown[1]} and {shown[2]})"
+
+
+def _money(value: float, head: Mapping[str, Any]) -> str:
+    return f"{format_price(head['scale'] * value)} {head['amounts']}".strip()
 
 
 def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, float, float] | None:
@@ -67,11 +84,29 @@ def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, f
     return None
 
 
+def _thresholds(tables: Tables) -> dict[str, str]:
+    """Say how many ratios between groups keep the thresholds."""
+    rows = tables.get("threshold_check", [])
+    if not rows:
+        return {}
+    by_answer = {
+        answer: [f"{r['quantity']}, {r['group']} against {r['against']}" for r in rows if r["answer"] == answer]
+        for answer in ("beyond", "cannot tell", "within")
+    }
+    said = [f"{answer}: {'; '.join(pairs)}" for answer, pairs in by_answer.items() if pairs]
+    low, high = rows[0]["at_least"], rows[0]["at_most"]
+    return _finding(
+        "Ratios between groups",
+        f"Against thresholds of {low:.3g} and {high:.3g}: {'. '.join(text[0].upper() + text[1:] for text in said)}.",
+        "attention" if by_answer["beyond"] else "plain",
+    )
+
+
 def _who_costs(tables: Tables, is_model: bool) -> dict[str, str]:
     rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and r["gap_low"] is not None]
     if len(rows) < 2:
         return {}
-    ratios = _listed([f"{format_price(100 * r['loss_ratio'])} for {r['group']}" for r in rows])
+    ratios = _listed([f"{100 * r['loss_ratio']:.0f} for {r['group']}" for r in rows])
     pay_less = [str(r["group"]) for r in rows if r["gap_low"] > 0]
     pay_more = [str(r["group"]) for r in rows if r["gap_high"] < 0]
     text = f"For every 100 of premium there were losses of {ratios}. "
@@ -117,18 +152,19 @@ def _tone(is_found: bool, is_model: bool) -> str:
     return "good" if not is_found else "plain" if is_model else "attention"
 
 
-def _balance(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+def _balance(tables: Tables, head: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, str]:
     row = tables["balance"][-1]
-    if row["ratio"] is None or row["ratio_low"] is None:
+    if "balance" not in answers:
         return {}
-    inside = row["ratio_low"] <= 1 <= row["ratio_high"]
+    answer = answers["balance"]
+    meaning = {"within": "which is balance", "beyond": "which is not balance", "cannot tell": "which may be balance"}
     return _finding(
         "Do premiums add up to losses?",
         f"Over all policies, premiums are {format_percent(row['ratio'])} of losses "
         f"({format_percent(row['ratio_low'])} to {format_percent(row['ratio_high'])} with {_level(head)} confidence), "
-        + ("which is compatible with balance." if inside else "which is not balance.")
-        + " Expenses and margins are not in these numbers unless the premium holds them.",
-        "plain" if inside else "attention",
+        f"{meaning[answer['verdict']]} to within {format_percent(MATERIAL_BALANCE, 0)}. Expenses and margins are not "
+        "in these numbers unless the premium holds them.",
+        {"attention": "attention"}.get(answer["tone"], "plain"),
     )
 
 
@@ -137,7 +173,7 @@ def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     shift, explained = measures.get("proxy_shift"), measures.get("proxy_explained")
     if not shift or shift["value"] is None or not explained:
         return {}
-    money = f"{format_price(shift['value'])} {head['unit']}".strip()
+    money = _money(shift["value"], head)
     return _finding(
         "What leaving the attribute out would have done",
         "A price that only leaves the attribute out lets other features stand in for it. It would have moved "
@@ -147,50 +183,54 @@ def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _gains(tables: Tables) -> dict[str, str]:
-    rows = [r for r in tables["premium_change"] if r["group"] is not None and r["change"] is not None]
-    if not rows:
+def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+    changes = _changes(
+        tables["premium_change"], head, lambda r: f"{format_percent(r['pays_more'], 0)} of them pay more"
+    )
+    if not changes:
         return {}
-    changes = [
-        f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
-        f"({format_percent(r['pays_more'], 0)} of them pay more)"
-        for r in rows
-    ]
     return _finding(
         "Who gains and who loses",
-        f"Compared with that price, the discrimination-free premium costs, on average, {_listed(changes)}.",
+        f"Compared with that price, the discrimination-free premium costs, on average, {changes}.",
     )
 
 
-def _list_proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
+def _list_proxies(tables: Tables, head: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, str]:
     measures = {r["measure"]: r for r in tables.get("list_discrimination", ()) if r["price"] == "premiums"}
     if not measures or measures["proxy_explained"]["value"] is None:
         return {}
     explained, shift = measures["proxy_explained"]["value"], measures["proxy_shift"]["value"]
-    money = f"{format_price(shift)} {head['unit']}".strip()
-    moves = _changes(tables["premium_change_to_free"])
-    would = f" It would charge, on average, {moves}." if moves and explained >= _MUCH else ""
+    money = _money(shift, head)
+    moves = _changes(tables["premium_change_to_free"], head)
+    tone = answers["proxy_effect_of_list"]["tone"]
+    would = f" It would charge, on average, {moves}." if moves and tone == "attention" else ""
     return _finding(
         "Does this list use proxies?",
         f"Guessing the group from the features explains {format_percent(explained)} of the variation of this list, "
         "beyond what the features say about the cost. A discrimination-free list with the same total would move "
         f"premiums by {money} (root mean square).{would}",
-        "attention" if explained >= _MUCH else "good",
+        {"unclear": "plain"}.get(tone, tone),
     )
 
 
-def _changes(rows: list[dict[str, Any]]) -> str:
-    """Say what each group would pay more or less."""
+def _changes(
+    rows: list[dict[str, Any]], head: Mapping[str, Any], aside: Callable[[dict[str, Any]], str] | None = None
+) -> str:
+    """Say what each group would pay more or less, and in brackets how much that is, or something else about it."""
     known = [r for r in rows if r["group"] is not None and r["change"] is not None]
+    scale = head["scale"]
+    errors = [scale * (r["change_high"] - r["change_low"]) / 4 for r in known if r["change_high"] is not None]
+    places = choose_places([scale * r["change"] for r in known], errors)
+    said = aside or (lambda r: format_percent(abs(r["relative"])))
     changes = [
-        f"{r['group']} {format_price(abs(r['change']))} {'more' if r['change'] > 0 else 'less'} "
-        f"({format_percent(abs(r['relative']))})"
+        f"{r['group']} {format_price(scale * abs(r['change']), places=places)} "
+        f"{'more' if r['change'] > 0 else 'less'} ({said(r)})"
         for r in known
     ]
     return _listed(changes) if changes else ""
 
 
-def _moves(tables: Tables) -> dict[str, str]:
+def _moves(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     rows = tables.get("premium_change_from_current")
     if not rows:
         return {}
@@ -203,7 +243,7 @@ def _moves(tables: Tables) -> dict[str, str]:
         if known
         else ""
     )
-    moves = _changes(rows)
+    moves = _changes(rows, head)
     means = f"On average the new list charges {moves} than the list in force." if moves else ""
     return _finding("From the list in force", (far + means).strip()) if far or means else {}
 
@@ -231,17 +271,30 @@ def _privacy(head: Mapping[str, Any]) -> dict[str, str]:
         return _finding("Privacy", text, "attention")
     about = "About " if head["rounded_to"] > 1 else ""
     reports = f"{about}{head['reports']:,} of {head['rows']:,} policies have a report"
-    if privacy["epsilon"] is None:
+    known = [name for name, each in privacy.get("sources", {}).items() if each is None]
+    if known:
+        text = (
+            f"{reports}. Those of {_listed(known)} are the true attribute, without a privacy guarantee; the others are "
+            "noisy answers."
+        )
+        return _finding("Privacy", text, "attention")
+    if privacy["collected"]["epsilon"] is None:
         text = f"{reports}. Some report rules a group out: there is no privacy guarantee."
         return _finding("Privacy", text, "attention")
+    collected, release = privacy["collected"], privacy["release"]
     kept = ""
-    if privacy["keep"] is not None:
-        kept = f", which is the truth with probability {format_percent(privacy['keep'])} and else a random other answer"
+    if collected["keep"] is not None:
+        share = format_percent(collected["keep"])
+        kept = f", which is the truth with probability {share} and else a random other answer"
+    added = ""
+    if release is not None and release["epsilon"] is not None:
+        delta = f", delta {release['delta']:.0e}" if release["delta"] else ""
+        added = f" The third party added noise of its own (epsilon {release['epsilon']:.3g}{delta})."
     return _finding(
         "Privacy",
         f"Nobody's attribute was looked at. {reports}: each is a noisy answer{kept}. One answer changes the odds on "
-        f"any group by a factor of at most {privacy['odds']:.3g} (epsilon {privacy['epsilon']:.3g}), so that no "
-        "single answer can be relied on. The numbers here come from all of them together.",
+        f"any group by a factor of at most {collected['odds']:.3g} (epsilon {collected['epsilon']:.3g}), so that no "
+        f"single answer can be relied on.{added} The numbers here come from all answers together.",
         "good",
     )
 

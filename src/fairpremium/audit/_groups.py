@@ -17,6 +17,7 @@ def compute_group_means(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -33,8 +34,11 @@ def compute_group_means(
         Losses per unit of volume, or with `exposure` totals over it (claim counts, amounts).
     sensitive : array-like of shape (n,)
         Reports; None and NaN stand for "not reported". With ``channel=None`` the true attribute.
-    channel : Channel or None
-        What the reports went through.
+    channel : Channel, mapping of keys to Channel or None, or None
+        What the reports went through; a mapping if they come from several sources, with None for a source that holds
+        the true attribute.
+    channel_key : array-like of shape (n,), optional
+        The source of each row, with a mapping.
     sample_weight : array-like of shape (n,), optional
         Volumes that losses were divided by.
     exposure : array-like of shape (n,), optional
@@ -64,8 +68,11 @@ def compute_group_means(
               \widehat{Var}(\hat\theta_k) = \frac{\sum_i a_{ik}^2 (v_i - \hat\theta_k)^2}{(\sum_i a_{ik})^2},
 
     the ratio of two unbiased estimates of group totals; with ``channel=None`` the plain mean of the group. Limits are
-    Fieller's, which hold for a noisy denominator too; with clusters the squares are of sums per person. The target is
-    the mean of the population that the rows were drawn from.
+    Fieller's, which hold for a noisy denominator too, moved where rows are skewed; with clusters the squares are of
+    sums per person. The target is the mean of the population that the rows were drawn from.
+
+    With several sources T is that of the row's source. The weights a_ik are unbiased row by row, so that the means are
+    those of all rows even if people of one group, or with high losses, prefer a source.
 
     Rows without a report count for no group. Group means are therefore those of the people who reported; they are
     those of the whole portfolio if reporting does not depend on premium and loss within a group.
@@ -81,7 +88,9 @@ def compute_group_means(
     1     M      2.0   4.0
     """
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        pair, sensitive, channel, sample_weight, cluster, by, level, exposure, channel_key=channel_key
+    )
     return data.table(_group_means)
 
 
@@ -101,6 +110,7 @@ def compute_demographic_disparity(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -111,7 +121,7 @@ def compute_demographic_disparity(
 
     Parameters
     ----------
-    premiums, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -131,7 +141,9 @@ def compute_demographic_disparity(
     parity of the mean premium. With `by` the comparison is between people of one class, which is conditional
     demographic disparity; with classes as fine as the tariff's cells a difference is direct discrimination.
     """
-    data = AuditData.read({"premiums": premiums}, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        {"premiums": premiums}, sensitive, channel, sample_weight, cluster, by, level, exposure, channel_key=channel_key
+    )
     return data.table(_disparity)
 
 
@@ -141,6 +153,7 @@ def compute_loss_ratio_gap(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -151,7 +164,7 @@ def compute_loss_ratio_gap(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -170,7 +183,9 @@ def compute_loss_ratio_gap(
     covariance. A group with a gap above zero pays too little for what it costs, one below zero subsidises.
     """
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        pair, sensitive, channel, sample_weight, cluster, by, level, exposure, channel_key=channel_key
+    )
     return data.table(lambda piece: _ratios_and_gaps(piece, "loss_ratio", "y", "premiums"))
 
 
@@ -180,6 +195,7 @@ def compute_group_deviance(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
     exposure: Any = None,
@@ -191,7 +207,7 @@ def compute_group_deviance(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
     family : str or Family
         Whose unit deviance d(y, mu) measures the error: squared error for "normal".
@@ -209,7 +225,9 @@ def compute_group_deviance(
     """
     law = get_family(family)
     pair = {"premiums": premiums, "y": y}
-    data = AuditData.read(pair, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        pair, sensitive, channel, sample_weight, cluster, by, level, exposure, channel_key=channel_key
+    )
     law.check_outcome(data["y"])
     bad = int(np.count_nonzero(~law.mean.contains(data["premiums"])))
     if bad:

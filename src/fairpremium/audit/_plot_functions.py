@@ -8,11 +8,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ._audit_data import as_pandas
 from ._calibration import compute_calibration
-from ._channel_sensitivity import compute_keep_sensitivity
+from ._channel_sensitivity import compute_channel_band, compute_keep_sensitivity
 from ._concentration import compute_gini, compute_lorenz
 from ._discrimination import compute_discrimination
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
@@ -42,6 +43,9 @@ _KIND_COLOURS = {
     "profit after": "#d55e00",
     **{PRICE_NAMES[price]: colour for price, colour in PRICE_COLOURS.items()},
     PRICE_NAMES["best_estimate"]: "#0072b2",
+    "within": "#009e73",
+    "cannot tell": GREY,
+    "beyond": "#d55e00",
 }
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
 WIDTH, _LANE, _PANEL = 290, 19, 165
@@ -223,8 +227,13 @@ def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
 
 @plots(compute_keep_sensitivity)
 def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
-    """Draw the group means against keep."""
+    """Draw the group means against keep, or for each of some channels."""
     alt = import_altair()
+    if "keep" not in table:
+        marks = [estimates(table, name).assign(kind=table["channel"]) for name in (PREMIUM, LOSS)]
+        return alt.vconcat(
+            *(dots(data, titled(f"mean {name}", unit)) for data, name in zip(marks, (PREMIUM, LOSS), strict=True))
+        )
     panels = []
     used = table[table["used"]].head(1)
     x = alt.X("keep:Q", scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(title="keep", tickCount=5))
@@ -241,6 +250,16 @@ def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
         ]
         panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL))
     return alt.concat(*panels, columns=2, spacing=24)
+
+
+@plots(compute_channel_band)
+def plot_channel_band(table: pd.DataFrame, unit: str) -> Any:
+    """Draw the group means with the channel in use, and from their lowest to their highest over all channels."""
+    marks = [
+        estimates(table, name, name).assign(low=table[f"{name}_lowest"], high=table[f"{name}_highest"])
+        for name in (PREMIUM, LOSS)
+    ]
+    return dots(pd.concat(marks), titled("mean", unit))
 
 
 # --- what the drawings share ---
@@ -268,7 +287,12 @@ def estimates(table: pd.DataFrame, name: str, kind: str = "") -> pd.DataFrame:
 
 
 def dots(
-    data: pd.DataFrame, title: str, *, reference: float | None = None, own_lanes: bool = False, **axis: Any
+    data: pd.DataFrame,
+    title: str,
+    *,
+    reference: float | list[float] | None = None,
+    own_lanes: bool = False,
+    **axis: Any,
 ) -> Any:
     """Draw points with intervals, one lane per group and one mark per kind; one panel per class.
 
@@ -291,7 +315,9 @@ def dots(
     return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
 
 
-def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | None) -> Any:
+def _panel(
+    alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | list[float] | None
+) -> Any:
     """Draw one class; the scales are those of the whole table."""
     lanes, kinds = list(dict.fromkeys(whole["lane"])), list(dict.fromkeys(whole["kind"]))
     x = alt.X("value:Q", scale=alt.Scale(zero=False, padding=8), axis=x_axis)
@@ -312,7 +338,7 @@ def _panel(alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, refer
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
     ]
     if reference is not None and len(known):
-        rule = alt.Chart(known.assign(reference=reference).head(1))
+        rule = alt.Chart(pd.DataFrame({"reference": np.atleast_1d(reference)}))
         layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="reference:Q"))
     unknown = data[data["value"].isna()].drop_duplicates("lane")
     if len(unknown):

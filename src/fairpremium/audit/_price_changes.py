@@ -16,6 +16,7 @@ def compute_prices_by_group(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -29,7 +30,7 @@ def compute_prices_by_group(
     prices : mapping of str to array-like of shape (n,) or (n, K)
         Prices by name. A table with one column per group (in the order of the groups), such as the best estimates,
         counts in each group with that group's own column: what its members would pay if they were charged it.
-    sensitive, channel, sample_weight, exposure, cluster, by, level
+    sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -41,7 +42,9 @@ def compute_prices_by_group(
     -----
     The ratio estimator of `compute_group_means` with v_i the price of row i, or v_ik its price in group k.
     """
-    data = _read_prices(prices, {}, sensitive, channel, sample_weight, exposure, cluster, by, level)
+    data = _read_prices(
+        prices, {}, sensitive, channel, sample_weight, exposure, cluster, by, level, channel_key=channel_key
+    )
 
     def means(piece: AuditData) -> Records:
         totals = piece.totals(list(prices), range(len(piece.groups)))
@@ -61,6 +64,7 @@ def compute_premium_change(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     bins: int | None = None,
     sample_weight: Any = None,
     exposure: Any = None,
@@ -76,7 +80,7 @@ def compute_premium_change(
         Prices before and after, such as unaware and discrimination-free.
     bins : int, optional
         Divide the rows at quantiles of the old price, as `compute_calibration` does; the table gets the column `bin`.
-    sensitive, channel, sample_weight, exposure, cluster, by, level
+    sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; `by` gives the change by risk class.
 
     Returns
@@ -96,7 +100,17 @@ def compute_premium_change(
     Ratio estimators of `compute_group_means` with v_i = new_i - old_i and v_i = 1{new_i > old_i}; the relative change
     is sum_i a_ik (new_i - old_i) / sum_i a_ik old_i, with Fieller's limits.
     """
-    data = AuditData.read({"old": old, "new": new}, sensitive, channel, sample_weight, cluster, by, level, exposure)
+    data = AuditData.read(
+        {"old": old, "new": new},
+        sensitive,
+        channel,
+        sample_weight,
+        cluster,
+        by,
+        level,
+        exposure,
+        channel_key=channel_key,
+    )
     change = data["new"] - data["old"]
     data = data.with_columns(change=change, up=(change > 0).astype(float))
     return (data if bins is None else data.in_bins("old", bins)).table(change_records)
@@ -175,6 +189,7 @@ def compute_adverse_selection(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -189,7 +204,7 @@ def compute_adverse_selection(
         As in `compute_group_means`.
     best_estimate : table of shape (n, K)
         mu(x, d), one column per group in the order of the groups: what the competitor charges.
-    sensitive, channel, sample_weight, exposure, cluster, by, level
+    sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`.
 
     Returns
@@ -216,7 +231,9 @@ def compute_adverse_selection(
     sum_i (a_ik u_ik)^2. Where u_ik is zero for all rows nobody stays for certain, and those of the group count.
     """
     columns, tables = {"premiums": premiums, "y": y, "best_estimate": best_estimate}, ["best_estimate"]
-    data = AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)
+    data = AuditData.read(
+        columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables, channel_key=channel_key
+    )
     stays = (data["premiums"][:, None] <= data["best_estimate"]).astype(float)
     profit = (data["premiums"] - data["y"])[:, None]
     return data.with_columns(stays=stays, profit=stays * profit, profit_now=profit[:, 0]).table(_selection)
@@ -248,6 +265,8 @@ def _read_prices(
     cluster: Any,
     by: Any,
     level: float,
+    *,
+    channel_key: Any = None,
 ) -> AuditData:
     if not isinstance(prices, Mapping) or not prices:
         raise TypeError("Got prices that are not a mapping, but expected prices by name, such as {'unaware': ...}.")
@@ -255,4 +274,6 @@ def _read_prices(
         raise ValueError("Got a price with the name 'y', which the losses have; expected another name.")
     tables = [name for name, values in prices.items() if len(getattr(values, "shape", ())) == 2]
     columns = {**prices, **losses}
-    return AuditData.read(columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables)
+    return AuditData.read(
+        columns, sensitive, channel, sample_weight, cluster, by, level, exposure, tables, channel_key=channel_key
+    )

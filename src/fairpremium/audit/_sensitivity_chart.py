@@ -36,7 +36,9 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
     """
     absent = [c for c in ("row", "keep", "premium", "unaware", "used") if c not in table]
     if absent:
-        raise ValueError(f"Got a table without the columns {absent}; expected one of `sensitivity`.")
+        raise ValueError(
+            f"Got a table without the columns {absent}; expected one of `sensitivity` over values of keep."
+        )
     risks = list(dict.fromkeys(table["row"]))
     if not 0 < len(risks) <= _MAX_PANELS:
         raise ValueError(f"Got a table with {len(risks)} risks, but expected 1 to {_MAX_PANELS}: choose some rows.")

@@ -16,19 +16,21 @@ import pandas as pd
 from fairpremium import __version__
 from fairpremium.errors import ExposureWarning, ModelFileError
 from fairpremium.families import Family, get_family
-from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.models import check_weight
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, premium_band
+from fairpremium.privacy import Channel, KeyedChannels, RandomizedResponse
 
 from . import _audit_report_text as text
 from ._audit_data import AuditData, as_pandas, n_rows, to_scalar
 from ._calibration import compute_calibration
-from ._channel_sensitivity import compute_keep_sensitivity
+from ._channel_sensitivity import compute_channel_band, compute_keep_sensitivity
 from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison, named_classes
 from ._concentration import compute_gini, compute_lorenz
 from ._discrimination import compute_discrimination, compute_propensities
 from ._findings import findings
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
+from .disparity import disparity_tables
 from .price_lists import (
     compute_change_by_factor,
     compute_dislocation,
@@ -37,10 +39,11 @@ from .price_lists import (
     discrimination_free_list,
     limit_changes,
 )
+from .report import ProxyEffect, ReportDetails, build_panel, choose_classes, measure_proxy_effect
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
-_FIT_ROLES = ("sensitive", "channel", "sample_weight", "exposure", "cluster")
+_FIT_ROLES = ("sensitive", "channel", "channel_key", "sample_weight", "exposure", "cluster")
 MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 Section = dict[str, Any]
 
@@ -50,7 +53,8 @@ def summarize_prices(
     y: Any,
     *,
     sensitive: Any,
-    channel: Channel | None = None,
+    channel: Channel | Mapping[Any, Channel | None] | None = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -68,12 +72,20 @@ def summarize_prices(
     current: Any = None,
     cap: float | None = None,
     floor: float | None = None,
+    decisions: Any = None,
+    favourable: Any = None,
+    controls: Any = None,
+    against: Any = None,
+    threshold: float | None = None,
+    keep: tuple[float, float] | None = None,
+    channels: Sequence[Channel] | Mapping[str, Channel] | None = None,
+    details: ReportDetails | None = None,
 ) -> dict[str, Any]:
     """Audit a price list of any origin: collect all that its audit report says.
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, by, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, by, level
         As in `compute_group_means`; `by` adds the tables within each class.
     family : str or Family
         Whose deviance measures the premium's error.
@@ -97,6 +109,20 @@ def summarize_prices(
         Premiums in force: the audit report then says who moves how much from them to `premiums`.
     cap, floor : float, optional
         Limits of the relative change, as in `limit_changes`: adds what they do to the list.
+    decisions, favourable : optional
+        As in `compute_adverse_impact`: adds adverse impact and denial odds ratio.
+    controls : data frame or array of shape (n, controls), optional
+        Adds the regression of the premium on group and controls, `compute_marginal_effect`.
+    against : label, optional
+        The group that others are compared with in the tables that supervisors ask for; by default the largest.
+    threshold : float, optional
+        Ratios of decisions and of mean premiums between it and its inverse are within the threshold; checked if it is
+        given or if there are decisions, then four fifths by default. With any of these arguments the audit report also
+        has standardized differences and, with `X`, the drivers of disparity.
+    keep, channels
+        Channels that are possible beside the one in use, as in `compute_channel_band`: adds the band of group means.
+    details : ReportDetails, optional
+        Insurer, tariff version, period and who signs.
 
     Returns
     -------
@@ -104,15 +130,23 @@ def summarize_prices(
         JSON types only; `render_report`, `render_markdown` and `save_report` make documents of it.
     """
     roles = {
-        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "exposure": exposure,
-        "cluster": cluster, "level": level,
+        "sensitive": sensitive, "channel": channel, "channel_key": channel_key, "sample_weight": sample_weight,
+        "exposure": exposure, "cluster": cluster, "level": level,
     }  # fmt: skip
     if pricer is not None and X is None:
         raise ValueError("Got pricer=... without X, but expected the features that it prices.")
     privacy = _describe_channel(channel, channel_source, channel_estimated)
-    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy)
+    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, details)
+    effects: dict[str, ProxyEffect | None] = {}
     with _warned_once():
-        sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family)
+        sections = _sections_of_prices({"premiums": premiums}, premiums, y, roles, by, family, keep, channels)
+        compared = disparity_tables(
+            premiums, y, roles, X=X, decisions=decisions, favourable=favourable, controls=controls, against=against,
+            threshold=threshold,
+        )  # fmt: skip
+        asked = [_section(name, table) for name, table in compared]
+        if not all(given is None for given in (decisions, controls, against, threshold)):
+            sections += asked
         if X is not None:
             free = discrimination_free_list(
                 premiums, X, y, pricer=pricer, family=family, **{name: roles[name] for name in _FIT_ROLES}
@@ -126,6 +160,10 @@ def summarize_prices(
             head["hashes"] |= {} if pricer is None else _model_hash(pricer)
             pricer = free.pricer
             measures = compute_list_discrimination(premiums, X, pricer=pricer, **roles)
+            h = free.premiums / free.loading
+            lists = {} if current is None else {"current": current}
+            for name, prices in {**lists, "premiums": premiums}.items():
+                effects[name] = measure_proxy_effect(prices, h, X, pricer=pricer, **roles)
             to_free = compute_premium_change(premiums, free.premiums, **roles)
             sections = [
                 _section("list_discrimination", measures),
@@ -133,15 +171,16 @@ def summarize_prices(
                 *sections,
             ]
         sections = [*_sections_of_change(premiums, X, pricer, roles, current, cap, floor), *sections]
-    return _complete(head, sections, None)
+    return _complete(head, sections, None, effects, {section["id"]: section["records"] for section in asked})
 
 
 def summarize_pricer(
-    pricer: DiscriminationFreePricer,
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer,
     X: Any,
     y: Any,
     *,
     sensitive: Any,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -158,17 +197,25 @@ def summarize_pricer(
     current: Any = None,
     cap: float | None = None,
     floor: float | None = None,
+    keep: tuple[float, float] | None = None,
+    channels: Sequence[Channel] | Mapping[str, Channel] | None = None,
+    band: pd.DataFrame | None = None,
+    by_attribute: Mapping[str, tuple[Any, Channel | None]] | None = None,
+    details: ReportDetails | None = None,
+    collected: Channel | None = None,
+    release: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Audit a fitted pricer: its discrimination-free premium, next to the other two prices.
 
     Parameters
     ----------
-    pricer : DiscriminationFreePricer
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer
         Fitted; its channel is that of the reports.
-    X, y, sensitive, sample_weight, exposure, cluster
-        Rows to audit: those it was fitted on, or better, others.
+    X, y, sensitive, channel_key, sample_weight, exposure, cluster
+        Rows to audit: those it was fitted on, or better, others. For claims y is their amount.
     by : str or array-like of shape (n,), optional
-        The risk class of each row, or the name of a column of `X` that holds it.
+        The risk class of each row, or the name of a column of `X` that holds it. By default the three prices are
+        compared in classes of the rating factors through which proxies act most, and nothing else is divided.
     truth : object with ``best_estimate``, ``unaware`` and ``discrimination_free``, optional
         A simulated portfolio, whose true prices are shown beside the estimates.
     count_in : int
@@ -181,6 +228,21 @@ def summarize_pricer(
     current, cap, floor
         As in `summarize_prices`: who moves how much from the premiums in force to the discrimination-free ones. Both
         must have the same loadings; `summarize_prices` takes premiums of any origin.
+    keep, channels
+        As in `summarize_prices`.
+    band : DataFrame, optional
+        From `DiscriminationFreePricer.sensitivity`: adds the band of the premiums of its risks.
+    by_attribute : mapping of str to (array-like of shape (n,), Channel or None), optional
+        Where groups are combinations of several attributes: the reports of each attribute by itself, and their
+        channel. Adds the tables of each attribute, in which rows count that reported this one.
+    details : ReportDetails, optional
+        Insurer, tariff version, period and who signs.
+    collected : Channel, optional
+        The channel from a person to a report, if a third party randomized the reports once more; by default that of
+        the pricer.
+    release : mapping, optional
+        What a third party added to protect the reports: ``epsilon`` (None for nothing), ``delta``, and ``reports``, the
+        number of reports as far as it may be told.
 
     Returns
     -------
@@ -193,8 +255,8 @@ def summarize_pricer(
         codes, names = named_classes(X, by, n_rows(X, "X"))
         classes = pd.Series(pd.Categorical.from_codes(codes, categories=[f"{by}: {name}" for name in names]))
     roles = {
-        "sensitive": sensitive, "channel": channel, "sample_weight": sample_weight, "exposure": exposure,
-        "cluster": cluster, "level": level,
+        "sensitive": sensitive, "channel": channel, "channel_key": channel_key, "sample_weight": sample_weight,
+        "exposure": exposure, "cluster": cluster, "level": level,
     }  # fmt: skip
     prices = {
         BEST_ESTIMATE: np.asarray(pricer.predict_best_estimate(X), dtype=np.float64),
@@ -202,21 +264,36 @@ def summarize_pricer(
         DISCRIMINATION_FREE: np.asarray(pricer.predict(X)),
     }
     premiums = prices[DISCRIMINATION_FREE]
-    privacy = _describe_channel(channel, channel_source or _source(pricer), pricer.noise_ is not None)
-    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, count_in, created)
+    privacy = _describe_channel(
+        channel, channel_source or _source(pricer), pricer.noise_ is not None, collected, release
+    )
+    head = _head(premiums, y, roles, title, unit, notes, hashes, privacy, details, count_in, created)
     head["hashes"] |= _model_hash(pricer)
     two_prices = {name: prices[name] for name in (UNAWARE, DISCRIMINATION_FREE)}
+    volume = check_weight(sample_weight, len(premiums), exposure=exposure)
+    compared = classes
+    if by is None:
+        volume = np.ones(len(premiums)) if volume is None else volume
+        compared = choose_classes(_used_columns(pricer, X), prices[UNAWARE] - premiums, volume)
     comparison = compute_price_comparison(
-        pricer, X, by=classes, level=level, truth=truth, sample_weight=sample_weight, exposure=exposure
+        pricer, X, by=compared, level=level, truth=truth, sample_weight=sample_weight, exposure=exposure
     )
     with _warned_once():
+        in_use = {UNAWARE: prices[UNAWARE]} if current is None else {"current": current}
+        effects = {
+            name: measure_proxy_effect(values, premiums, X, pricer=pricer, **roles) for name, values in in_use.items()
+        }
         sections = [
             _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
             *_sections_of_change(premiums, X, pricer, roles, current, cap, floor),
-            *_sections_of_model(prices, X, y, roles, classes),
-            *_sections_of_prices(two_prices, premiums, y, roles, classes, pricer.family),
+            *_sections_of_model(prices, _seen_features(pricer, X), y, roles, classes),
+            *_sections_of_prices(two_prices, premiums, y, roles, classes, _law(pricer), keep, channels),
+            *([] if band is None else [_section("premium_band", premium_band(band))]),
+            *_sections_by_attribute(premiums, y, roles, by_attribute),
         ]
-    return _complete(head, sections, _describe_model(pricer))
+        compared_groups = disparity_tables(premiums, y, roles, X=_used_columns(pricer, X))
+        asked = {name: _records(as_pandas(table)) for name, table in compared_groups}
+    return _complete(head, sections, _describe_model(pricer), effects, asked)
 
 
 # --- sections ---
@@ -231,7 +308,14 @@ def _warned_once() -> Iterator[None]:
 
 
 def _sections_of_prices(
-    prices: Mapping[str, Any], premiums: Any, y: Any, roles: dict[str, Any], by: Any, family: str | Family
+    prices: Mapping[str, Any],
+    premiums: Any,
+    y: Any,
+    roles: dict[str, Any],
+    by: Any,
+    family: str | Family,
+    keep: tuple[float, float] | None,
+    channels: Sequence[Channel] | Mapping[str, Channel] | None,
 ) -> list[Section]:
     pair = (premiums, y)
     named = {text.PRICE_NAMES.get(name, name): values for name, values in prices.items()}
@@ -255,13 +339,50 @@ def _sections_of_prices(
             _section("loss_ratio_gap", compute_loss_ratio_gap(*pair, by=by, **roles), "_by_class"),
         ]
     if isinstance(roles["channel"], RandomizedResponse):
-        sections.append(_section("keep_sensitivity", compute_keep_sensitivity(*pair, **roles)))
+        sections.append(_section("keep_sensitivity", compute_keep_sensitivity(*pair, keep=keep, **roles)))
+    if keep is not None or channels is not None:
+        sections.append(_section("channel_band", compute_channel_band(*pair, keep=keep, channels=channels, **roles)))
     return sections
+
+
+def _used_columns(pricer: DiscriminationFreePricer | FrequencySeverityPricer, X: Any) -> Any:
+    """Return the columns that the prices depend on: terms may leave some out."""
+    design = pricer.design_
+    return X if design.terms is None else as_pandas(X)[list(design.names)]
+
+
+def _seen_features(pricer: DiscriminationFreePricer | FrequencySeverityPricer, X: Any) -> Any:
+    """Return what the prices depend on: the columns, or what terms made of some of them."""
+    design = pricer.design_
+    return X if design.terms is None else design.transform(X, unseen=pricer.unseen_levels)
+
+
+def _sections_by_attribute(
+    premiums: Any, y: Any, roles: dict[str, Any], by_attribute: Mapping[str, tuple[Any, Channel | None]] | None
+) -> list[Section]:
+    """Compare the groups of each attribute by itself; a group is called by its attribute, too."""
+    if not by_attribute:
+        return []
+    found: dict[str, list[pd.DataFrame]] = {}
+    for name, (reports, channel) in by_attribute.items():
+        own = {**roles, "sensitive": reports, "channel": channel, "channel_key": None}
+        tables = {
+            "group_means": compute_group_means(premiums, y, **own),
+            "demographic_disparity": compute_demographic_disparity(premiums, **own),
+            "loss_ratio_gap": compute_loss_ratio_gap(premiums, y, **own),
+        }
+        for measure, table in tables.items():
+            called = as_pandas(table).copy()
+            for column in ("group", "against"):
+                if column in called:
+                    called[column] = [f"{name}: {'everyone' if group is None else group}" for group in called[column]]
+            found.setdefault(measure, []).append(called)
+    return [_section(measure, pd.concat(tables), "_by_attribute") for measure, tables in found.items()]
 
 
 def _sections_of_model(prices: dict[str, Any], X: Any, y: Any, roles: dict[str, Any], classes: Any) -> list[Section]:
     old, new, best = prices[UNAWARE], prices[DISCRIMINATION_FREE], prices[BEST_ESTIMATE]
-    propensity = compute_propensities(X, sensitive=roles["sensitive"], channel=roles["channel"])
+    propensity = compute_propensities(X, **{name: roles[name] for name in ("sensitive", "channel", "channel_key")})
     measures = compute_discrimination(old, best_estimate=best, discrimination_free=new, propensity=propensity, **roles)
     sections = [
         _section("prices_by_group", compute_prices_by_group(prices, **roles)),
@@ -327,11 +448,20 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _complete(head: dict[str, Any], sections: list[Section], model: dict[str, Any] | None) -> dict[str, Any]:
+def _complete(
+    head: dict[str, Any],
+    sections: list[Section],
+    model: dict[str, Any] | None,
+    effects: Mapping[str, ProxyEffect | None],
+    asked: Mapping[str, list[dict[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """Put the report together; `asked` are tables that the panel needs and no section shows."""
     tables = {section["id"]: section["records"] for section in sections}
+    panel = build_panel({**tables, **(asked or {})}, head, effects, is_model=model is not None)
     return {
         **head,
-        "findings": findings(tables, head, model),
+        "panel": panel,
+        "findings": findings(tables, head, model, panel),
         "model": model,
         "sections": [{**section, **text.describe_section(section["id"])} for section in sections],
         "limits": text.limits(model is not None or "list_discrimination" in tables, head["privacy"]),
@@ -351,6 +481,7 @@ def _head(
     notes: Sequence[str],
     hashes: Mapping[str, str] | None,
     privacy: dict[str, Any] | None,
+    details: ReportDetails | None,
     count_in: int = 1,
     created: datetime | None = None,
 ) -> dict[str, Any]:
@@ -362,6 +493,11 @@ def _head(
             "first, such as ages to bands (before reports are drawn), or use the tables, such as compute_group_means."
         )
     counted = count_in * math.floor((n - reports.n_missing) / count_in + 0.5)
+    if privacy is not None and privacy["release"] is not None and privacy["release"]["reports"] is not None:
+        counted = min(privacy["release"]["reports"], n)  # what the shares of groups come from, too
+    weighted = not (roles["sample_weight"] is None and roles["exposure"] is None)
+    scale = _scale(float(np.average(np.abs(data["premiums"]), weights=reports.weight)))
+    per = "" if scale == 1 else f"per {scale:,} {'units of volume' if weighted else 'policies'}"
     digest = hashlib.sha256()
     codes = [reports.code.astype(np.int32)] if count_in == 1 else []
     for column in (data["premiums"], data["y"], reports.weight, *codes):
@@ -373,56 +509,107 @@ def _head(
         "version": __version__,
         "created": (created or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "notes": list(notes),
+        "details": (details or ReportDetails()).to_dict(),
         "unit": unit,
+        "scale": scale,  # amounts are shown times this
+        "amounts": f"{unit} {per}".strip(),
         "level": roles["level"],
         "rows": n,
         "reports": counted,
         "missing_reports": max(n - counted, 0),
         "rounded_to": count_in,
         "persons": None if reports.cluster is None else int(reports.cluster.max()) + 1,
-        "weighted": not (roles["sample_weight"] is None and roles["exposure"] is None),
+        "weighted": weighted,
         "groups": [_plain(group) for group in reports.groups],
         "privacy": privacy,
         "hashes": {**dict(hashes or {}), "audited columns": digest.hexdigest()},
     }
 
 
-def _describe_channel(channel: Channel | None, source: str, estimated: bool) -> dict[str, Any] | None:
+def _scale(mean: float) -> int:
+    """Return by what amounts are multiplied so that they are read without zeros behind the point."""
+    return 1 if mean >= 0.1 or mean == 0 else 1000 if mean >= 1e-4 else 1_000_000
+
+
+def _describe_channel(
+    channel: Any,
+    source: str,
+    estimated: bool,
+    collected: Channel | None = None,
+    release: Mapping[str, Any] | None = None,
+) -> dict[str, Any] | None:
+    """Say what protects a report; of several sources the largest epsilon, and each of them under `sources`."""
     if channel is None:
         return None
-    finite = math.isfinite(channel.epsilon)
+    sources = {}
+    if isinstance(channel, Mapping):
+        if all(each is None for each in channel.values()):
+            return None
+        channel = KeyedChannels(channel)
+        sources = {str(key): _describe_channel(each, source, estimated) for key, each in channel.items()}
+    added = None if release is None else {name: _plain(release[name]) for name in ("epsilon", "delta", "reports")}
     return {
-        "keep": None if math.isnan(channel.keep) else channel.keep,
-        "epsilon": channel.epsilon if finite else None,
-        "odds": math.exp(channel.epsilon) if finite else None,
+        **_noise(channel),
         "sha256": channel.descriptor()["sha256"],
         "estimated": estimated,
         "source": source or "declared by the author of this audit report",
+        "collected": _noise(channel if collected is None else collected),
+        "release": added,
+        **({"sources": sources} if sources else {}),
     }
 
 
-def _source(pricer: DiscriminationFreePricer) -> str:
+def _noise(channel: Any) -> dict[str, Any]:
+    keep = getattr(channel, "keep", math.nan)
+    finite = math.isfinite(channel.epsilon)
+    return {
+        "keep": None if math.isnan(keep) else keep,
+        "epsilon": channel.epsilon if finite else None,
+        "odds": math.exp(channel.epsilon) if finite else None,
+    }
+
+
+def _source(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> str:
     if pricer.noise_ is None:
         return "declared when the prices were fitted"
-    low, high = pricer.noise_.interval_
+    if isinstance(pricer.noise_, Mapping):
+        return " ".join(f"{key}: {_estimated(noise)}" for key, noise in pricer.noise_.items())
+    return _estimated(pricer.noise_)
+
+
+def _estimated(noise: Any) -> str:
+    low, high = noise.interval_
     return (
-        f"estimated, not declared: the truth is kept with probability {pricer.noise_.keep_:.3g} "
-        f"({low:.3g} to {high:.3g}). {pricer.noise_.message_}"
+        f"estimated, not declared: the truth is kept with probability {noise.keep_:.3g} "
+        f"({low:.3g} to {high:.3g}). {noise.message_}"
     )
 
 
-def _describe_model(pricer: DiscriminationFreePricer) -> dict[str, Any]:
-    shares = zip(pricer.groups_, pricer.group_distribution_, pricer.reference_distribution_, strict=True)
+def _law(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> Family:
+    """Return the family whose deviance measures the premiums: of claims that of amounts with many zeros."""
+    return get_family("tweedie" if isinstance(pricer, FrequencySeverityPricer) else pricer.family)
+
+
+def _describe_model(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, Any]:
+    if isinstance(pricer, FrequencySeverityPricer):
+        return {"model": "frequency times severity", **_describe_groups(pricer), "parts": _records(pricer.summary())}
     return {
         "family": get_family(pricer.family).to_dict(),
         "model": " ".join(repr(pricer.model_).split()),
+        **_describe_groups(pricer),
+        "correction": pricer.correction_,
+        "pooling": pricer.pooling_,
+        "candidates": _records(pricer.candidates_),
+    }
+
+
+def _describe_groups(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, Any]:
+    shares = zip(pricer.groups_, pricer.group_distribution_, pricer.reference_distribution_, strict=True)
+    return {
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
         "groups": [{"group": _plain(g), "share": float(p), "reference": float(w)} for g, p, w in shares],
         "reference": pricer.reference if isinstance(pricer.reference, str) else "given",
-        "correction": pricer.correction_,
-        "pooling": pricer.pooling_,
-        "candidates": _records(pricer.candidates_),
     }
 
 

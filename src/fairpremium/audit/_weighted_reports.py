@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.corrections import ReportChannel
-from fairpremium.labels import encode_labels, infer_labels
+from fairpremium.labels import infer_labels
 from fairpremium.models import check_cluster, check_weight
 from fairpremium.privacy import Channel
 
-from ._estimate import Estimate
+from ._estimate import Contributions, Estimate
 
 REPORTED, EVERYONE = -2, -1  # "groups" beside the groups: all rows with a report, all rows
 
@@ -36,30 +36,39 @@ class WeightedReports:
     cluster: Codes | None  # (n,), who a row belongs to
 
     @classmethod
-    def read(cls, n: int, sensitive: Any, channel: Any, sample_weight: Any, cluster: Any, of: str) -> WeightedReports:
+    def read(
+        cls,
+        n: int,
+        sensitive: Any,
+        channel: Any,
+        sample_weight: Any,
+        cluster: Any,
+        of: str,
+        *,
+        channel_key: Any = None,
+    ) -> WeightedReports:
         """Check the caller's columns, which must have n rows like the argument `of`."""
-        if channel is not None and not isinstance(channel, Channel):
+        if channel is not None and not isinstance(channel, Channel | Mapping):
             raise TypeError(
-                f"Got channel of type {type(channel).__name__}, but expected None (sensitive is the true attribute) or "
-                "a Channel such as RandomizedResponse; a fitted noise estimator has one in channel_."
+                f"Got channel of type {type(channel).__name__}, but expected None (sensitive is the true attribute), "
+                "a Channel such as RandomizedResponse, or a mapping of keys to these; a fitted noise estimator has one "
+                "in channel_."
             )
         if sensitive is None:
             raise ValueError("Got sensitive=None, but expected the reports, or the true attribute with channel=None.")
-        groups = infer_labels(sensitive, "sensitive") if channel is None else channel.groups
-        labels = groups if channel is None else channel.reports
-        codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
-        if len(codes) != n:
-            raise ValueError(f"Got sensitive with {len(codes)} rows, but {of} has {n}; expected the same number.")
-        if (codes < 0).all():
+        reports = read_channel(channel, sensitive)
+        code = reports.encode(sensitive, channel_key)
+        if len(code) != n:
+            raise ValueError(f"Got sensitive with {len(code)} rows, but {of} has {n}; expected the same number.")
+        if (code == reports.n_codes - 1).all():
             raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-        inverse = ReportChannel.of(channel, groups).table
-        everyone = np.ones(inverse.shape[1])
+        everyone = np.ones(reports.n_codes)
         reported = np.append(everyone[:-1], 0.0)
         weight = check_weight(sample_weight, n, of=of)
         return cls(
-            groups,
-            np.vstack([inverse, reported, everyone]),
-            np.where(codes < 0, len(labels), codes),
+            reports.groups,
+            np.vstack([reports.table, reported, everyone]),
+            code.astype(np.intp),
             np.ones(n) if weight is None else weight,
             check_cluster(cluster, n, of=of),
         )
@@ -118,25 +127,27 @@ class WeightedReports:
             column += [first + (k if values.ndim == 2 else 0) for k in groups]
             first += 1 if values.ndim == 1 else values.shape[1]
         factor = np.tile(self.table[list(groups)], (len(named), 1))  # (m, codes)
-        sums, covariance = np.zeros(len(column)), np.zeros((len(column), len(column)))
+        pick = np.eye(U.shape[1])[:, column]  # (columns, m)
         if self.cluster is None:
-            for s, rows in enumerate(self._rows_by_code):
-                block = U[rows]
-                sums += factor[:, s] * block.sum(axis=0)[column]
-                moments = block.T @ block
-                covariance += np.outer(factor[:, s], factor[:, s]) * moments[np.ix_(column, column)]
+            rows = Contributions([(U[rows], pick * factor[:, s]) for s, rows in enumerate(self._rows_by_code)])
         else:
             pairs = zip(factor, column, strict=True)
-            Z = np.column_stack([np.bincount(self.cluster, weights=f[self.code] * U[:, j]) for f, j in pairs])
-            sums, covariance = np.asarray(Z.sum(axis=0)), np.asarray(Z.T @ Z)
-        found, K = Estimate(sums, np.eye(len(sums)), covariance), len(groups)
+            Z = [np.bincount(self.cluster, weights=f[self.code] * U[:, j]) for f, j in pairs]
+            rows = Contributions([(np.column_stack(Z), np.eye(len(column)))])
+        found, K = Estimate(rows.sums, np.eye(len(column)), rows), len(groups)
         return {name: found[i * K : (i + 1) * K] for i, name in enumerate(named)}
 
     def from_influence(self, value: Array, influence: Array) -> Estimate:
         """Return estimates whose error is the sum of the rows' influences, shape (n, p)."""
         if self.cluster is not None:
             influence = np.column_stack([np.bincount(self.cluster, weights=column) for column in influence.T])
-        return Estimate(value, np.eye(len(value)), influence.T @ influence)
+        return Estimate(value, np.eye(len(value)), Contributions([(influence, np.eye(len(value)))]))
+
+
+def read_channel(channel: Any, sensitive: Any) -> ReportChannel:
+    """Return the channel, or those of several sources; the groups of the true attribute are those that occur."""
+    known = channel is None or (isinstance(channel, Mapping) and all(each is None for each in channel.values()))
+    return ReportChannel.of(channel, infer_labels(sensitive, "sensitive") if known else None)
 
 
 def effective_reports(volume: Estimate) -> Array:

@@ -23,6 +23,7 @@ __all__ = [
     "PRICE_COLOURS",
     "PRICE_NAMES",
     "apply_style",
+    "choose_places",
     "cycle_to",
     "format_percent",
     "format_price",
@@ -40,6 +41,7 @@ PRICE_COLOURS = {UNAWARE: "#d55e00", DISCRIMINATION_FREE: "#009e73"}
 PRICE_NAMES = {BEST_ESTIMATE: "best estimate", UNAWARE: "unaware", DISCRIMINATION_FREE: "discrimination-free"}
 INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
 FONT = "Helvetica, Arial, sans-serif"
+_MOST_PLACES = 8
 
 
 def apply_style(chart: Any, size: int = 13) -> Any:
@@ -85,17 +87,41 @@ def cycle_to(values: Iterable[Any], length: int) -> list[Any]:
     return list(itertools.islice(itertools.cycle(values), length))
 
 
-def format_price(value: float | None) -> str:
-    """Write a price with as many digits as a reader wants.
+def choose_places(values: Iterable[float | None], errors: Iterable[float | None] = ()) -> int:
+    """Return the decimal places of numbers that stand together: those of the smallest standard error's first digit.
+
+    No number gets more than four significant digits, nor more places than the error asks for; without errors it is
+    three digits of the largest number. Large numbers lose no digit before the point.
 
     Examples
     --------
-    >>> format_price(1234.56), format_price(0.04567), format_price(None)
-    ('1,235', '0.0457', '')
+    >>> choose_places([434.2, 389.1], [2.8, 3.1]), choose_places([43.52], [0.28]), choose_places([0.04567])
+    (0, 1, 4)
+    """
+    known = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    spread = [error for error in errors if error is not None and math.isfinite(error) and error > 0]
+    largest = max(known, default=0.0)
+    digits = math.floor(math.log10(largest)) if largest > 0 else None
+    if not spread:
+        return 0 if digits is None else min(max(2 - digits, 0), _MOST_PLACES)
+    places = -math.floor(math.log10(min(spread)))
+    return min(max(places if digits is None else min(places, 3 - digits), 0), _MOST_PLACES)
+
+
+def format_price(value: float | None, error: float | None = None, *, places: int | None = None) -> str:
+    """Write an amount with the digits that its standard error supports, or else its size; see `choose_places`.
+
+    Examples
+    --------
+    >>> format_price(1234.56), format_price(0.04567), format_price(43.0), format_price(None)
+    ('1,235', '0.0457', '43.0', '')
+    >>> format_price(43.52, 0.28), format_price(434.2, 12.5), format_price(-0.3, 4.0)
+    ('43.5', '434', '0')
     """
     if value is None or not math.isfinite(value):
         return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    text = f"{value:,.{choose_places([value], [error]) if places is None else places}f}"
+    return text.removeprefix("-") if not text.strip("-0.,") else text  # no minus before zero
 
 
 def format_percent(value: float | None, digits: int = 1) -> str:

@@ -49,28 +49,70 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-# The module of each command, in the order of the help; a group of commands is a Typer.
-_MODULES = {
-    "privatize": "_privatize",
-    "fit": "_fit",
-    "price": "_price",
-    "tariff": "_tariff",
-    "audit": "_audit",
-    "plan": "_plan",
-    "demo": "parties._demo",
-    "reproduce": "_reproduce",
-    "serve": "parties._serve",
-    "worker": "parties._serve",
-    "keys": "parties._keys",
-    "study": "parties._study",
-    "collector": "parties._collector",
-    "insurer": "parties._insurer",
-    "log": "parties._log",
+# The module of each command and the first sentence of its help, in the order of the list of commands.
+_COMMANDS = {
+    "privatize": ("_privatize", "Replace a sensitive attribute by noisy reports of it."),
+    "fit": ("_fit", "Learn discrimination-free prices from losses, features and noisy reports."),
+    "price": ("_price", "Compute premiums with confidence limits, in the order of the rows."),
+    "tariff": ("_tariff", "Write the multiplicative tariff that is closest to the discrimination-free premium."),
+    "audit": ("_audit", "Audit a price list of any origin from noisy reports alone: who pays what, and is it fair?"),
+    "spectrum": (
+        "comparison._spectrum",
+        "Compute the spectrum of fair prices: best estimate, unaware, aware, hyperaware and corrective.",
+    ),
+    "alternatives": (
+        "comparison._alternatives",
+        "Search for less discriminatory alternatives: tariffs compared by accuracy and disparity.",
+    ),
+    "monitor": (
+        "governance._monitor",
+        "Watch the prices of groups over renewals, from reports, with few false alarms however often you look.",
+    ),
+    "card": (
+        "governance._documents",
+        "Write the model card of a model: purpose, data, method, accuracy, fairness, privacy, limits, hashes.",
+    ),
+    "record": (
+        "governance._documents",
+        "Write the record of a model that supervisors ask for, under the headings of EIOPA.",
+    ),
+    "plan": ("_plan", "Compute what a channel costs in rows and precision, before anybody is asked."),
+    "demo": ("parties._demo", "Run all three parties on this machine, and compare the premiums with the truth."),
+    "reproduce": ("_reproduce", "Run the paper's experiments; draw every figure, judge every statement."),
+    "serve": ("parties._serve", "Run the third party's service until it is told to stop (Ctrl-C)."),
+    "worker": (
+        "parties._serve",
+        "Do the fits of a service until told to stop (Ctrl-C): one more worker beside those of serve.",
+    ),
+    "keys": ("parties._keys", "The keys that parties sign with, and the secret that names policies."),
+    "study": ("parties._study", "Studies: what is learned about which groups, by whom, under which rules."),
+    "collector": ("parties._collector", "The collector's side: reports leave, the attribute stays."),
+    "insurer": ("parties._insurer", "The insurer's side: features and losses leave, premiums come back."),
+    "log": ("parties._log", "The log of the service: read it, and check that nobody changed it."),
 }
 
 
-def make_app(names: Iterable[str] = tuple(_MODULES)) -> typer.Typer:
+def make_app(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
     """Return the application with some of its commands; others are not even imported."""
+    app = _empty_app()
+    for name in names:
+        command = getattr(import_module(f"fairpremium.cli.{_COMMANDS[name][0]}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, help=help_of(command))(command)
+    return app
+
+
+def _list_app() -> typer.Typer:
+    """Return the application for the list of commands and for what is none of them, without loading any."""
+    app = _empty_app()
+    for name, (_, sentence) in _COMMANDS.items():
+        app.command(name, help=sentence)(lambda: None)
+    return app
+
+
+def _empty_app() -> typer.Typer:
     app = typer.Typer(
         name="fairpremium",
         cls=_OneLineErrors,
@@ -79,12 +121,6 @@ def make_app(names: Iterable[str] = tuple(_MODULES)) -> typer.Typer:
         add_completion=False,
     )
     app.callback(invoke_without_command=True)(_main)
-    for name in names:
-        command = getattr(import_module(f"fairpremium.cli.{_MODULES[name]}"), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name, help=help_of(command))(command)
     return app
 
 
@@ -112,6 +148,6 @@ def _main(
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
     named = sys.argv[1:2]
-    app = make_app(named) if named and named[0] in _MODULES else make_app()
+    app = make_app(named) if named and named[0] in _COMMANDS else _list_app()
     typer.main.get_command(app).main(prog_name="fairpremium")
     raise AssertionError("unreachable: the group exits")

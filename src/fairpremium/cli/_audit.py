@@ -5,15 +5,18 @@ import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 import typer
 
-from fairpremium.audit import MAX_GROUPS, limit_changes, save_report, summarize_prices
+from fairpremium.audit import MAX_GROUPS, check_pdf, limit_changes, save_report, summarize_prices
+from fairpremium.cli._channel_file import load_channel
 from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._model_options import make_family
-from fairpremium.cli._parsing import split_list
+from fairpremium.cli._parsing import split_list, split_numbers
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
-from fairpremium.cli._report_source import ReportSource
+from fairpremium.cli._report_options import ReportOptions, report_option
+from fairpremium.cli._report_source import Found, ReportSource, noise_option
 from fairpremium.cli._terminal import progress, stdout_console
 from fairpremium.cli.tables import (
     TableFormat,
@@ -31,19 +34,21 @@ from fairpremium.privacy import Channel
 
 _MAX_CLASSES = 50
 _LIMITED = "limited_premium"
-_FORMATS = (".html", ".md", ".json")
-_option = option_panel("Report")
+_FORMATS = (".html", ".pdf", ".md", ".json")
+_option = report_option
 _limit = option_panel("Limits on the change")
+_asked = option_panel("What supervisors ask")
 
 
 @command
 def audit(
     prices: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy.")],
     premium: Annotated[str, column_option(help="Column with the prices to audit.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .md or .json.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .pdf, .md or .json.")],
     roles: Roles,
     source: ReportSource,
     files: TableFormat,
+    about: ReportOptions,
     features: Annotated[
         str | None, column_option(help="Columns that a tariff may use: adds what proxies do in this list.")
     ] = None,
@@ -58,36 +63,64 @@ def audit(
     limited: Annotated[
         Path | None, _limit(help="CSV or Parquet file to write: the rows with the limited premiums.")
     ] = None,
+    decision: Annotated[
+        str | None, _asked(help="Column with decisions: adds adverse impact and denial odds ratio.")
+    ] = None,
+    favourable: Annotated[str | None, _asked(help="The decision that is good for a person, or several: a,b.")] = None,
+    control: Annotated[
+        str | None, _asked(help="Columns to hold equal: adds the regression of the premium on group and these.")
+    ] = None,
+    against: Annotated[str | None, _asked(help="Group that others are compared with; by default the largest.")] = None,
+    threshold: Annotated[
+        float | None, _asked(help="Smallest ratio between groups that is within limits, such as 0.8.")
+    ] = None,
+    keep_range: Annotated[
+        str | None, noise_option(help="Values of keep that are possible, such as 0.75,0.9: adds a band over them.")
+    ] = None,
+    possible_channel: Annotated[
+        list[Path] | None,
+        noise_option(help="JSON file of a channel that is possible instead; may be repeated: adds a band over them."),
+    ] = None,
     by: Annotated[str | None, column_option(help="Column with classes to look into one by one.")] = None,
     cluster: Annotated[str | None, column_option(help="Column that says whose row it is.")] = None,
     family: Annotated[str, _option(help="Whose deviance measures the premium's error.")] = "normal",
     power: Annotated[float | None, _option(help="Variance power of tweedie; 1.5.")] = None,
     level: Annotated[float, _option(help="Confidence level.")] = 0.95,
     title: Annotated[str, _option(help="Title of the audit report.")] = "Who pays what, and is it fair?",
-    unit: Annotated[str, _option(help="What an amount is measured in, such as 'EUR a year'.")] = "",
     interactive: Annotated[bool, _option("--interactive", help="Charts that answer to the mouse.")] = False,
 ) -> Answer:
     """Audit a price list of any origin from noisy reports alone: who pays what, and is it fair?
 
-    Writes one page with tables, charts and a summary in plain words, or the same as Markdown or JSON. Say
-    how the reports were drawn as for fit; reports that privatize wrote say it themselves.
+    Writes one page that opens with answers, numbers and what to decide, with tables and charts behind them; or the
+    same as PDF (extra pdf), Markdown or JSON. Say how the reports were drawn as for fit; reports that privatize wrote
+    say it themselves.
 
     With --features, or with --model, the audit report also says what proxies do in this list and what a
     discrimination-free list with the same total would charge. With --current it says who moves how much from the
-    premiums in force. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+    premiums in force. With --keep-range or --possible-channel it has the lowest and highest group means over channels
+    that are possible. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+
+    With --decision and --favourable it says how often each group gets a favourable decision, with --control what groups
+    pay more where these columns are equal, and with --threshold whether ratios between groups keep it.
 
     Example: fairpremium audit prices.csv --premium premium --outcome y --sensitive report --keep 0.8
     -o report.html
     """
-    check_output(output, suffixes=_FORMATS, inputs=[prices, roles.reports, source.channel, model])
+    inputs = [prices, roles.reports, model, *source.files(roles.channel_key)]
+    check_output(output, suffixes=_FORMATS, inputs=inputs)
+    if output.suffix.lower() == ".pdf":
+        check_pdf()  # before any work is done
     if limited is not None:
-        check_output(limited, inputs=[prices, roles.reports, source.channel, model])
+        check_output(limited, inputs=inputs)
     _check_limits(current, cap, floor, limited)
+    controls = split_list(control, "--control") or []
+    if (decision is None) != (favourable is None):
+        raise ValueError("--decision and --favourable need each other: a column, and the decision that is good.")
     pricer, chosen = _features(features, model)
-    estimator = source.estimator(files=files)
+    estimator = source.estimator(files=files, channel_key=roles.channel_key)
     law = make_family(family, power)
     with progress("Reading"):
-        named = (premium, by, cluster, current, *chosen)
+        named = (premium, by, cluster, current, decision, *controls, *chosen)
         columns = list(dict.fromkeys(name for name in named if name is not None))
         data = load_data(prices, roles, columns, files)
         _check_groups(data, roles.sensitive, source)
@@ -103,25 +136,34 @@ def audit(
             data.y,
             sensitive=reported,
             channel=channel,
+            channel_key=data.channel_key,
             **data.volume,
             cluster=None if cluster is None else data.X[cluster],
             by=classes,
             level=level,
             family=law,
             title=title,
-            unit=unit,
+            unit=about.unit,
+            details=about.details(),
             hashes={
                 path.name: hashlib.sha256(path.read_bytes()).hexdigest()
                 for path in (prices, roles.reports)
                 if path is not None
             },
             channel_source=said_by,
-            channel_estimated=estimator is not None,
+            channel_estimated=bool(estimator),
             X=table,
             pricer=pricer,
             current=in_force,
             cap=cap,
             floor=floor,
+            decisions=None if decision is None else require_filled(data.X[decision], prices, "a decision").astype(str),
+            favourable=split_list(favourable, "--favourable"),
+            controls=data.X[controls] if controls else None,
+            against=against,
+            threshold=threshold,
+            keep=_keep_range(keep_range),
+            channels=_possible(possible_channel),
         )
         if limited is not None:
             found_limits = limit_changes(in_force, premiums, cap=cap, floor=floor, **data.volume)
@@ -131,6 +173,24 @@ def audit(
             write_table(rows.assign(**{_LIMITED: found_limits.premiums}), limited)
         save_report(summary, output, interactive=interactive)
     return Answer({**summary, "output": str(output)}, _render)
+
+
+def _keep_range(text: str | None) -> tuple[float, float] | None:
+    ends = split_numbers(text, "--keep-range")
+    if ends is None:
+        return None
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise ValueError(f"Got --keep-range {text}, but expected its two ends, such as 0.75,0.9.")
+    return ends[0], ends[1]
+
+
+def _possible(paths: list[Path] | None) -> dict[str, Channel] | None:
+    """Return the channels that are possible, by the names of their files."""
+    if not paths:
+        return None
+    if len({path.name for path in paths}) < len(paths):
+        raise ValueError("Got --possible-channel with two files of one name, but expected a name for each channel.")
+    return {path.name: load_channel(path).channel for path in paths}
 
 
 def _check_limits(current: str | None, cap: float | None, floor: float | None, limited: Path | None) -> None:
@@ -166,7 +226,7 @@ def _as_learned(table: pd.DataFrame, pricer: DiscriminationFreePricer | Frequenc
 
 def _check_groups(data: Data, sensitive: str, source: ReportSource) -> None:
     """Raise if there are more groups than an audit report can show, before a channel of that size is made."""
-    declared = data.described or source.given
+    declared = None if data.channel_key is not None else data.described or source.given
     number = len(declared.channel.groups) if declared else len(source.labels or ()) or data.reports.nunique()
     if number > MAX_GROUPS:
         raise ValueError(
@@ -188,22 +248,44 @@ def _classes(column: pd.Series, path: Path) -> pd.Series:
 
 
 def _channel(
-    found: Channel | NoiseEstimator | None, data: Data, reported: pd.Series, source: str
-) -> tuple[Channel | None, str]:
-    """Return the channel, estimated if need be, and who says so."""
-    if not isinstance(found, NoiseEstimator):
-        return found, "" if found is None else source
+    found: Found, data: Data, reported: pd.Series, source: str
+) -> tuple[Channel | dict[str, Channel | None] | None, str]:
+    """Return the channel, or those of several sources, estimated if need be, and who says so."""
     y, volume = check_volume(data.y, len(data.y), data.weight, data.exposure)
-    found.fit(data.X, y, sensitive=reported, sample_weight=volume)
-    return found.require_channel(), f"estimated, not declared. {found.message_}"
+
+    def estimate(noise: NoiseEstimator, rows: Any) -> tuple[Channel, str]:
+        weight = None if volume is None else volume[rows]
+        noise.fit(data.X[rows], y[rows], sensitive=reported[rows], sample_weight=weight)
+        return noise.require_channel(), f"estimated, not declared. {noise.message_}"
+
+    if isinstance(found, NoiseEstimator):
+        return estimate(found, np.ones(len(y), dtype=bool))
+    if not isinstance(found, dict):
+        return found, "" if found is None else source
+    channels: dict[str, Channel | None] = {}
+    for key, each in found.items():
+        if isinstance(each, NoiseEstimator):
+            assert data.channel_key is not None
+            channels[key], said = estimate(each, (data.channel_key == key).to_numpy())
+            source = source.replace(f"{key}: ", f"{key}: {said} ", 1)
+        else:
+            channels[key] = each
+    return channels, source
 
 
 def _render(result: dict[str, Any]) -> None:
-    console = stdout_console()
+    for row in result["panel"]:
+        number = f" {row['number'][:1].upper()}{row['number'][1:]}." if row["number"] else ""
+        _print_marked(row["tone"], f"{row['question']} {row['answer']}.{number}")
+    print()
     for finding in result["findings"]:
-        mark = "! " if finding["tone"] == "attention" else "  "
         heading = finding["heading"]
-        text = f"{heading}{'' if heading.endswith('?') else ':'} {finding['text']}"
-        lines = textwrap.wrap(text, max(40, console.width - 2), break_on_hyphens=False)
-        print("\n".join((mark if i == 0 else "  ") + line for i, line in enumerate(lines)))
+        _print_marked(finding["tone"], f"{heading}{'' if heading.endswith('?') else ':'} {finding['text']}")
     print(f"\nWritten  {result['output']}")
+
+
+def _print_marked(tone: str, text: str) -> None:
+    """Print a paragraph, with a mark before what needs attention or has no answer."""
+    mark = {"attention": "! ", "unclear": "? "}.get(tone, "  ")
+    lines = textwrap.wrap(text, max(40, stdout_console().width - 2), break_on_hyphens=False)
+    print("\n".join((mark if i == 0 else "  ") + line for i, line in enumerate(lines)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairpremium.cli.tables import require_file
-from fairpremium.privacy import Channel, describe_reports
+from fairpremium.privacy import Channel, KeyedChannels, SubsetSelection, describe_reports
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,20 @@ def find_channel(path: Path, column: str) -> Described | None:
     return Described(found[0], source) if found is not None and column in found[1] else None
 
 
-def describe_channel(channel: Channel | None) -> Any:
-    """Return what a summary says about a channel: a dict, or None without a channel."""
+def describe_channel(channel: Channel | KeyedChannels | None) -> Any:
+    """Return what a summary says about a channel, or those of several sources: a dict, or None without a channel."""
     if channel is None:
         return None
+    if isinstance(channel, KeyedChannels):
+        return {
+            "groups": [str(group) for group in channel.groups],
+            "sources": {str(key): describe_channel(each) for key, each in channel.items()},
+            "sha256": channel.descriptor()["sha256"],
+        }
     return {
         "groups": [str(group) for group in channel.groups],
         "keep": channel.keep,
+        **({"subset_size": channel.size} if isinstance(channel, SubsetSelection) else {}),
         "epsilon": channel.epsilon,
         "sha256": channel.descriptor()["sha256"],
     }
@@ -56,6 +63,14 @@ def describe_channel(channel: Channel | None) -> Any:
 
 def channel_text(described: dict[str, Any]) -> str:
     """Write a description as ``keep 0.8, epsilon 1.386``."""
+    if "sources" in described:
+        sources = described["sources"].items()
+        return "; ".join(
+            f"{key}: {'the true attribute' if each is None else channel_text(each)}" for key, each in sources
+        )
     keep = described["keep"]
-    start = "general channel" if math.isnan(keep) else f"randomized response, keep {keep:.4g}"
+    if "subset_size" in described:
+        start = f"subset selection, {described['subset_size']} of {len(described['groups'])} groups in a report"
+    else:
+        start = "general channel" if math.isnan(keep) else f"randomized response, keep {keep:.4g}"
     return f"{start}, epsilon {described['epsilon']:.4g}"

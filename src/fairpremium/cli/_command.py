@@ -8,7 +8,6 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-import numpy as np
 import typer
 
 from fairpremium.cli._terminal import forget_notes, print_facts, print_notes
@@ -82,10 +81,10 @@ def plain(value: Any) -> Any:
     """Return a value as JSON has it: Python types, None for what is not finite."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

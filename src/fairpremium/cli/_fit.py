@@ -55,8 +55,10 @@ def fit(
     """Learn discrimination-free prices from losses, features and noisy reports.
 
     Say how the reports were drawn with one of --keep, --epsilon, --channel, --noise or --true-attribute;
-    reports that privatize wrote say it themselves. A warning says if the reports refute it. Folders and large Parquet
-    files are read piece by piece, so that they may be larger than memory.
+    reports that privatize wrote say it themselves. If they come from several sources, --channel-key names the column
+    that says which, and --channel is repeated: --channel app=channel.json --channel consent=none. A warning says if
+    the reports refute it. Folders and large Parquet files are read piece by piece, so that they may be larger than
+    memory.
 
     For claims give their number and amount instead of an outcome: --claims n --amount paid --exposure years. The
     premium is then frequency times severity, per unit of exposure.
@@ -67,8 +69,8 @@ def fit(
     Example: fairpremium fit portfolio.csv --outcome y --sensitive report --keep 0.8 --family normal
     -o model.json
     """
-    check_output(output, suffixes=(".json",), inputs=[source.channel])
-    estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share, files)
+    check_output(output, suffixes=(".json",), inputs=source.files(roles.channel_key))
+    estimator = source.estimator(noise, options.random_state, anchor_group, anchor_share, files, roles.channel_key)
     pricer: DiscriminationFreePricer | FrequencySeverityPricer
     if roles.perils:
         pricer = claims.make_pricer(options)
@@ -91,10 +93,12 @@ def fit(
             if isinstance(data, LargeData):
                 data.fit(pricer)
             elif isinstance(pricer, DiscriminationFreePricer):
-                pricer.fit(data.X, data.y, sensitive=reported, **data.volume)
+                pricer.fit(data.X, data.y, sensitive=reported, channel_key=data.channel_key, **data.volume)
             else:
                 assert data.claims is not None
-                pricer.fit(data.X, *data.claims, sensitive=reported, exposure=data.exposure)
+                pricer.fit(
+                    data.X, *data.claims, sensitive=reported, channel_key=data.channel_key, exposure=data.exposure
+                )
     pricer.save(output)
     summary = _summary(pricer, data, options.terms, said_by, str(output)) | _parts(pricer) | {"test": tested}
     return Answer(summary, _facts(summary))
@@ -128,8 +132,8 @@ def _test(
     held = hold_out(len(data.X), share, random_state=0 if seed is None else seed)
 
     def part(rows: Any) -> dict[str, Any]:
-        volume = {name: column[rows] for name, column in data.volume.items() if column is not None}
-        return {"sensitive": reported[rows], **volume}
+        columns = {"channel_key": data.channel_key, **data.volume}
+        return {"sensitive": reported[rows], **{name: c[rows] for name, c in columns.items() if c is not None}}
 
     first, seen = clone(pricer), ~held
     losses = (data.y,) if data.claims is None else data.claims
@@ -160,7 +164,6 @@ def _summary(
     output: str,
 ) -> dict[str, Any]:
     names = [str(group) for group in pricer.groups_]
-    noise = pricer.noise_
     return {
         "rows": pricer.n_rows_,
         "reports_missing": pricer.n_missing_reports_,
@@ -170,7 +173,7 @@ def _summary(
         "groups": dict(zip(names, pricer.group_distribution_.tolist(), strict=True)),
         "channel": describe_channel(pricer.channel_),
         "channel_source": source,
-        "noise": noise and {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_},
+        "noise": _noise(pricer.noise_),
         "reference": {
             "name": pricer.reference if isinstance(pricer.reference, str) else "given",
             "weights": dict(zip(names, pricer.reference_distribution_.tolist(), strict=True)),
@@ -178,6 +181,21 @@ def _summary(
         "intervals": pricer.has_intervals_,
         "output": output,
     }
+
+
+def _noise(noise: Any) -> dict[str, Any] | None:
+    """Return what was learned about an unknown channel; of several sources by key."""
+    if isinstance(noise, dict):
+        return {str(key): _noise(each) for key, each in noise.items()} or None
+    return noise and {"keep": noise.keep_, "interval": list(noise.interval_), "message": noise.message_}
+
+
+def _noise_text(noise: dict[str, Any] | None) -> str | None:
+    if noise is None:
+        return None
+    if "message" in noise:
+        return str(noise["message"])
+    return " ".join(f"{key}: {each['message']}" for key, each in noise.items())
 
 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +209,7 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
         "Reports": f"{result['rows'] - missing:,}, missing {missing:,}",
         "Groups": f"{shares_text(result['groups'])} (estimated shares)",
         "Channel": source if channel is None else f"{channel_text(channel)} (from {source})",
-        "Noise": result["noise"] and result["noise"]["message"],
+        "Noise": _noise_text(result["noise"]),
         **(_part_facts(result) if "parts" in result else _one_fit(result)),
         "Reference": f"{reference['name']}: {shares_text(reference['weights'])}",
         **_test_facts(result["test"]),

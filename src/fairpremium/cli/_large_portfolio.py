@@ -1,7 +1,7 @@
 """Folders and large Parquet files, which the commands read piece by piece instead of at once."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,12 @@ class LargeData(Data):
         if isinstance(pricer.channel, Channel) and not any(isinstance(label, str) for label in labels):
             pricer.channel = _in_own_type(pricer.channel, labels)
         roles = self.roles
-        given: dict[str, Any] = {"sensitive": roles.sensitive, "features": list(self.X.columns)}
+        given: dict[str, Any] = {
+            "sensitive": roles.sensitive, "channel_key": roles.channel_key, "features": list(self.X.columns),
+        }  # fmt: skip
+        if self.channel_key is not None and isinstance(pricer.channel, Mapping):
+            known = {str(key): key for key in self.channel_key}  # keys were typed, and the column may hold numbers
+            pricer.channel = {known.get(key, key): each for key, each in pricer.channel.items()}
         if isinstance(pricer, DiscriminationFreePricer):
             pricer.fit(self.path, y=roles.outcome, sample_weight=roles.weight, exposure=roles.exposure, **given)
         else:
@@ -71,6 +76,9 @@ def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -
         require_columns(source.names, [*own, *(features or [])], path)
         chosen = [name for name in source.names if name not in own] if features is None else features
         labels = list(count_labels(source, roles.sensitive))
+        keys = (
+            None if roles.channel_key is None else [k for k in count_labels(source, roles.channel_key) if k is not None]
+        )
     file = min(reports.rglob("*.parquet")) if reports.is_dir() else reports
     return LargeData(
         X=pd.DataFrame(columns=chosen),
@@ -79,6 +87,7 @@ def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -
         weight=None,
         described=find_channel(file, roles.sensitive),
         reports_path=reports,
+        channel_key=None if keys is None else pd.Series(keys, dtype=object, name=roles.channel_key),
         path=path,
         roles=roles,
     )

@@ -12,6 +12,12 @@ from fairpremium.pricing import DiscriminationFreePricer
 model_option = option_panel("Model")
 
 
+TermsOption = Annotated[
+    str | None,
+    model_option(help='What the columns become, such as "bands(age, 25, 40) + region"; "." for all others.'),
+]
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """The options of a fit, wherever it runs."""
@@ -47,15 +53,18 @@ class PricerOptions(ModelOptions):
         str, model_option(help="linear, boosted or neural; several, such as linear,boosted, to choose.")
     ] = "linear"
     ridge: Annotated[float, model_option(help="Ridge penalty of a linear model.")] = 0.0
-    terms: Annotated[
-        str | None,
-        model_option(help='What the columns become, such as "bands(age, 25, 40) + region"; "." for all others.'),
-    ] = None
+    terms: TermsOption = None
     slopes: Annotated[str, model_option(help="Effects of the features: own for each group, or common to all.")] = "own"
     intervals: Annotated[bool, model_option("--intervals/--no-intervals", help="Confidence limits.")] = True
     unseen_levels: Annotated[
         str, model_option(help="Price a text level that fit did not see: error, or base for the base level.")
     ] = "error"
+    unreported: Annotated[
+        str,
+        model_option(
+            help="Rows without a report: exclude, or include them in the corrections that can learn from them."
+        ),
+    ] = "exclude"
     random_state: Annotated[int | None, model_option(help="Seed of folds and training.")] = None
 
     def columns(self) -> list[str] | None:
@@ -83,6 +92,7 @@ class PricerOptions(ModelOptions):
             reference=self.weights(),
             intervals=self.intervals,
             unseen_levels=self.unseen_levels,  # type: ignore[arg-type]
+            unreported=self.unreported,  # type: ignore[arg-type]
             random_state=self.random_state,
         )
 

@@ -1,8 +1,16 @@
-"""How lists and weights are written on the command line."""
+"""How lists, weights and mechanisms are written on the command line."""
 
 import csv
+from enum import StrEnum
 
 Weights = dict[str, float]
+
+
+class Mechanism(StrEnum):
+    """How a report is drawn."""
+
+    randomized_response = "randomized-response"
+    subset_selection = "subset-selection"
 
 
 def split_list(text: str | None, option: str) -> list[str] | None:
@@ -34,7 +42,7 @@ def split_numbers(text: str | None, option: str) -> list[float] | Weights | None
         return None
     if any("=" in part for part in parts):
         return split_weights(text, option)
-    return [_number(part, option) for part in parts]
+    return [to_number(part, option) for part in parts]
 
 
 def split_weights(text: str | None, option: str) -> Weights | None:
@@ -47,7 +55,7 @@ def split_weights(text: str | None, option: str) -> Weights | None:
         name, equals, number = part.rpartition("=")
         if not equals or not name.strip() or name.strip() in weights:
             raise ValueError(f"Got {option} with {part!r}, but expected every group once, such as F=0.45,M=0.55.")
-        weights[name.strip()] = _number(number, option)
+        weights[name.strip()] = to_number(number, option)
     return weights
 
 
@@ -68,7 +76,8 @@ def split_pairs(texts: list[str], option: str, example: str) -> dict[str, str]:
     return found
 
 
-def _number(text: str, option: str) -> float:
+def to_number(text: str, option: str) -> float:
+    """Return a number that was typed."""
     try:
         return float(text)
     except ValueError:

@@ -32,6 +32,10 @@ class Roles:
     exposure: ExposureOption = None
     reports: Annotated[Path | None, column_option(help="File with the reports, joined by --key.")] = None
     key: Annotated[str | None, column_option(help="Column that identifies a policy.")] = None
+    channel_key: Annotated[
+        str | None,
+        column_option(help="Column that says which source a report is from, if several --channel are given."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse a column with two roles, and reports that cannot be joined."""
@@ -47,8 +51,8 @@ class Roles:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that are given, by role."""
-        names = ("outcome", "sensitive", "weight", "exposure", "key")
-        return {role: name for role in names if (name := getattr(self, role)) is not None}
+        names = ("outcome", "sensitive", "weight", "exposure", "key", "channel_key")
+        return {role.replace("_", "-"): name for role in names if (name := getattr(self, role)) is not None}
 
     @property
     def perils(self) -> dict[str, tuple[str, str]]:
@@ -84,6 +88,7 @@ class Data:
     joined: dict[str, Any] | None = None
     exposure: pd.Series | None = None
     claims: tuple[pd.DataFrame, pd.DataFrame] | None = None  # numbers and amounts by peril
+    channel_key: pd.Series | None = None  # which source a report is from
 
     @property
     def volume(self) -> dict[str, Any]:
@@ -94,39 +99,47 @@ class Data:
 def load_data(path: Path, roles: Roles, features: list[str] | None, files: TableFormat) -> Data:
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
     reports = roles.reports
-    own = [name for role, name in roles.columns.items() if reports is None or role != "sensitive"]
-    frame = read_table(path, files, require=own, text={roles.sensitive, roles.key})
+    of_reports = (
+        () if reports is None else ("sensitive", "channel-key")
+    )  # columns that the file of the reports may have
+    own = [name for role, name in roles.columns.items() if role not in of_reports]
+    frame = read_table(path, files, require=own, text={roles.sensitive, roles.key, roles.channel_key})
     joined = None
     if reports is None:
-        column = frame[roles.sensitive]
+        joint = frame
     elif roles.sensitive in frame.columns:
         raise ValueError(
             f"Both {path} and {reports} could hold the reports: {path} has a column {roles.sensitive!r} too. "
             "Leave out --reports, or name the other file's column with --sensitive."
         )
     else:
-        column, joined = _join(frame, path, files, roles)
+        joint, joined = _join(frame, path, files, roles)
     source = reports or path
     perils = roles.perils
     claims = [pd.DataFrame({p: require_numbers(frame, pair[i], path) for p, pair in perils.items()}) for i in (0, 1)]
     return Data(
         X=_features(frame, features, roles, path),
         y=claims[1].sum(axis=1) if perils else require_numbers(frame, roles.outcome, path),
-        reports=column,
+        reports=joint[roles.sensitive],
         weight=None if roles.weight is None else require_numbers(frame, roles.weight, path),
         described=find_channel(source, roles.sensitive),
         reports_path=source,
         joined=joined,
         exposure=None if roles.exposure is None else require_numbers(frame, roles.exposure, path),
         claims=(claims[0], claims[1]) if perils else None,
+        channel_key=None if roles.channel_key is None else as_text(joint[roles.channel_key], path),
     )
 
 
-def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> tuple[pd.Series, dict[str, Any]]:
-    """Return the report of each row of the portfolio, missing where there is none, and the counts."""
+def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the report of each row of the portfolio with its source, missing where there is none, and the counts.
+
+    The source of a report is a column of the portfolio, or else of the file of the reports.
+    """
     reports, key, sensitive = roles.reports, str(roles.key), roles.sensitive
     assert reports is not None
-    table = read_table(reports, files, require=[key, sensitive], text={key, sensitive})
+    wanted_key = roles.channel_key if roles.channel_key not in frame.columns else None
+    table = read_table(reports, files, require=[key, sensitive, wanted_key], text={key, sensitive, wanted_key})
     keys, wanted = (
         require_filled(as_text(one[key], place), place, "a key") for one, place in ((table, reports), (frame, path))
     )
@@ -136,10 +149,13 @@ def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> 
     place = pd.Index(keys).get_indexer(pd.Index(wanted))
     if (place < 0).all():
         raise ValueError(f"No key of {path} occurs in {reports}. Do both files use the same {key!r}?")
-    column = table[sensitive].reset_index(drop=True).reindex(place).reset_index(drop=True)
+    columns = [sensitive] if wanted_key is None else [sensitive, wanted_key]
+    found = table[columns].reset_index(drop=True).reindex(place).reset_index(drop=True)
+    if roles.channel_key is not None and wanted_key is None:
+        found[roles.channel_key] = frame[roles.channel_key].to_numpy()
     matched = int((place >= 0).sum())
     unused = len(table) - len(set(place[place >= 0].tolist()))
-    return column, {"matched": matched, "rows": len(frame), "unused_reports": unused}
+    return found, {"matched": matched, "rows": len(frame), "unused_reports": unused}
 
 
 def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: Path) -> pd.DataFrame:

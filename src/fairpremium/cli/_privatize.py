@@ -9,10 +9,17 @@ import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
-from fairpremium.cli._parsing import split_list
+from fairpremium.cli._parsing import Mechanism, split_list
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.tables import TableFormat, as_text, check_output, find_told, read_table, require_filled
-from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse, write_reports
+from fairpremium.privacy import (
+    Channel,
+    MemoizedReports,
+    PrivacyLedger,
+    RandomizedResponse,
+    SubsetSelection,
+    write_reports,
+)
 
 
 @command
@@ -24,6 +31,13 @@ def privatize(
     files: TableFormat,
     keep: Annotated[float | None, typer.Option(help="Probability that a report is the truth.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy parameter, instead of keep.")] = None,
+    mechanism: Annotated[
+        Mechanism,
+        typer.Option(help="What a report names: one group, or a set of groups, which suits more than five groups."),
+    ] = Mechanism.randomized_response,
+    subset_size: Annotated[
+        int | None, typer.Option(help="Groups in a report, with --mechanism subset-selection; the best if left out.")
+    ] = None,
     not_reported: Annotated[
         bool, typer.Option("--not-reported", help="Leave the report of people without the attribute empty.")
     ] = False,
@@ -40,14 +54,15 @@ def privatize(
     """Replace a sensitive attribute by noisy reports of it.
 
     The output has all other columns as they are and, in the place of the attribute, a report that is the
-    truth with probability keep and another group otherwise. Chance comes from the operating system; there is
+    truth with probability keep and another group otherwise. With --mechanism subset-selection it is a JSON list
+    of groups, among which the truth is more often than any other. Chance comes from the operating system; there is
     no seed. A description of the channel is written with the reports, so that fit needs no --keep.
 
     Only the attribute is protected. Leave out columns that give it away, such as first names.
 
     Example: fairpremium privatize people.csv --column sex --groups F,M --keep 0.8 -o reports.csv
     """
-    channel = RandomizedResponse(split_list(groups, "--groups") or [], keep=keep, epsilon=epsilon)
+    channel = _channel(split_list(groups, "--groups") or [], mechanism, keep, epsilon, subset_size)
     check_output(output, inputs=[people, memo_key, ledger])
     _check_repeats(person, memo_key, campaign, ledger, budget)
     with progress("Drawing reports"):
@@ -93,6 +108,20 @@ def privatize(
         "Described": None if descriptor == str(output) else descriptor,
     }
     return Answer(result, facts)
+
+
+def _channel(
+    groups: list[str], mechanism: Mechanism, keep: float | None, epsilon: float | None, subset_size: int | None
+) -> Channel:
+    if mechanism == Mechanism.randomized_response:
+        if subset_size is not None:
+            raise ValueError("--subset-size needs --mechanism subset-selection: randomized response names one group.")
+        return RandomizedResponse(groups, keep=keep, epsilon=epsilon)
+    if epsilon is None or keep is not None:
+        raise ValueError(
+            "--mechanism subset-selection needs --epsilon and has no --keep, the probability of one group."
+        )
+    return SubsetSelection(groups, epsilon, size=subset_size)
 
 
 def _check_repeats(

@@ -1,17 +1,17 @@
 """How the reports were drawn: what the options say, what the file of the reports says, and whether they agree."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 
 from fairpremium.cli._channel_file import Described, load_channel
 from fairpremium.cli._command import option_panel
-from fairpremium.cli._parsing import split_list, split_weights
+from fairpremium.cli._parsing import split_list, split_pairs, split_weights
 from fairpremium.cli._portfolio import Data
 from fairpremium.cli.tables import TableFormat, as_labels, as_text, read_table
 from fairpremium.labels import infer_labels
@@ -19,6 +19,10 @@ from fairpremium.noise import AnchorNoise, MarginNoise, NoiseEstimator, RetestNo
 from fairpremium.privacy import Channel, RandomizedResponse
 
 _CLOSE = 1e-3  # an option is typed with a few digits
+_KNOWN = "none"  # --channel source=none: its rows hold the true attribute
+_PAIRS = "app=channel.json, or consent=none where the attribute is known"
+
+Found = Channel | NoiseEstimator | dict[str, Channel | NoiseEstimator | None] | None
 
 noise_option = option_panel("How the reports were drawn")
 KeepOption = Annotated[float | None, noise_option(help="Probability that a report is the truth.")]
@@ -41,7 +45,13 @@ class ReportSource:
 
     keep: KeepOption = None
     epsilon: EpsilonOption = None
-    channel: ChannelOption = None
+    channel: Annotated[
+        list[str] | None,
+        noise_option(
+            help="JSON file that describes the channel. With --channel-key one for each source: app=channel.json, "
+            "consent=none (the attribute is known), or survey=retest with a sample of its own. May be repeated."
+        ),
+    ] = None
     groups: Annotated[str | None, noise_option(help="All groups, such as F,M; the distinct reports if left out.")] = (
         None
     )
@@ -63,8 +73,24 @@ class ReportSource:
 
     @cached_property
     def given(self) -> Described | None:
-        """The channel that ``--channel`` describes."""
-        return None if self.channel is None else load_channel(self.channel)
+        """The channel that ``--channel`` describes, for reports of one source."""
+        if not self.channel:
+            return None
+        if len(self.channel) > 1:
+            raise ValueError("Got --channel more than once, but expected --channel-key, which says whose it is.")
+        return load_channel(Path(self.channel[0]))
+
+    @cached_property
+    def by_key(self) -> dict[str, str]:
+        """What ``--channel`` says for each source."""
+        if not self.channel:
+            raise ValueError(f"--channel-key needs --channel for each source: {_PAIRS}.")
+        return split_pairs(self.channel, "--channel", _PAIRS)
+
+    def files(self, channel_key: str | None) -> list[Path]:
+        """Return the files that ``--channel`` names."""
+        names = (self.channel or []) if channel_key is None else list(self.by_key.values())
+        return [Path(name) for name in names]
 
     def _samples(self) -> list[str]:
         """Return the names of the samples that are given to estimate a channel from."""
@@ -77,8 +103,14 @@ class ReportSource:
         anchor_group: str | None = None,
         anchor_share: float | None = None,
         files: TableFormat = TableFormat(),  # noqa: B008, it cannot change
-    ) -> NoiseEstimator | None:
-        """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict."""
+        channel_key: str | None = None,
+    ) -> NoiseEstimator | dict[str, NoiseEstimator] | None:
+        """Return the estimator that ``--noise`` or a sample asks for, or None; raise if the options contradict.
+
+        With several sources they are by key, those whose ``--channel`` names a method.
+        """
+        if channel_key is not None:
+            return self._estimators(noise, random_state, anchor_group, anchor_share, files)
         samples = self._samples()
         kinds = sorted({*samples, *([noise.value] if noise else [])})
         if len(kinds) > 1:
@@ -88,7 +120,7 @@ class ReportSource:
         known = {
             "--keep": self.keep is not None,
             "--epsilon": self.epsilon is not None,
-            "--channel": self.channel is not None,
+            "--channel": bool(self.channel),
             "--true-attribute": self.true_attribute,
         }
         named = [name for name, is_given in known.items() if is_given]
@@ -110,12 +142,48 @@ class ReportSource:
             return RetestNoise(*_pair(self.retest, files, self.first_column, self.second_column), groups=self.labels)
         return None
 
+    def _estimators(
+        self,
+        noise: NoiseMethod | None,
+        random_state: int | None,
+        anchor_group: str | None,
+        anchor_share: float | None,
+        files: TableFormat,
+    ) -> dict[str, NoiseEstimator]:
+        """Return the estimators of several sources, each from the sample that its method is given."""
+        for option, given in (
+            ("--keep", self.keep), ("--epsilon", self.epsilon), ("--noise", noise),
+            ("--true-attribute", self.true_attribute or None),
+        ):  # fmt: skip
+            if given is not None:
+                raise ValueError(f"Got {option} with --channel-key, but expected --channel for each source: {_PAIRS}.")
+        methods = {key: word for key, word in self.by_key.items() if word in NoiseMethod.__members__}
+        repeated = next((word for word in methods.values() if list(methods.values()).count(word) > 1), None)
+        if repeated is not None and repeated != NoiseMethod.anchor:
+            raise ValueError(f"Got --channel with {repeated} for two sources, but there is one --{repeated}.")
+        unused = [name for name in self._samples() if name not in methods.values()]
+        if unused:
+            raise ValueError(f"--{unused[0]} needs a source that it belongs to: --channel source={unused[0]}.")
+        found = {}
+        for key, word in methods.items():
+            own: dict[str, Any] = {
+                name: getattr(self, name) if name == word else None for name in ("margin", "validation", "retest")
+            }
+            alone = replace(self, channel=None, **own)
+            anchor = (anchor_group, anchor_share) if word == NoiseMethod.anchor else (None, None)
+            made = alone.estimator(NoiseMethod(word), random_state, *anchor, files)
+            assert isinstance(made, NoiseEstimator)
+            found[key] = made
+        return found
+
     def resolve(
-        self, data: Data, estimator: NoiseEstimator | None
-    ) -> tuple[Channel | NoiseEstimator | None, pd.Series, str]:
+        self, data: Data, estimator: NoiseEstimator | dict[str, NoiseEstimator] | None
+    ) -> tuple[Found, pd.Series, str]:
         """Return the channel or its estimator, the reports in the type of its labels, and who says so."""
         found = data.described
         texts = as_text(data.reports, data.reports_path)
+        if isinstance(estimator, dict):
+            return self._resolve_sources(data, texts, estimator)
         if self.true_attribute or estimator is not None:
             if found is not None:
                 option = "--true-attribute" if self.true_attribute else f"--{(self._samples() or ['noise'])[0]}"
@@ -148,6 +216,31 @@ class ReportSource:
             wrong = f"with a report that the channel cannot make; expected one of {list(map(str, channel.reports))}"
             texts = as_labels(texts, channel.reports, data.reports_path, wrong)
         return channel, texts, source
+
+    def _resolve_sources(
+        self, data: Data, texts: pd.Series, estimators: dict[str, NoiseEstimator]
+    ) -> tuple[Found, pd.Series, str]:
+        """Return what each source did to the attribute, by key."""
+        if data.described is not None:
+            raise ValueError(
+                f"--channel-key contradicts {data.described.source}, which says that all reports went through one "
+                "channel."
+            )
+        sources: dict[str, Channel | NoiseEstimator | None] = {}
+        for key, word in self.by_key.items():
+            known = None if word == _KNOWN or key in estimators else load_channel(Path(word)).channel
+            sources[key] = estimators.get(key, known)
+        labels = {label for each in sources.values() if isinstance(each, Channel) for label in each.reports}
+        if any(isinstance(label, tuple) for label in labels):
+            raise ValueError("The reports are of several attributes at once, and the command line prices one.")
+        for key, each in sources.items():
+            if isinstance(each, Channel) and self.labels is not None and set(map(str, each.groups)) != set(self.labels):
+                raise ValueError(f"--groups {','.join(self.labels)} contradicts --channel {key}={self.by_key[key]}.")
+        if labels and not all(isinstance(label, str) for label in labels):
+            wrong = "with a report that no channel can make"
+            texts = as_labels(texts, labels, data.reports_path, wrong)
+        words = (f"{key}: {'the true attribute' if word == _KNOWN else word}" for key, word in self.by_key.items())
+        return sources, texts, "; ".join(words)
 
     def _check_agreement(self, declared: Described, found: Described | None) -> None:
         """Raise if the options contradict the description of a channel."""

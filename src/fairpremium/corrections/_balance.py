@@ -175,7 +175,7 @@ class _Imbalance:
         columns = [self.fit.influence.scores(block)]
         if self.stacked:
             latent, at = self.posterior.latent, self.posterior.parameters
-            columns.append(latent.scores(block, at) * (block.report != len(latent.T) - 1)[:, None])
+            columns.append(latent.scores(block, at) * latent.takes_part(block)[:, None])
         return np.column_stack([*columns, gap])
 
     def derivatives(self, block: Block) -> tuple[Array, ...]:

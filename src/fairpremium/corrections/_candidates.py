@@ -166,7 +166,15 @@ class LikelihoodCandidate(Candidate):
         propensity = base.moments.propensity if base.moments else GroupPropensity.learn(problem, base.channel)
         assert propensity.parameters is not None  # reports of a channel have been modelled
         law = self.law or law_of(problem.family)
-        latent = mixture_likelihood(problem, matrix, law, strength, common_dispersion=common, propensity=propensity)
+        latent = mixture_likelihood(
+            problem,
+            matrix,
+            law,
+            strength,
+            common_dispersion=common,
+            propensity=propensity,
+            everyone=base.channel.everyone,
+        )
         if base.posterior is not None:
             assert isinstance(latent.penalty, Penalty)  # without a strength it is the ridge alone
             ridge = latent.penalty.hessian(len(base.channel.groups))
@@ -255,6 +263,7 @@ class PosteriorCandidate(Candidate):
         assert best is not None
         if self.classifier is not None and self._classifier_loss(problem, base) < loss:
             trained = train_classifier(self.classifier, problem, channel.matrix)
+            trained = replace(trained, everyone=channel.everyone)
             return Fitted(
                 classifier_fit(problem, trained, base, pooling), trained, detail=type(self.classifier).__name__
             )
@@ -262,6 +271,7 @@ class PosteriorCandidate(Candidate):
 
     def _learn(self, problem: LinearProblem, base: GroupFit, spline: bool, ridge: float) -> GroupPosterior:
         latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
+        latent = replace(latent, everyone=base.channel.everyone)
         return GroupPosterior(latent, fit_propensity(latent, base.shares))
 
     def _folds(self, problem: LinearProblem, n_reports: int) -> list[tuple[Rows, Rows]]:

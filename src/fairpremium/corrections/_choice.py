@@ -29,7 +29,7 @@ from fairpremium.corrections._balance import balanced
 from fairpremium.corrections._candidates import Begun, Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
 from fairpremium.corrections._empirical_bayes import price_variance
-from fairpremium.corrections._fit import GroupFit, TableScores, sum_of_squares
+from fairpremium.corrections._fit import GroupFit, sum_of_squares
 from fairpremium.corrections._inverse import fit_inverse
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._signed_moments import SignedMoments
@@ -37,6 +37,7 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
 
 _SMALLEST_P = 0.001  # smallest p-value with which a likelihood is still taken
+_SMALLEST_P_OF_SEVERAL = 0.01  # with several channels: the best of them makes a good base
 _PRECISION = 0.5  # largest variance of a likelihood's prices, relative to the base's, that is worth its assumptions
 _HARDLY = "it is hardly more precise than the distribution-free base (variance ratio {:.2f})"
 _FAR = "far more precise than the distribution-free base, and all rows agree with it"
@@ -87,7 +88,7 @@ def fit_correction(
     """
     if correction == "inverse":
         fit = fit_inverse(problem, channel, pooling)
-        reason = "the true attribute" if channel.channel is None else "asked for"
+        reason = "the true attribute" if channel.truth else "asked for"
         return Chosen.only(InverseCandidate(), Fitted(fit), fit, reason)
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
@@ -164,7 +165,7 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
     """Apply the first two checks of the module; returns the objection, or nothing."""
     fit = candidate.fit
     p = agreement(candidate, moments)
-    if p < _SMALLEST_P:
+    if p < (_SMALLEST_P if moments.part is None else _SMALLEST_P_OF_SEVERAL):
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
     if base.posterior is None or fit.posterior is None:
         return ""
@@ -186,15 +187,21 @@ def variance_ratio(candidate: Fitted, base: GroupFit) -> float:
 
 
 def agreement(candidate: Fitted, moments: SignedMoments) -> float:
-    """Compute the p-value of the hypothesis that a fit's prices solve the equations of the inverse correction."""
+    """Compute the p-value of the hypothesis that a fit's prices solve the equations of the inverse correction.
+
+    Those of several channels are equations of their own: in one sum the noisiest reports would hide what others say.
+    """
     fit, unpooled = candidate.fit, candidate.unpooled
     assert unpooled is not None
     sums = moments.sums(fit.B)
-    own = TableScores(fit.problem, fit.B, np.ascontiguousarray(fit.channel.table.T))
-    difference = _Difference(own, fit.influence.scores, (sums.J @ unpooled.response).T)
+    parts = sums.parts or (sums,)
+    answer = np.hstack([(part.J @ unpooled.response).T for part in parts])
+    difference = _Difference(moments.scores(fit.B), fit.influence.scores, answer)
     covariance = sum_of_squares(fit.problem.rows, difference)  # a person's rows together
-    U = sums.U - sums.J @ (unpooled.B - fit.B).T.ravel()
-    covariance, U = sums.span.restrict(covariance), sums.span.restrict(U)
+    moved = (unpooled.B - fit.B).T.ravel()
+    U = np.concatenate([part.U - part.J @ moved for part in parts])
+    span = sums.span.repeated(len(parts))
+    covariance, U = span.restrict(covariance), span.restrict(U)
     solved, _, rank, _ = np.linalg.lstsq(covariance, U, rcond=1e-10)
     return float(chi2.sf(U @ solved, rank))
 
@@ -203,7 +210,7 @@ def agreement(candidate: Fitted, moments: SignedMoments) -> float:
 class _Difference:
     """What a row adds to the base's equations, less what the candidate's response to it takes away."""
 
-    own: TableScores
+    own: RowFunction
     scores: RowFunction
     response: Array
 
@@ -227,7 +234,8 @@ def fit_base(problem: LinearProblem, channel: ReportChannel, pooling: float | No
 def _is_clear(channel: ReportChannel) -> bool:
     """Tell whether the reports are nearly the truth, so that every correction comes to the same."""
     inverse = channel.table[:, :-1]
-    return inverse.shape[0] == inverse.shape[1] and bool(np.abs(inverse - np.eye(len(inverse))).max() < _CLEAR)
+    closest = np.eye(len(inverse))[:, inverse.argmax(axis=0)]  # the group that each report nearly proves
+    return bool(np.abs(inverse - closest).max() < _CLEAR)
 
 
 def _result(candidate: Candidate, found: Fitted | None, chosen: bool, reason: str) -> CandidateResult:

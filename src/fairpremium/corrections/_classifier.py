@@ -30,6 +30,7 @@ class FittedClassifier:
     classifier: Any  # fitted, with `predict_proba` over the codes of the groups
     features: RowFunction  # the classifier's columns: features, standardised residual of the outcome, volume
     T: Array  # (codes, K), P(report given group), with a row of ones for a missing report
+    everyone: bool = False  # whether rows without a report take part
 
     def propensity(self, block: Block) -> Array:
         """Compute P(D = k given x, y): shape (rows, K)."""
@@ -39,9 +40,10 @@ class FittedClassifier:
         return np.asarray(q / q.sum(axis=1, keepdims=True))
 
     def weights(self, block: Block) -> Array:
-        """Compute P(D = k given x, y, s), zero for rows that did not report."""
+        """Compute P(D = k given x, y, s), zero for rows that do not take part."""
         joint = self.propensity(block) * self.T[block.report]
-        return np.asarray(joint / joint.sum(axis=1, keepdims=True) * (block.report != len(self.T) - 1)[:, None])
+        taking = (block.report != len(self.T) - 1) | self.everyone
+        return np.asarray(joint / joint.sum(axis=1, keepdims=True) * taking[:, None])
 
     def report_log_loss(self, block: Block) -> Array:
         """Compute -log P(s given x, y)."""

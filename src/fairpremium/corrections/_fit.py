@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Influence:
     """How rows move the parameters of a fit: response @ scores(row), to first order."""
 
-    scores: RowFunction  # estimating function of each row: (rows, parameters)
-    response: Array  # (parameters, parameters), inverse of minus the derivative of the scores and penalties
+    scores: RowFunction  # estimating function of each row: (rows, scores), as many as parameters or more
+    response: Array  # (parameters, scores), inverse of minus the derivative of the scores and penalties
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
@@ -103,11 +103,15 @@ def table_fit(
     response: Array,
     strength: float | None,
     posterior: Posterior | None = None,
+    scores: RowFunction | None = None,
 ) -> GroupFit:
-    """Turn group prices into a fit whose standard errors rest on the moments T^-1[k, s] w loss'(y, f_k) z alone."""
+    """Turn group prices into a fit whose standard errors rest on the moments T^-1[k, s] w loss'(y, f_k) z alone.
+
+    `scores` are these moments by parts, if the response is to parts of them.
+    """
     table = channel.table
     shares, share_scores = report_shares(problem.moments, table)
-    scores = TableScores(problem, B, np.ascontiguousarray(table.T))
+    scores = scores or TableScores(problem, B, np.ascontiguousarray(table.T))
     influence = Influence(scores, response, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, correction, channel, B, shares, strength, influence, posterior)
 

@@ -3,7 +3,8 @@
     min over f_1..f_K of  sum_i sum_k T^-1[k, s_i] w_i L(f_k(x_i), y_i)
 
 is an unbiased estimate of the risk under the true attribute for every f (Lemma 4.2 in its corrected
-form; Algorithms MPTP with T the identity, MPTP-LDP otherwise).
+form; Algorithms MPTP with T the identity, MPTP-LDP otherwise). With several sources T is that of the row's source,
+and the weights are unbiased row by row. With empirical Bayes the moments of each channel are evidence of their own.
 """
 
 from dataclasses import replace
@@ -31,5 +32,6 @@ def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float |
     moments = SignedMoments.of(problem, channel)
     posterior, sums = moments.shrink()
     response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance
-    fit = table_fit(problem, "inverse", channel, posterior.B, response, None, posterior)
+    scores = moments.scores(posterior.B)
+    fit = table_fit(problem, "inverse", channel, posterior.B, response, None, posterior, scores)
     return replace(fit, moments=moments)

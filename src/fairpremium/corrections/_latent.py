@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fairpremium.arrays import Array
@@ -47,7 +48,7 @@ class Latent:
     rows cannot take its own to zero.
     """
 
-    rows: Rows | Stream  # that reported
+    rows: Rows | Stream  # that take part
     T: Array  # (codes, K), P(report given group)
     features: RowFunction  # u: (rows, m); the first column is one
     n_features: int  # m
@@ -58,6 +59,11 @@ class Latent:
     common_dispersion: bool = True  # whether all groups share one dispersion
     center_dispersion: float | None = None
     span: Span = field(default_factory=Span)  # of B
+    everyone: bool = False  # whether rows without a report take part: their row of T is one for every group
+
+    def takes_part(self, block: Block) -> npt.NDArray[np.bool_]:
+        """Tell which rows of a block take part: shape (rows,)."""
+        return np.asarray((block.report != len(self.T) - 1) | self.everyone)
 
     @property
     def n_groups(self) -> int:

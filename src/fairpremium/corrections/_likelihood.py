@@ -46,12 +46,13 @@ def mixture_likelihood(
     *,
     common_dispersion: bool = True,
     propensity: GroupPropensity | None = None,
+    everyone: bool = False,
 ) -> Latent:
-    """Set up the likelihood of the rows that reported; `matrix` is T, `strength` the pooling strength in rows.
+    """Set up the likelihood of the rows that reported, or of `everyone`; `strength` is the pooling strength in rows.
 
-    P(D given x) has the features of `propensity`; without one it is a logit linear in x.
+    `matrix` is T. P(D given x) has the features of `propensity`; without one it is a logit linear in x.
     """
-    rows = reported_rows(problem, len(matrix))
+    rows = problem.rows if everyone else reported_rows(problem, len(matrix))
     if propensity is not None and propensity.latent is not None:
         features, n_features = propensity.latent.features, propensity.latent.n_features
     else:
@@ -71,6 +72,7 @@ def mixture_likelihood(
         common_dispersion=common_dispersion,
         center_dispersion=None if common_dispersion else dispersion,
         span=problem.span(K),
+        everyone=everyone,
     )
 
 
@@ -214,8 +216,7 @@ class _RowInfluence:
     shares: Array
 
     def scores(self, block: Block) -> Array:
-        reported = block.report != len(self.latent.T) - 1
-        return np.asarray(self.latent.scores(block, self.at) * reported[:, None])
+        return np.asarray(self.latent.scores(block, self.at) * self.latent.takes_part(block)[:, None])
 
     def share_scores(self, block: Block) -> Array:
         return self.latent.responsibilities(block, self.at) - self.shares

@@ -115,7 +115,7 @@ class _Fitting:
         self.inputs, self.model, self.like, self.taken = inputs, model, like, taken
         self.rows, self.channel, self.family = inputs.rows_in_memory(), inputs.channel, inputs.family
         self.volume = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
-        self.correction = "inverse" if self.channel.channel is None else inputs.correction
+        self.correction = "inverse" if self.channel.truth else inputs.correction
         self.trainer = Trainer(model, inputs.design, self.family, np.random.default_rng(inputs.seed))
 
     def fit(self) -> ModelFit:
@@ -197,7 +197,7 @@ class _Fitting:
     def choose(self, fit: ModelFit) -> ModelFit:
         """Take what the class adds if its correction was asked for, or if it clearly lowers the corrected risk."""
         results = [replace(result, model=self.model.kind) for result in fit.start.results]
-        if self.channel.channel is not None and self.correction != "auto":
+        if not self.channel.truth and self.correction != "auto":
             return replace(self.add(self.weigh(fit, self.correction)), results=results)
         use, table = self.rows.reported(self.channel.n_codes - 1), self.channel.table
         before = held_risk(self.family, use, self.reported(fit, fit.groups.coefficients), table)

@@ -37,9 +37,9 @@ class GroupPosterior:
     parameters: Parameters
 
     def weights(self, block: Block) -> Array:
-        """Compute P(D = k given x, y, s), zero for rows that did not report: shape (rows, K)."""
-        reported = block.report != len(self.latent.T) - 1
-        return np.asarray(self.latent.responsibilities(block, self.parameters) * reported[:, None])
+        """Compute P(D = k given x, y, s), zero for rows that do not take part: shape (rows, K)."""
+        taking = self.latent.takes_part(block)
+        return np.asarray(self.latent.responsibilities(block, self.parameters) * taking[:, None])
 
     def weight_gradient(self, block: Block, Z: Array, by_group: Array) -> Array:
         """Sum by_group[i, k] z_i times the derivative of the weight of k: (K columns of Z, parameters)."""
@@ -140,14 +140,14 @@ class _RowInfluence:
     shares: Array
 
     def _pieces(self, block: Block) -> tuple[Array, Array]:
-        """Return z, and w loss' at the group prices, zero for rows that did not report."""
+        """Return z, and w loss' at the group prices, zero for rows that do not take part."""
         Z = self.problem.moments.coordinates.matrix(block.X)
         _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
         slope = slope if block.weight is None else slope * block.weight[:, None]
         return Z, slope * self._reported(block)
 
     def _reported(self, block: Block) -> Array:
-        return np.asarray(block.report != len(self.posterior.latent.T) - 1)[:, None]
+        return self.posterior.latent.takes_part(block)[:, None].astype(np.float64)
 
     def scores(self, block: Block) -> Array:
         latent, at = self.posterior.latent, self.posterior.parameters

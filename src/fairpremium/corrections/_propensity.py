@@ -153,7 +153,7 @@ class GroupPropensity:
     def learn(cls, problem: LinearProblem, channel: ReportChannel, *, always: bool = False) -> GroupPropensity:
         """Fit it to the reports; those that are the truth need none, unless P(D given x) is wanted `always`."""
         T = with_missing_row(channel.matrix)
-        if channel.channel is None and not always:
+        if channel.truth and not always:
             return cls(T)
         features = BentFeatures.learn(problem)
         latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)

@@ -6,13 +6,16 @@ is right. Solving
     sum_i w_i z_i q_k(x_i) f_k'(x_i) [Omega_i^-1 M_i]_k = 0  for all k, Omega[d, e](x) = sum_j q_j(x) C[j, d, e] (V_j +
     (f_j - f_d)(f_j - f_e)), C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s]
 
-weights them by the inverse of their covariance Omega. A wrong propensity q or variance V costs efficiency, not
-consistency; a wrong f_k does harm to the other groups too.
+weights them by the inverse of their covariance Omega. With several sources T, and with it C and Omega, is that of the
+row's source: reports with little noise get the weight that they deserve. A wrong propensity q or variance V costs
+efficiency, not consistency; a wrong f_k does harm to the other groups too.
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block
@@ -26,6 +29,7 @@ from fairpremium.corrections._propensity import (
     with_missing_row,
     x_features,
 )
+from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
 from fairpremium.models import LinearProblem, Penalty
 
@@ -47,7 +51,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     penalty = problem.penalty(pooling or 0.0, len(table)).scaled(1 / phi)
     B, posterior = base.B, None
     for _ in range(_ROUNDS):
-        instruments = _Instruments(problem, matrix, table, gamma, B, phi)
+        instruments = _Instruments(problem, base.channel, gamma, B, phi)
         if pooling is None:
             posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty, repeats=base.repeats))
             B, response = posterior.B, posterior.covariance / base.repeats
@@ -61,23 +65,39 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
 class _Instruments:
     """The weights G(x) = diag(q_k f_k') Omega^-1 at a fixed solution, and the equations they give."""
 
-    def __init__(self, problem: LinearProblem, matrix: Array, table: Array, gamma: Array, at: Array, phi: float):
+    def __init__(self, problem: LinearProblem, channel: ReportChannel, gamma: Array, at: Array, phi: float):
         self.problem, self.gamma, self.at, self.phi = problem, gamma, at, phi
-        inverse = table[:, :-1]
-        self.C = np.einsum("sj,ds,es->jde", matrix, inverse, inverse)
-        self.row_table = np.ascontiguousarray(table.T)
+        self.source = channel.source
+        by_source = []
+        for w in range(self.source.max() + 1):
+            own = np.flatnonzero(self.source[:-1] == w)
+            inverse = channel.table[:, own]
+            by_source.append(np.einsum("sj,ds,es->jde", channel.matrix[own], inverse, inverse))
+            by_source[-1] /= channel.matrix[own].sum(axis=0).mean()  # keys that share the channel
+        self.C = np.array(by_source)  # (sources, j, d, e)
+        self.row_table = np.ascontiguousarray(channel.table.T)
 
-    def _weights(self, Z: Array) -> Array:
+    def _weights(self, Z: Array, report: npt.NDArray[Any]) -> Array:
         """G for each row: shape (rows, K, K)."""
+        if len(self.C) == 1:
+            return self._weights_of(Z, self.C[0])
+        found = np.empty((len(Z), self.C.shape[-1], self.C.shape[-1]))
+        for w, C in enumerate(self.C):
+            here = self.source[report] == w
+            found[here] = self._weights_of(Z[here], C)
+        return found
+
+    def _weights_of(self, Z: Array, C: Array) -> Array:
+        """G for rows of one source, whose reports have these C."""
         family = self.problem.family
         eta = Z @ self.at
         f = family.link.mean_of(eta)
         q = np.exp(log_softmax(Z @ self.gamma.T))
         gap = f[:, :, None] - f[:, None, :]  # (rows, j, d)
         spread = self.phi * family.variance(f)
-        Omega = np.einsum("ij,jde->ide", q * spread, self.C)
-        Omega += np.einsum("ij,jde,ijd,ije->ide", q, self.C, gap, gap)
-        K = len(self.C)
+        Omega = np.einsum("ij,jde->ide", q * spread, C)
+        Omega += np.einsum("ij,jde,ijd,ije->ide", q, C, gap, gap)
+        K = len(C)
         inverse = np.linalg.solve(Omega, np.broadcast_to(np.eye(K), Omega.shape))
         return np.asarray((q * family.link.slope(eta))[:, :, None] * inverse)
 
@@ -86,7 +106,7 @@ class _Instruments:
         Z = self.problem.moments.coordinates.matrix(block.X)
         w = np.ones(len(Z)) if block.weight is None else block.weight
         moments = self.row_table[block.report] * (block.y[:, None] - self.problem.family.link.mean_of(Z @ B))
-        weighted = np.einsum("ikl,il->ik", self._weights(Z), moments) * w[:, None]
+        weighted = np.einsum("ikl,il->ik", self._weights(Z, block.report), moments) * w[:, None]
         return np.asarray((weighted[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
 
     def expand(self, B: Array, modelled: bool = False) -> tuple[Array, Array]:
@@ -112,7 +132,7 @@ class _Instruments:
         link = self.problem.family.link
         eta = Z @ B
         inverse = self.row_table[block.report]
-        G = self._weights(Z) * w[:, None, None]
+        G = self._weights(Z, block.report) * w[:, None, None]
         value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
         weight = inverse
         if modelled:

@@ -14,17 +14,23 @@ with r_ij = P(D = j given x_i, s_i) and a dispersion phi that depends on the lev
 models of P(D given x) and of the variance, but only in the weight that the evidence gets: U does not use them. Around
 coefficients b the evidence is Lambda = J V^-1 J and eta = J V^-1 (U + J b), which exists even where U = 0 has no
 solution.
+
+Reports of several channels are evidence of different worth: the moments of each channel have their own J and V, and
+their evidence adds up. In one sum the noisiest reports would drown all others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, Posterior, Prior, relinearise
 from fairpremium.corrections._fit import TableScores, sum_of_squares
 from fairpremium.corrections._propensity import GroupPropensity
@@ -35,6 +41,7 @@ _CLASSES = 5  # of the unaware price, each with its dispersion
 _LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
 _SAMPLE_ROWS = 100_000
+_OWN_ROWS = 10  # rows per coefficient from which the reports of a channel are evidence of their own
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,16 @@ class MomentSums:
     J: Array  # (K q, K q), block diagonal
     V: Array  # (K q, K q)
     span: Span  # of the coefficients: as many sums of the equations are used as coefficients are free
+    parts: tuple[MomentSums, ...] = ()  # of each channel, if there are several; U, J and V are their sums
 
     @property
     def gain(self) -> Array:
-        """Return J V^-1, which turns moments into evidence; directions without any variance tell nothing."""
+        """Return J V^-1, which turns moments into evidence; directions without any variance tell nothing.
+
+        With several channels theirs stand side by side.
+        """
+        if self.parts:
+            return np.hstack([part.gain for part in self.parts])
         V, J = self.span.restrict(self.V), self.span.restrict(self.J)
         scale = np.sqrt(np.maximum(np.diag(V), np.finfo(float).tiny))
         values, vectors = np.linalg.eigh(V / np.outer(scale, scale))
@@ -57,6 +70,9 @@ class MomentSums:
 
     def evidence(self, B: Array) -> Evidence:
         """Return what the moments say about the coefficients, linearised at B."""
+        if self.parts:
+            found = [part.evidence(B) for part in self.parts]
+            return Evidence(np.sum([e.precision for e in found], axis=0), np.sum([e.shift for e in found], axis=0))
         gain = self.gain
         return Evidence(gain @ self.J, gain @ (self.U + self.J @ B.T.ravel()))
 
@@ -71,6 +87,7 @@ class SignedMoments:
     propensity: GroupPropensity
     edges: Array  # (classes - 1,), limits of the unaware price's classes
     repeats: float = 1.0  # how much more the moments scatter because persons have several rows
+    part: npt.NDArray[np.intp] | None = None  # (codes,), whose evidence a report belongs to; None: all to one
 
     @classmethod
     def of(cls, problem: LinearProblem, channel: ReportChannel) -> SignedMoments:
@@ -80,7 +97,7 @@ class SignedMoments:
         some = problem.rows.spaced(_SAMPLE_ROWS)
         level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
-        return cls(problem, channel, rows, propensity, edges, _repeats(problem, channel))
+        return cls(problem, channel, rows, propensity, edges, _repeats(problem, channel), _parts(problem, channel))
 
     def shrink(self) -> tuple[Posterior, MomentSums]:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
@@ -113,15 +130,23 @@ class SignedMoments:
     def sums_and_dispersion(self, B: Array, phi: Array) -> tuple[MomentSums, Array]:
         """Compute the moments at coefficients B, given the dispersions for V, and the dispersions at B."""
         q, K = B.shape
-        sums = self.rows.reduce(partial(self._block_sums, B=B, phi=phi), block_rows=2048)
-        U, slopes, V, pearson, counts = sums
-        J = np.zeros((K, q, K, q))
-        for k in range(K):
-            J[k, :, k] = slopes[k]
-        size = K * q
+        U, slopes, V, pearson, counts = self.rows.reduce(partial(self._block_sums, B=B, phi=phi), block_rows=2048)
         factor = len(self.problem.rows) / len(self.rows)  # a sample speaks for all rows
-        U, J, V = factor * U.T.ravel(), factor * J.reshape(size, size), factor * V.reshape(size, size)
-        return MomentSums(U, J, self.repeats * V, self.problem.span(K)), pearson / np.maximum(counts, 1.0)
+        size, span = K * q, self.problem.span(K)
+        parts = []
+        for own_U, own_slopes, own_V in zip(U, slopes, V, strict=True):
+            J = np.zeros((K, q, K, q))
+            for k in range(K):
+                J[k, :, k] = own_slopes[k]
+            own_V = factor * own_V.reshape(size, size)
+            parts.append(
+                MomentSums(factor * own_U.T.ravel(), factor * J.reshape(size, size), self.repeats * own_V, span)
+            )
+        found = parts[0]
+        if len(parts) > 1:
+            whole_U, whole_J, whole_V = (np.sum([getattr(part, name) for part in parts], axis=0) for name in "UJV")
+            found = MomentSums(whole_U, whole_J, whole_V, span, tuple(parts))
+        return found, pearson / np.maximum(counts, 1.0)
 
     def _block_sums(self, block: Block, B: Array, phi: Array) -> tuple[Array, ...]:
         family = self.problem.family
@@ -138,20 +163,71 @@ class SignedMoments:
         level = np.searchsorted(self.edges, (Z @ self.problem.unaware)[:, 0])
         spread = (r * variance).sum(axis=1)
         noise = phi[level] * spread / w
-        slopes, V = np.empty((K, q, q)), np.empty((K, q, K, q))
-        for k in range(K):
-            slopes[k] = (Z * (r[:, k] * W[:, k] * slope[:, k])[:, None]).T @ Z
-            for j in range(k, K):
-                between = (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
-                V[k, :, j] = (Z * (aW[:, k] * aW[:, j] * (noise + between))[:, None]).T @ Z
-                V[j, :, k] = V[k, :, j].T
+        residual = aW * (block.y[:, None] - mu)
+        U, slopes, V = np.empty((self.n_parts, q, K)), np.empty((self.n_parts, K, q, q)), self._no_covariance(B)
+        for p, (own, here) in enumerate(self._own_rows(block, Z)):
+            U[p] = own.T @ residual[here]
+            for k in range(K):
+                slopes[p, k] = (own * (r[:, k] * W[:, k] * slope[:, k])[here, None]).T @ own
+                for j in range(k, K):
+                    between = (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
+                    V[p, k, :, j] = (own * (aW[:, k] * aW[:, j] * (noise + between))[here, None]).T @ own
+                    V[p, j, :, k] = V[p, k, :, j].T
         reported = spread > 0
         mixed = (r * mu).sum(axis=1)
         within = (block.y - mixed) ** 2 - (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
-        U = Z.T @ (aW * (block.y[:, None] - mu))
         by_level = [np.asarray(np.bincount(level, values, _CLASSES), np.float64) for values in (pearson, reported)]
         return U, slopes, V, by_level[0], by_level[1]
+
+    @property
+    def n_parts(self) -> int:
+        """Number of channels whose moments are evidence of their own."""
+        return 1 if self.part is None else int(self.part.max()) + 1
+
+    def _no_covariance(self, B: Array) -> Array:
+        q, K = B.shape
+        return np.empty((self.n_parts, K, q, K, q))
+
+    def _own_rows(self, block: Block, Z: Array) -> Iterator[tuple[Array, Any]]:
+        """The rows of z of each part, and which rows they are."""
+        if self.part is None:
+            yield Z, slice(None)
+            return
+        for p in range(self.n_parts):
+            here = self.part[block.report] == p
+            yield Z[here], here
+
+    def scores(self, B: Array) -> RowFunction:
+        """Return what each row adds to the moments, those of several channels side by side: (rows, parts K q)."""
+        own = TableScores(self.problem, B, np.ascontiguousarray(self.channel.table.T))
+        return own if self.part is None else _PartScores(own, self.part, self.n_parts)
+
+
+@dataclass(frozen=True)
+class _PartScores:
+    """Scores that count in the columns of the row's part only."""
+
+    own: TableScores
+    part: npt.NDArray[np.intp]
+    n_parts: int
+
+    def __call__(self, block: Block) -> Array:
+        belongs = self.part[block.report][:, None] == np.arange(self.n_parts)  # (rows, parts)
+        scores = self.own(block)
+        return np.asarray((belongs[:, :, None] * scores[:, None, :]).reshape(len(scores), -1))
+
+
+def _parts(problem: LinearProblem, channel: ReportChannel) -> npt.NDArray[np.intp] | None:
+    """Say whose evidence each code belongs to: channels with few rows count with the one that has most."""
+    counts = np.bincount(channel.source[:-1], weights=problem.moments.counts[:-1])
+    large = counts >= _OWN_ROWS * problem.moments.q * len(channel.groups)
+    large[np.argmax(counts)] = True
+    if large.sum() == 1:
+        return None
+    place = np.where(large, np.cumsum(large) - 1, 0)
+    place[~large] = place[np.argmax(counts)]
+    return np.asarray(place[channel.source])
 
 
 def _repeats(problem: LinearProblem, channel: ReportChannel) -> float:

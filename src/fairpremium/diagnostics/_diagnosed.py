@@ -20,10 +20,12 @@ def read_rows(
     exposure: Any,
     cluster: Any,
     level: float,
+    *,
+    channel_key: Any = None,
 ) -> AuditData:
     """Check prices and losses; with an exposure the losses are totals over it."""
     roles = (sensitive, channel, sample_weight, cluster, None, level, exposure)
-    return AuditData.read({**columns, "y": y}, *roles, need_groups=False)
+    return AuditData.read({**columns, "y": y}, *roles, need_groups=False, channel_key=channel_key)
 
 
 def records_of(labels: dict[str, Any], effective: Array, numbers: dict[str, Array]) -> Records:

@@ -61,6 +61,7 @@ def evaluate(
     y: Any,
     *,
     sensitive: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -76,6 +77,8 @@ def evaluate(
         the total amount of all perils.
     sensitive : array-like of shape (n,), optional
         Reports, or the true attribute if the pricer was fitted on it: adds a row for the best estimates.
+    channel_key : array-like of shape (n,), optional
+        The source of each row, if the pricer was fitted on several.
     level : float
         Confidence level.
 
@@ -98,7 +101,7 @@ def evaluate(
     prices = {"discrimination_free": pricer.predict(X), "unaware": pricer.predict_unaware(X)}
     data = read_rows(
         dict(prices), y, sensitive, None if sensitive is None else pricer.channel_, sample_weight, exposure, cluster,
-        level,
+        level, channel_key=channel_key,
     )  # fmt: skip
     claims = isinstance(pricer, FrequencySeverityPricer)
     family = Tweedie(1.5) if claims else get_family(pricer.family)

@@ -27,6 +27,7 @@ def compute_lift(
     bins: int = 10,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -36,7 +37,7 @@ def compute_lift(
 
     Parameters
     ----------
-    premiums, y, sensitive, channel, sample_weight, exposure, cluster, level
+    premiums, y, sensitive, channel, channel_key, sample_weight, exposure, cluster, level
         As in `compute_observed_expected`.
     bins : int
         Number of bins of about equal volume; equal premiums stay together.
@@ -58,7 +59,9 @@ def compute_lift(
     denominator). The steeper the lift, the better the price separates; where lift and expected lift differ the price is
     not calibrated.
     """
-    data = read_rows({"premiums": premiums}, y, sensitive, channel, sample_weight, exposure, cluster, level)
+    data = read_rows(
+        {"premiums": premiums}, y, sensitive, channel, sample_weight, exposure, cluster, level, channel_key=channel_key
+    )
     codes = premium_bins(data["premiums"], data.reports.weight, bins)
     return data.table(lambda whole: _lift(whole, codes))
 
@@ -95,6 +98,7 @@ def compute_double_lift(
     rescale: bool = True,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -106,7 +110,7 @@ def compute_double_lift(
     ----------
     premiums, against : array-like of shape (n,)
         Two prices, such as a new and a current one; both above zero.
-    y, sensitive, channel, sample_weight, exposure, cluster, level
+    y, sensitive, channel, channel_key, sample_weight, exposure, cluster, level
         As in `compute_observed_expected`.
     bins : int
         Number of bins of about equal volume, of premiums / against.
@@ -130,7 +134,15 @@ def compute_double_lift(
     taken as given.
     """
     data = read_rows(
-        {"premiums": premiums, "against": against}, y, sensitive, channel, sample_weight, exposure, cluster, level
+        {"premiums": premiums, "against": against},
+        y,
+        sensitive,
+        channel,
+        sample_weight,
+        exposure,
+        cluster,
+        level,
+        channel_key=channel_key,
     )
     for name in ("premiums", "against"):
         bad = int(np.count_nonzero(data[name] <= 0))

@@ -28,6 +28,7 @@ def compute_observed_expected(
     bands: int = 10,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -47,7 +48,7 @@ def compute_observed_expected(
         Columns of X to look at; all by default.
     bands : int
         A column of numbers with more values than this is divided into so many bands of about equal volume.
-    sensitive, channel : optional
+    sensitive, channel, channel_key : optional
         As in `fairpremium.audit.compute_group_means`: adds rows for the true groups.
     sample_weight, exposure : array-like of shape (n,), optional
         Volumes; `exposure` if y is a total over it.
@@ -76,7 +77,9 @@ def compute_observed_expected(
     with Fieller's limits. They hold the chance of the losses, of the mix of risks and of the noise of the reports; the
     premiums are taken as given. Of many levels one in twenty misses one by chance.
     """
-    data = read_rows({"premiums": premiums}, y, sensitive, channel, sample_weight, exposure, cluster, level)
+    data = read_rows(
+        {"premiums": premiums}, y, sensitive, channel, sample_weight, exposure, cluster, level, channel_key=channel_key
+    )
     tables = [
         as_pandas(factor.divide(data).table(_ratios)) for factor in read_factors(X, factors, bands, data.reports.weight)
     ]

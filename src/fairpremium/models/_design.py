@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -70,13 +71,17 @@ class Design:
     terms: tuple[Term, ...] | None = None
 
     @classmethod
-    def learn(cls, X: Any) -> Design:
+    def learn(cls, X: Any, terms: str | None = None) -> Design:
         """Learn the columns and levels of a table.
 
         String, categorical and boolean columns get their most frequent level as base (ties: the first
-        in sorted order); the other levels follow in sorted order.
+        in sorted order); the other levels follow in sorted order. With `terms` nothing is transformed, so that
+        `n_features` can be asked before there are so many.
         """
-        return cls.learn_transform(X)[0]
+        frame = as_frame(X)
+        if terms is None or frame is None:
+            return cls.learn_transform(X, terms=terms)[0]
+        return learn_design(terms, {name: _SeriesFacts(frame[name]) for name in frame.columns})
 
     @classmethod
     def learn_transform(cls, X: Any, least_rows: int = 1, terms: str | None = None) -> tuple[Design, Array]:
@@ -114,6 +119,11 @@ class Design:
     @cached_property
     def _terms(self) -> tuple[Term, ...]:
         return tuple(column.term for column in self.columns) if self.terms is None else self.terms
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return sum(math.prod(len(factor.names) for factor in term.factors) for term in self._terms)
 
     @property
     def features(self) -> tuple[str, ...]:

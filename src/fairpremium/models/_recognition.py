@@ -19,6 +19,10 @@ _FEW = 10  # so many levels are levels, whatever they look like
 _KEY = 20  # levels from which most rows may have one of their own
 _MANY = 100  # levels that are too many to be indicators
 _LEAST_ROWS = 50  # for a judgement about whole columns
+_MOST = 0.8  # of the texts, or of the rows with a loss, decide what a column is
+_UNITS = 3  # kinds of units at most; more are codes
+_MANY_WITH_UNIT = 0.2  # of the numbers; fewer are codes such as the departments 2A and 2B
+_DIFFERENT = 1000  # rows from which whole numbers that are all different look like a key
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})([ T].*)?)\s*")
 _NUMBER = re.compile(r"\s*(?P<before>[€$£¥]?|EUR|USD|GBP|CHF)\s*[-+]?\d[\d.,' ]*(?P<after>\D{0,12}?)\s*")
 
@@ -33,7 +37,7 @@ def describe_texts(counts: Mapping[Any, int]) -> str | None:
     if levels <= _FEW:
         return None
     if len(texts) == levels:
-        if all(_DATE.fullmatch(text) for text in texts):
+        if _share(_DATE, texts) >= _MOST:
             return f"{levels} different texts that look like dates"
         unit = _unit(texts)
         if unit is not None:
@@ -46,13 +50,23 @@ def describe_texts(counts: Mapping[Any, int]) -> str | None:
 
 
 def describe_numbers(values: npt.NDArray[Any]) -> str | None:
-    """Tell whether a column of numbers looks like a key: whole, ascending from row to row, and never twice the same."""
+    """Tell whether a column of numbers looks like a key, or like dates written as whole numbers."""
     if len(values) < _LEAST_ROWS or not np.isfinite(values).all():
         return None
-    steps = np.diff(values)
-    if (steps > 0).all() and values[0] >= 0 and (np.floor(values) == values).all():
+    if values.min() < 0 or not (np.floor(values) == values).all():
+        return None
+    if (np.diff(values) > 0).all():
         return "a larger whole number in each row than in the one before, which looks like a key and not like a feature"
+    day, month = values % 100, values // 100 % 100
+    if values.min() >= 19000101 and values.max() <= 21001231 and _within(day, 1, 31) and _within(month, 1, 12):
+        return "whole numbers that look like dates, such as 20240131, and not like a feature"
+    if len(values) >= _DIFFERENT and len(np.unique(values)) == len(values):
+        return "a different whole number in each row, which looks like a key and not like a feature"
     return None
+
+
+def _within(values: npt.NDArray[Any], low: float, high: float) -> bool:
+    return bool(values.min() >= low and values.max() <= high)
 
 
 def check_texts(name: str, counts: Mapping[Any, int]) -> None:
@@ -67,29 +81,31 @@ def check_texts(name: str, counts: Mapping[Any, int]) -> None:
 
 
 def find_outcome(names: Collection[str], columns: Array, y: Array) -> str | None:
-    """Return the name of a column that is zero in exactly those rows in which the outcome is zero."""
+    """Return the name of a column that is zero where the outcome is, and in nearly no other row."""
     loss = y != 0
     if len(y) < _LEAST_ROWS or loss.all() or not loss.any():
         return None
-    some = np.arange(min(len(y), 1000))  # most columns differ at once
     for name, values in zip(names, columns.T, strict=True):
-        if ((values[some] != 0) == loss[some]).all() and ((values != 0) == loss).all():
+        if not values[~loss].any() and np.count_nonzero(values[loss]) >= _MOST * np.count_nonzero(loss):
             return name
     return None
 
 
 def _unit(texts: list[str]) -> str | None:
-    """Return what stands beside the numbers if all texts are numbers with the same unit, or have decimals."""
-    found = [_NUMBER.fullmatch(text) for text in texts]
-    if not all(found):
+    """Return what stands beside the numbers if most texts are numbers, and many have a unit, or some have decimals."""
+    if _share(_NUMBER, texts) < _MOST:
         return None
-    units = {(match["before"].strip(), match["after"].strip()) for match in found if match is not None}
-    before, after = units.pop()
-    if units:
-        return None
-    if before or after:
-        return f" with {(before or after)!r}"
+    found = [match for text in texts if (match := _NUMBER.fullmatch(text))]
+    beside = [unit for match in found if (unit := (match["before"] or match["after"]).strip())]
+    units = sorted(set(beside))
+    if 1 <= len(units) <= _UNITS and len(beside) >= _MANY_WITH_UNIT * len(found):
+        return f" with {' or '.join(map(repr, units))}"
     return " with decimals" if any(mark in text for text in texts for mark in ".,") else None
+
+
+def _share(pattern: re.Pattern[str], texts: list[str]) -> float:
+    """Return the share of texts that match."""
+    return sum(pattern.fullmatch(text) is not None for text in texts) / len(texts)
 
 
 def _quoted(name: str) -> str:

@@ -43,6 +43,10 @@ class Span:
         basis[before + size :, before + free :] = np.eye(after)
         return Span(basis)
 
+    def repeated(self, times: int) -> Span:
+        """Return the span of so many such vectors, one after the other."""
+        return self if self.basis is None else Span(np.asarray(np.kron(np.eye(times), self.basis), dtype=np.float64))
+
     def dimension(self, size: int) -> int:
         """Return how many of so many coefficients are free."""
         return size if self.basis is None else int(self.basis.shape[1])

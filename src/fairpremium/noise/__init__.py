@@ -11,6 +11,8 @@ from fairpremium.noise._declared_channel import check_coded_reports as check_cod
 from fairpremium.noise._likelihood import LikelihoodNoise
 from fairpremium.noise._margin import MarginNoise
 from fairpremium.noise._retest import RetestNoise
+from fairpremium.noise._source_check import SourceCheck, check_sources
+from fairpremium.noise._source_check import check_coded_sources as check_coded_sources  # for pricers
 from fairpremium.noise._validation import ValidationNoise
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "MarginNoise",
     "NoiseEstimator",
     "RetestNoise",
+    "SourceCheck",
     "ValidationNoise",
     "check_declared_channel",
+    "check_sources",
 ]

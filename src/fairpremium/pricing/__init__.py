@@ -11,11 +11,11 @@ from fairpremium.pricing._certificate import certify_prices, check_segments
 from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.pricing._model_selection import describe_pooling
 from fairpremium.pricing._planning import Plan, plan
+from fairpremium.pricing._possible_channels import PossibleChannels, band_of, possible_sources, premium_band
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
-from fairpremium.pricing._sensitivity import check_keeps, default_keeps
 from fairpremium.pricing._source_portfolio import SourcePortfolio, count_labels, is_source
-from fairpremium.pricing.claims import FrequencySeverityPricer, load_pricer
+from fairpremium.pricing.claims import FrequencySeverityPricer, load_pricer, read_pricer, write_pricer
 
 __all__ = [
     "DiscriminationFreePricer",
@@ -24,15 +24,15 @@ __all__ = [
     "Interval",
     "LinearPrices",
     "Plan",
+    "PossibleChannels",
     "Prices",
     "Reference",
     "SourcePortfolio",
+    "band_of",
     "certify_prices",
-    "check_keeps",
     "check_level",
     "check_segments",
     "count_labels",
-    "default_keeps",
     "describe_pooling",
     "excess_risk_bound",
     "from_document",
@@ -40,7 +40,11 @@ __all__ = [
     "is_source",
     "load_pricer",
     "plan",
+    "possible_sources",
+    "premium_band",
+    "read_pricer",
     "required_rows",
     "required_splits",
     "to_document",
+    "write_pricer",
 ]

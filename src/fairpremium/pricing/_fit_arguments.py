@@ -1,6 +1,7 @@
 """Checks of the arguments of a fit, each made once at the entry: the pricer's parameters, the channel, the reports."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -8,11 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import _safe_indexing
 
 from fairpremium.blocks import Rows, Stream
 from fairpremium.corrections import ReportChannel
-from fairpremium.errors import ChannelRefutedWarning, GroupsNotScoredWarning
-from fairpremium.labels import encode_labels, infer_labels
+from fairpremium.errors import (
+    ChannelRefutedWarning,
+    ExposureWarning,
+    GroupsNotScoredWarning,
+    NotIdentifiedError,
+    SourcesDependWarning,
+)
+from fairpremium.labels import check_labels, encode_labels, infer_labels
 from fairpremium.models import (
     BoostedModel,
     Design,
@@ -23,8 +31,8 @@ from fairpremium.models import (
     describe_numbers,
     find_outcome,
 )
-from fairpremium.noise import NoiseEstimator, check_coded_reports
-from fairpremium.privacy import Channel
+from fairpremium.noise import NoiseEstimator, check_coded_reports, check_coded_sources
+from fairpremium.privacy import Channel, KeyedChannels
 
 MODELS: dict[str, type[LinearModel | GroupModel]] = {
     each.kind: each for each in (LinearModel, BoostedModel, NeuralModel)
@@ -43,7 +51,7 @@ def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel 
         raise ValueError("Got model=[], but expected at least one model class.")
     for each in models:
         each.check()
-        if channel is not None and correction not in ("auto", *each.corrections):
+        if not is_known(channel) and correction not in ("auto", *each.corrections):
             why = (
                 "its equations are those of a linear predictor"
                 if correction == "score"
@@ -96,7 +104,7 @@ def check_merge(merge: Any, correction: str, channel: Any, pooling: float | None
     """Return whether to merge rows, None if that depends on them; it must change no price."""
     if merge not in (True, False, "auto"):
         raise ValueError(f'Got merge={merge!r}, but expected True, False or "auto".')
-    if pooling is not None and (channel is None or correction == "inverse"):
+    if pooling is not None and (is_known(channel) or correction == "inverse"):
         return None if merge == "auto" else bool(merge)
     if merge is True:
         raise ValueError(
@@ -106,34 +114,80 @@ def check_merge(merge: Any, correction: str, channel: Any, pooling: float | None
     return False
 
 
-def resolve_channel(channel: Any, X: Any, y: Any, sensitive: Any, weight: Any) -> ReportChannel:
-    """Find out what `sensitive` holds; a noise estimator is fitted."""
+def is_known(channel: Any) -> bool:
+    """Tell whether the argument `channel` says that every row holds the true attribute."""
+    return channel is None or (isinstance(channel, Mapping) and all(each is None for each in channel.values()))
+
+
+def resolve_channel(channel: Any, X: Any, y: Any, sensitive: Any, weight: Any, keys: Any = None) -> ReportChannel:
+    """Find out what `sensitive` holds; noise estimators are fitted, those of several sources to the rows of theirs."""
     if sensitive is None:
         raise ValueError(
             "fit needs sensitive=...: the reports that went through `channel`, or the true attribute with channel=None."
         )
-    if channel is None:
+    if is_known(channel):
         groups = infer_labels(sensitive, "sensitive")
         if len(groups) < 2:
             raise ValueError(f"Got sensitive with {len(groups)} group(s), but expected at least two.")
-        return ReportChannel.of(None, groups)
+        return ReportChannel.of(channel, groups)
     if isinstance(channel, Channel):
         return ReportChannel.of(channel)
+    if isinstance(channel, Mapping):
+        return _resolve_sources(channel, X, y, sensitive, weight, keys)
     if not isinstance(channel, NoiseEstimator):
         raise TypeError(
             f"Got channel of type {type(channel).__name__}, but expected None (sensitive is the true attribute), a "
-            "Channel such as RandomizedResponse, or a noise estimator such as ValidationNoise."
+            "Channel such as RandomizedResponse, a noise estimator such as ValidationNoise, or a mapping of keys to "
+            "these."
         )
     estimator = clone(channel).fit(X, y, sensitive=sensitive, sample_weight=weight)
     return ReportChannel.of(estimator.require_channel(), estimator=estimator)
 
 
-def encode_reports(sensitive: Any, labels: tuple[Any, ...], n: int) -> npt.NDArray[np.uint16]:
+def _resolve_sources(
+    sources: Mapping[Any, Any], X: Any, y: Any, sensitive: Any, weight: Any, keys: Any
+) -> ReportChannel:
+    estimators = {key: each for key, each in sources.items() if isinstance(each, NoiseEstimator)}
+    if not estimators:
+        return ReportChannel.of(sources)
+    labels = check_labels(list(sources), "keys")
+    if keys is None:
+        raise ValueError(f"Got no channel_key, but expected the source of each row, one of {list(labels)}.")
+    source = encode_labels(keys, labels, name="channel_key", missing="code")
+    found = {}
+    for w, key in enumerate(labels):
+        if key not in estimators:
+            continue
+        rows = np.flatnonzero(source == w)
+        own = {name: take_rows(values, rows) for name, values in (("sensitive", sensitive), ("sample_weight", weight))}
+        try:
+            found[key] = clone(estimators[key]).fit(take_rows(X, rows), take_rows(y, rows), **own)
+            found[key].require_channel()
+        except NotIdentifiedError as error:
+            raise NotIdentifiedError(f"The source {key!r}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"The source {key!r}: {error}") from error
+    channels = {key: found[key].channel_ if key in found else each for key, each in sources.items()}
+    return ReportChannel.of(channels, estimator=found)
+
+
+def take_rows(values: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Return some rows of a table or a column of any kind; None stays None."""
+    if values is None:
+        return None
+    if hasattr(values, "take") and not hasattr(values, "iloc") and not isinstance(values, np.ndarray):
+        return values.take(rows)  # Arrow
+    if isinstance(values, list | tuple):
+        return [values[i] for i in rows]
+    return _safe_indexing(values, rows)
+
+
+def encode_reports(sensitive: Any, channel: ReportChannel, n: int, keys: Any = None) -> npt.NDArray[np.uint16]:
     """Turn the reports of n rows into codes, the number of labels standing for a missing one."""
-    codes = encode_labels(sensitive, labels, name="sensitive", missing="code")
+    codes = channel.encode(sensitive, keys)
     if len(codes) != n:
         raise ValueError(f"Got sensitive with {len(codes)} rows, but X has {n}; expected the same number.")
-    return np.where(codes < 0, len(labels), codes).astype(np.uint16)
+    return codes
 
 
 def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_group: bool = True) -> None:
@@ -141,30 +195,66 @@ def check_counts(counts: npt.NDArray[Any], channel: ReportChannel, *, every_grou
     reported = counts[:-1]
     if not reported.any():
         raise ValueError("Got sensitive with no report at all (every value is missing); expected some.")
-    if every_group and channel.labels == channel.groups and (reported == 0).any():
-        absent = [group for group, count in zip(channel.groups, reported, strict=True) if count == 0]
-        raise ValueError(
-            f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
-            f"{list(channel.groups)}. Leave a group out of the channel only if nobody could have reported it."
-        )
+    keyed = channel.channel if isinstance(channel.channel, KeyedChannels) else None
+    sources = [channel.labels] if keyed is None else [keyed.reports_of(key) for key in keyed]
+    if every_group and all(set(labels) == set(channel.groups) for labels in sources):
+        named = [label for labels in sources for label in labels]
+        seen = {label for label, count in zip(named, reported, strict=True) if count}
+        absent = [group for group in channel.groups if group not in seen]
+        if absent:
+            raise ValueError(
+                f"Got sensitive without a single report of the group(s) {absent}; expected reports of each of "
+                f"{list(channel.groups)}. Leave a group out of the channel only if nobody could have reported it."
+            )
 
 
 def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     """Warn if the reports are sharper than a declared channel permits; an estimated one has checks of its own.
 
-    Any rows will do, as long as they were not chosen by their reports.
+    Any rows will do, as long as they were not chosen by their reports. Each source is checked by itself, with the same
+    chance of a false alarm in all.
     """
-    declared = channel.channel
-    if declared is None or channel.estimator is not None:
-        return
+    keyed = channel.channel
+    declared = {None: keyed} if not isinstance(keyed, KeyedChannels) else dict(keyed)
+    estimated = channel.estimator if isinstance(channel.estimator, dict) else {None: channel.estimator}
+    first = 0
     some = some_rows(rows).reported(channel.n_codes - 1)
     if some.cluster is not None:
         some = some.take(np.unique(some.cluster, return_index=True)[1])
-    if len(some) < _CHECK_FROM * max(len(declared.groups), len(declared.reports)):
+    for key, each in declared.items():
+        n_reports = len(channel.groups if each is None else each.reports)
+        codes = first + np.arange(n_reports)
+        first += n_reports
+        if each is None or estimated.get(key) is not None:
+            continue
+        own = some if key is None else some.take(np.isin(some.report, codes))
+        if len(own) < _CHECK_FROM * max(len(each.groups), n_reports):
+            continue
+        level = 1 - 0.001 / len(declared)
+        check = check_coded_reports(own.X, own.y, own.report.astype(np.intp) - codes[0], each, level=level)
+        if check.rejected:
+            text = check.message if key is None else f"The source {key!r}: {check.message}"
+            warnings.warn(text, ChannelRefutedWarning, stacklevel=4)
+
+
+def warn_if_sources_depend(rows: Rows | Stream, channel: ReportChannel) -> None:
+    """Warn if the source of a row depends on the outcome or the attribute beyond the features.
+
+    Rows without a report are a source if they take part in the fit.
+    """
+    several = isinstance(channel.channel, KeyedChannels) and len(channel.channel) > 1
+    if not several and not channel.everyone:
         return
-    check = check_coded_reports(some.X, some.y, some.report.astype(np.intp), declared, level=0.999)
-    if check.rejected:
-        warnings.warn(check.message, ChannelRefutedWarning, stacklevel=4)
+    found = check_coded_sources(some_rows(rows), channel, level=0.999, missing=channel.everyone)
+    if found is not None and found.rejected:
+        warnings.warn(found.message, SourcesDependWarning, stacklevel=4)
+
+
+def check_unreported(unreported: Any) -> bool:
+    """Return whether rows without a report take part in the fits of the groups."""
+    if unreported not in ("exclude", "include"):
+        raise ValueError(f'Got unreported={unreported!r}, but expected "exclude" or "include".')
+    return bool(unreported == "include")
 
 
 def check_features(design: Design, rows: Rows | Stream) -> None:
@@ -179,7 +269,7 @@ def check_features(design: Design, rows: Rows | Stream) -> None:
     name = find_outcome(list(at), matrix[:, list(at.values())], y)
     if name is not None:
         raise ValueError(
-            f"Got column {name!r} of X, which is zero in exactly those rows in which y is zero: it looks like a part "
+            f"Got column {name!r} of X, which is zero where y is zero and in nearly no other row: it looks like a part "
             "of the outcome, such as the claim amount, and is not known when a policy is priced. Leave it out of X "
             "(features=[...] of a source, --features on the command line, or terms that do not name it)."
         )
@@ -191,6 +281,18 @@ def check_features(design: Design, rows: Rows | Stream) -> None:
                 UserWarning,
                 stacklevel=3,
             )
+
+
+@cache
+def warn_exposure_not_scored() -> None:
+    """Warn, once in a process, that a score of totals without their exposure is a rough one."""
+    warnings.warn(
+        "Got no exposure for the score of a pricer that was fitted with one: every row is taken for one with the mean "
+        "exposure. Pass exposure, as searches of scikit-learn do after "
+        "sklearn.set_config(enable_metadata_routing=True).",
+        ExposureWarning,
+        stacklevel=3,
+    )
 
 
 @cache

@@ -92,7 +92,7 @@ def measure_fit(
     whole, of_groups, null_groups, density = (np.asarray(value, dtype=float) for value in sums)
     null_groups = np.where(known, null_groups, np.nan)
     unaware, free, null, null_reported, n, log_weight = whole
-    true_attribute = channel.channel is None and outcomes.counts[-1] == 0
+    true_attribute = channel.truth and outcomes.counts[-1] == 0
     deviances = np.array([unaware, of_groups.sum()])
     log_likelihood = _log_likelihood(family, rows, prices, deviances, n, log_weight, density)
     aic = 2 * (np.array(parameters) + family.has_dispersion) - 2 * log_likelihood

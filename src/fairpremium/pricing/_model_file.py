@@ -19,7 +19,7 @@ from fairpremium.models import AddedPrices, BoostedPrices, Design, GroupPrices, 
 from fairpremium.pricing._fit_arguments import MODELS
 from fairpremium.pricing._fit_quality import PRICES, PriceQuality
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices
-from fairpremium.privacy import Channel
+from fairpremium.privacy import Channel, KeyedChannels
 
 _READERS: dict[str, type[GroupPrices]] = {"boosted": BoostedPrices, "neural": NeuralPrices}
 FORMAT = "fairpremium-pricer"
@@ -70,7 +70,7 @@ def from_document(cls: Any, document: Any, where: str = "The document") -> Any:
 
 def _build(cls: Any, body: dict[str, Any]) -> Any:
     groups = tuple(label_from_json(group) for group in body["groups"])
-    channel = None if body["channel"] is None else Channel.from_descriptor(body["channel"])
+    channel = None if body["channel"] is None else channel_from_descriptor(body["channel"])
     settings = dict(body["model"])
     kind = settings.pop("kind")
     if kind not in MODELS:
@@ -100,6 +100,12 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
         unseen_levels=body["unseen_levels"],
     )
+
+
+def channel_from_descriptor(descriptor: Any) -> Channel | KeyedChannels:
+    """Build the channel, or those of several sources, that a file describes."""
+    several = isinstance(descriptor, Mapping) and descriptor.get("scheme") == KeyedChannels.SCHEME
+    return KeyedChannels.from_descriptor(descriptor) if several else Channel.from_descriptor(descriptor)
 
 
 def _version(settings: Mapping[str, Any], pooling: Any) -> int:

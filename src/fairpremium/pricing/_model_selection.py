@@ -42,7 +42,7 @@ from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
 from fairpremium.pricing._fit_quality import Outcomes, count_parameters, measure_fit, with_joint_aic
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
-from fairpremium.privacy import RandomizedResponse
+from fairpremium.privacy import KeyedChannels, RandomizedResponse
 
 _COMPARE_FOLDS = 5
 _COLUMNS = {  # of the table of candidates, from fields of a result
@@ -112,7 +112,7 @@ class LinearFit(ClassFit):
         counts = problem.moments.counts
         if isinstance(rows, Stream):  # its reports are counted by this first pass; those in memory were at the entry
             check_counts(counts, channel)
-        correction = "inverse" if channel.channel is None else inputs.correction
+        correction = "inverse" if channel.truth else inputs.correction
         chosen = fit_correction(problem, channel, correction, inputs.pooling, inputs.classifier)
         return cls(inputs, model, chosen, int(counts[-1]))
 
@@ -126,9 +126,8 @@ class LinearFit(ClassFit):
         inputs, fit = self.inputs, self.chosen.fit
         each = replace(fit, problem=replace(fit.problem, rows=inputs.rows))  # merged rows do not show their scatter
         statistics = sandwich(each) if intervals else _point_estimates(each, reference.needs_means)
-        estimator = inputs.channel.estimator
-        if intervals and estimator is not None:
-            statistics = _add_channel_error(statistics, self.chosen, estimator, inputs.channel.groups)
+        if intervals:
+            statistics = _add_channel_error(statistics, self.chosen, inputs.channel)
         weights = reference.distribution(statistics.shares, statistics.group_means, statistics.mean_loss)
         prices = LinearPrices(
             inputs.family,
@@ -213,14 +212,10 @@ class NonlinearFit(ClassFit):
         return Formula(fit.unaware, fit.groups, weights, fit.bounds)
 
     def _shifted(self, reference: Reference) -> tuple[tuple[Formula, ...], float]:
-        """Fit with an estimated keep a little higher and lower, and what their difference is in standard errors."""
-        estimator, groups = self.inputs.channel.estimator, self.inputs.channel.groups
-        step = None if estimator is None else keep_step(estimator, len(groups))
-        if step is None:
-            return (), 0.0
-        near = [ReportChannel.of(RandomizedResponse(groups, keep=estimator.keep_ + s * step)) for s in (1, -1)]
-        fits = tuple(self._formula(self.fit.with_channel(channel), reference) for channel in near)
-        return fits, estimator.standard_error_ / (2 * step)
+        """Fit with each estimated keep a little higher and lower, and what their difference is in standard errors."""
+        pairs, shift = near_channels(self.inputs.channel)
+        near = [channel for pair in pairs for channel in pair]
+        return tuple(self._formula(self.fit.with_channel(channel), reference) for channel in near), shift
 
 
 def select_model(
@@ -322,36 +317,54 @@ def _point_estimates(fit: GroupFit, need_means: bool) -> Statistics:
     return Statistics(fit.coefficients, fit.shares, H, loss, np.empty((0, 0)))
 
 
-def keep_step(estimator: NoiseEstimator, K: int) -> float | None:
-    """Return how far keep is moved to see what its error does; None if it has none."""
-    keep, error = estimator.keep_, estimator.standard_error_
-    if not (np.isfinite(error) and error > 0 and np.isfinite(keep)):
-        return None
-    return float(min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2))
+def near_channels(channel: ReportChannel) -> tuple[list[tuple[ReportChannel, ReportChannel]], float]:
+    """Return the channel with each estimated keep moved up and down, and what the difference is in standard errors.
 
-
-def _add_channel_error(
-    statistics: Statistics, chosen: Chosen, estimator: NoiseEstimator, groups: tuple[Any, ...]
-) -> Statistics:
-    """Add the uncertainty of an estimated keep, by the delta method with a central difference.
-
-    The estimate of keep is taken as independent of the fit given its own sample, which holds for
-    validation and retest samples and to first order for the others.
+    There is one pair for each source whose keep is estimated with an error, none if there is none.
     """
-    step = keep_step(estimator, len(groups))
-    if step is None:
-        return statistics
+    keyed = channel.channel if isinstance(channel.channel, KeyedChannels) else None
+    estimators = channel.estimator or {}
+    if isinstance(estimators, NoiseEstimator):
+        estimators = {None: estimators}
+    K = len(channel.groups)
+    moves = {}  # how far a keep may be moved, in standard errors
+    for key, estimator in estimators.items():
+        keep, error = estimator.keep_, estimator.standard_error_
+        if np.isfinite(error) and error > 0 and np.isfinite(keep):
+            moves[key] = min(error / 2, (1 - keep) / 2, (keep - 1 / K) / 2) / error
+    if not moves:
+        return [], 0.0
+    move = min(moves.values())
 
-    def stacked(keep: float) -> Array:
-        near = chosen.refit(ReportChannel.of(RandomizedResponse(groups, keep=keep))).fit
-        H = portfolio_means(near)[0]
-        return np.concatenate([near.coefficients.T.ravel(), near.shares, H, [statistics.mean_loss]])
+    def at(key: Any, sign: int) -> ReportChannel:
+        estimator = estimators[key]
+        keep = float(estimator.keep_ + sign * move * estimator.standard_error_)
+        moved = RandomizedResponse(channel.groups, keep=keep)
+        near = moved if keyed is None else KeyedChannels({**keyed, key: moved}, groups=channel.groups)
+        return replace(ReportChannel.of(near), everyone=channel.everyone)
 
-    slope = (stacked(estimator.keep_ + step) - stacked(estimator.keep_ - step)) / (2 * step)
-    slope *= estimator.standard_error_
-    single, own = statistics.group_covariance, slope[: statistics.coefficients.size]
-    return replace(
-        statistics,
-        covariance=statistics.covariance + np.outer(slope, slope),
-        group_covariance=None if single is None else single + np.outer(own, own),
-    )
+    return [(at(key, 1), at(key, -1)) for key in moves], 1 / (2 * move)
+
+
+def _add_channel_error(statistics: Statistics, chosen: Chosen, channel: ReportChannel) -> Statistics:
+    """Add the uncertainty of estimated keeps, by the delta method with central differences.
+
+    The estimates of keep are taken as independent of the fit, and of each other, given their own samples, which holds
+    for validation and retest samples and to first order for the others.
+    """
+
+    def stacked(near: ReportChannel) -> Array:
+        fit = chosen.refit(near).fit
+        H = portfolio_means(fit)[0]
+        return np.concatenate([fit.coefficients.T.ravel(), fit.shares, H, [statistics.mean_loss]])
+
+    pairs, shift = near_channels(channel)
+    for up, down in pairs:
+        slope = shift * (stacked(up) - stacked(down))
+        single, own = statistics.group_covariance, slope[: statistics.coefficients.size]
+        statistics = replace(
+            statistics,
+            covariance=statistics.covariance + np.outer(slope, slope),
+            group_covariance=None if single is None else single + np.outer(own, own),
+        )
+    return statistics

@@ -1,8 +1,8 @@
 """The pricer: from features, losses and (privatized) attributes to discrimination-free premiums."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -39,12 +39,15 @@ from fairpremium.pricing._fit_arguments import (
     check_merge,
     check_models,
     check_pooling,
+    check_unreported,
     encode_reports,
     resolve_channel,
     some_rows,
     terms_of,
+    warn_exposure_not_scored,
     warn_groups_not_scored,
     warn_if_refuted,
+    warn_if_sources_depend,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import candidates_table, correction_for, select_model
@@ -99,9 +102,11 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         What mu(x, d) may look like on the scale of the family's link: "linear", "neural", "boosted", a model object of
         `fairpremium.models` with its own settings, or any scikit-learn regressor that takes sample weights. A list
         lets the checks choose among several.
-    channel : None, Channel or noise estimator
+    channel : None, Channel, noise estimator, or a mapping of keys to these
         What `sensitive` holds. None: the true attribute D (Algorithm MPTP). A `Channel`: reports S that went
-        through it (Algorithm MPTP-LDP). A noise estimator: reports whose noise is estimated first.
+        through it (Algorithm MPTP-LDP). A noise estimator: reports whose noise is estimated first. A mapping: rows came
+        from several sources, each with a channel of its own; `channel_key` of `fit` says which (None in the mapping:
+        the source holds D itself).
     correction : {"auto", "inverse", "score", "posterior", "likelihood"}
         How the noise of the reports is undone. "inverse" is the paper's unbiased risk; "score" gives its moments their
         best weights; "posterior" learns P(D given x, y) from the reports; "likelihood" uses the law of the outcome
@@ -122,6 +127,11 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         predicts held-out reports best.
     unseen_levels : {"error", "base"}
         What to do at prediction with a level of a text column that was not seen in fit.
+    unreported : {"exclude", "include"}
+        Whether rows without a report take part in the groups' fits of "likelihood" and "posterior", by what their
+        features and outcome say about their group. More precise if having no report does not depend on the group given
+        features and outcome, wrong if it does; `fit` tests whether it depends on the outcome, and warns. "inverse" and
+        "score" leave such rows out either way.
     random_state : None, int, RandomState
         Seed of the folds and of the training of model classes other than the linear one, and of the folds that compare
         a list of them.
@@ -132,10 +142,10 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         The map from columns to features, with the levels of text columns.
     groups_ : tuple
         The groups, in the order of all columns and weights.
-    channel_ : Channel or None
-        The channel that was used.
-    noise_ : noise estimator or None
-        The fitted noise estimator, if `channel` was one.
+    channel_ : Channel, mapping (`KeyedChannels`) or None
+        The channel that was used, or those of the sources by key.
+    noise_ : noise estimator, dict or None
+        The fitted noise estimator, if `channel` was one; if a mapping held some, a dict of them by key.
     group_distribution_ : array of shape (K,)
         Unbiased estimate of P(D) by volume.
     reference_distribution_ : array of shape (K,)
@@ -177,18 +187,20 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
 
     family: str | Family = "normal"
     model: Any = "linear"
-    channel: Channel | NoiseEstimator | None = None
+    channel: Channel | NoiseEstimator | Mapping[Any, Any] | None = None
     correction: str = "auto"
     pooling: Literal["auto"] | float = "auto"
     reference: Any = "marginal"
     intervals: bool = True
     classifier: Any = None
     unseen_levels: Literal["error", "base"] = "error"
+    unreported: Literal["exclude", "include"] = "exclude"
     random_state: Any = None
 
     # What scikit-learn passes on to the methods once metadata routing is enabled; no set_fit_request is needed.
-    __metadata_request__fit = {"sensitive": True, "sample_weight": True, "exposure": True, "cluster": True}  # noqa: RUF012
-    __metadata_request__score = {"sensitive": True, "sample_weight": True, "exposure": True}  # noqa: RUF012
+    _in_score = ("sensitive", "channel_key", "sample_weight", "exposure")
+    __metadata_request__fit = dict.fromkeys((*_in_score, "cluster"), True)
+    __metadata_request__score = dict.fromkeys(_in_score, True)
 
     def fit(
         self,
@@ -196,6 +208,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         y: Any,
         *,
         sensitive: Any = None,
+        channel_key: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
         cluster: Any = None,
@@ -213,6 +226,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         sensitive : array of shape (n,)
             The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported". For several
             attributes a data frame with one column each, or tuples.
+        channel_key : array of shape (n,), optional
+            The source of each row, if `channel` is a mapping: one of its keys. It may be missing where the report is.
         sample_weight : array of shape (n,), optional
             Volume that y was divided by: years for frequencies and pure premiums, number of claims for mean severities.
         exposure : array of shape (n,), optional
@@ -235,14 +250,15 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         Notes
         -----
         Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
-        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `sample_weight` and `exposure` are then names
-        of its columns, and rows are read piece by piece, as often as the fit needs to see them: once for squared loss
-        with the inverse correction, a given pooling strength and ``intervals=False``. The column of an exposure is
-        checked first.
+        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `channel_key`, `sample_weight` and `exposure`
+        are then names of its columns, and rows are read piece by piece, as often as the fit needs to see them: once for
+        squared loss with the inverse correction, a given pooling strength and ``intervals=False``. The column of an
+        exposure is checked first.
 
         A given channel is checked against the reports of at most 20,000 rows, one of each person:
         `fairpremium.check_declared_channel` at level 0.999 says what can be seen. Of a source the first rows of some
-        pieces are looked at.
+        pieces are looked at. With several sources `fairpremium.check_sources` tests at the same level, on as many rows,
+        whether the source of a row depends on the outcome or the attribute beyond the features.
 
         Raises
         ------
@@ -257,11 +273,14 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         -----
         ChannelRefutedWarning
             The reports are sharper than the channel permits, as if `sensitive` were the true attribute.
+        SourcesDependWarning
+            The source of a row depends on the outcome or the attribute beyond the features.
         ExposureWarning
             y holds counts and `sample_weight` varies, as if it were their exposure.
         """
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
+        everyone = check_unreported(self.unreported)
         models = check_models(self.model, self.correction, self.channel)
         terms = terms_of(models)
         family = get_family(self.family)
@@ -272,12 +291,12 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             for name, value in (("cluster", cluster), ("classifier", self.classifier)):
                 if value is not None:
                     raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
-            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms, exposure) as portfolio:
+            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms, exposure, channel_key) as portfolio:
                 seen = portfolio.preview(self.channel, np.random.default_rng(0))
-                channel = resolve_channel(self.channel, *seen)
+                channel = replace(resolve_channel(self.channel, *seen), everyone=everyone)
                 simple = self.correction == "inverse" and pooling is not None
-                penalised = self.channel is not None and not simple  # in units of the columns' scale
-                found = portfolio.rows(channel.labels, family, thorough=penalised)
+                penalised = not channel.truth and not simple  # in units of the columns' scale
+                found = portfolio.rows(channel, family, thorough=penalised)
                 if sample_weight is not None:
                     some = some_rows(found)
                     warn_if_counts(some.y, some.weight, family)
@@ -290,8 +309,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         if exposure is None:
             warn_if_counts(outcome, weight, family)
         used = X if terms is None else design.select(X)
-        channel = resolve_channel(self.channel, used, outcome, sensitive, weight)
-        report = encode_reports(sensitive, channel.labels, n)
+        channel = resolve_channel(self.channel, used, outcome, sensitive, weight, channel_key)
+        channel = replace(channel, everyone=everyone)
+        report = encode_reports(sensitive, channel, n, channel_key)
         rows = Rows(matrix, outcome, weight, report, cluster=check_cluster(cluster, n))
         return self._fit(make(rows, design, channel, self._seed()), models, exposure is not None)
 
@@ -305,6 +325,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
         check_features(inputs.design, rows)
         warn_if_refuted(rows, channel)
+        warn_if_sources_depend(rows, channel)
         reference = Reference.of(self.reference, channel.groups)
         best, results = select_model(inputs, models)
         fit = best.fit
@@ -321,6 +342,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             noise=channel.estimator,
         )
         self._fitted_on_totals = on_totals
+        if on_totals and isinstance(rows, Rows) and rows.weight is not None:
+            self._mean_exposure = float(rows.weight.mean())
         return self
 
     @classmethod
@@ -329,7 +352,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         prices: Prices,
         model: LinearModel | GroupModel,
         *,
-        channel: Channel | None,
+        channel: Channel | Mapping[Any, Channel | None] | None,
         correction: str,
         pooling: float | dict[str, Any],
         group_distribution: Array,
@@ -375,23 +398,23 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         self,
         prices: Prices,
         model: LinearModel | GroupModel,
-        channel: Channel | None,
+        channel: Channel | Mapping[Any, Channel | None] | None,
         correction: str,
         pooling: float | dict[str, Any],
         group_distribution: Array,
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
         n_missing_reports: int,
-        noise: NoiseEstimator | None = None,
+        noise: NoiseEstimator | dict[Any, NoiseEstimator] | None = None,
     ) -> None:
         """Set the attributes that a fit learns; nothing of an earlier fit stays."""
         prices.design.name_features(self)
         self.design_ = prices.design
         self.groups_ = prices.groups
-        self.channel_ = channel
-        self.noise_ = noise
+        self.channel_: Any = channel
+        self.noise_: Any = noise
         self.model_ = model
-        self.correction_ = "none" if channel is None else correction
+        self.correction_ = "none" if ReportChannel.of(channel, prices.groups).truth else correction
         self.pooling_ = pooling
         if isinstance(candidates, list):
             candidates = candidates_table(candidates, self.correction_)
@@ -487,6 +510,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         y: Any,
         *,
         sensitive: Any,
+        channel_key: Any = None,
         by: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
@@ -501,7 +525,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
 
         Parameters
         ----------
-        X, y, sensitive, sample_weight, cluster
+        X, y, sensitive, channel_key, sample_weight, cluster
             As for `fit`; tables in memory.
         by : array of shape (n,) or name of a column of X, optional
             Segment of each row, such as the region or an age band.
@@ -527,12 +551,13 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
 
         has the mean h*(x_i) if mu is right or e and r are: it is doubly robust. The level is the mean of xi over the
         segment. e and r are cross-fitted. P* is that of the pricer, `reference_distribution_`, and taken as given.
-        Missing reports may depend on the features and on the group, but not on the loss beyond these.
+        Missing reports may depend on the features and on the group, but not on the loss beyond these; nor may the
+        source that a row came through, whose T is used for it.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n = len(matrix)
         channel = ReportChannel.of(self.channel_, self.groups_)
-        report = encode_reports(sensitive, channel.labels, n)
+        report = encode_reports(sensitive, channel, n, channel_key)
         outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
         return certify_prices(
             prices.premium(matrix),
@@ -544,7 +569,16 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             level=check_level(level),
         )
 
-    def score(self, X: Any, y: Any, *, sensitive: Any = None, sample_weight: Any = None, exposure: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive: Any = None,
+        channel_key: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> float:
         """Compute minus the corrected risk: the mean deviance of mu(x, D), estimated from the reports.
 
         Higher is better. The risk is unbiased for the one under the true attribute, so that cross-validation and
@@ -552,7 +586,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
 
         Parameters
         ----------
-        X, y, sample_weight, exposure
+        X, y, channel_key, sample_weight, exposure
             As for `fit`; tables in memory.
         sensitive : array of shape (n,), optional
             As for `fit`. Without it the score is minus the mean deviance of the unaware price, which does not see the
@@ -567,20 +601,27 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         -----
         GroupsNotScoredWarning
             `sensitive` is missing; once in a process.
+        ExposureWarning
+            The pricer was fitted with an exposure, and neither it nor `sensitive` is given, as in a search without
+            metadata routing. The score then takes every row for one with the mean exposure; once in a process.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
         if getattr(self, "_fitted_on_totals", False) and sample_weight is None and exposure is None:
-            raise ValueError(
-                "Got neither exposure nor sample_weight, but the pricer was fitted with an exposure. Pass exposure, "
-                "which searches of scikit-learn do after sklearn.set_config(enable_metadata_routing=True)."
-            )
+            if sensitive is not None or not hasattr(self, "_mean_exposure"):
+                raise ValueError(
+                    "Got neither exposure nor sample_weight, but the pricer was fitted with an exposure. Pass "
+                    "exposure, which searches of scikit-learn do after "
+                    "sklearn.set_config(enable_metadata_routing=True)."
+                )
+            warn_exposure_not_scored()
+            exposure = np.full(n, self._mean_exposure)
         outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
         if sensitive is None:
             warn_groups_not_scored()
             deviance = prices.family.unit_deviance(outcome, prices.unaware_price(matrix))
             return -float(np.average(deviance, weights=weight))
-        report = encode_reports(sensitive, channel.labels, n)
+        report = encode_reports(sensitive, channel, n, channel_key)
         check_counts(np.bincount(report, minlength=channel.n_codes), channel, every_group=False)
         risk, _ = corrected_risk(prices.family, outcome, prices.best_estimate(matrix), report, channel.table, weight)
         return -risk
@@ -592,36 +633,57 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         *,
         sensitive: Any,
         rows: Any,
+        channel_key: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
         keeps: Any = None,
+        keep: tuple[float, float] | None = None,
+        channels: Any = None,
+        level: float | None = None,
     ) -> pd.DataFrame:
-        """Refit with other values of keep and compute the premiums of some risks.
+        """Refit with other channels and compute the premiums of some risks.
 
-        The pricer must be fitted with a `RandomizedResponse`, given or estimated.
+        The pricer must be fitted with a channel, given or estimated; for values of keep with a `RandomizedResponse`.
+        With several sources the channel of one after the other is changed.
 
         Parameters
         ----------
-        X, y, sensitive, sample_weight, exposure
+        X, y, sensitive, channel_key, sample_weight, exposure
             What `fit` was given.
         rows : data frame or array
             The risks to price: a table like X, or positions in X.
-        keeps : sequence of float, optional
-            The values of keep; the one in use is always among them. By default a band around it, wider upwards, because
+        keeps : sequence of float, or a mapping of a source's key to one, optional
+            The values of keep; the one in use is always among them. With several sources a mapping chooses those to
+            change; a sequence is for each of them. By default a band around it, wider upwards, because
             a keep that is too high is the error that no check sees.
+        keep : (low, high), optional
+            An interval of keeps instead, such as that of a noise estimator; with several sources one for each of them,
+            or a mapping of a key to one.
+        channels : sequence or mapping of str to Channel, optional
+            Or the channels that are possible, with the groups and reports of the one in use; with several sources a
+            mapping of a key to such channels.
+        level : float, optional
+            Adds intervals of this level at each channel, which take it as given.
 
         Returns
         -------
         pandas.DataFrame
             One row per risk and keep, ascending: ``row`` (position of the risk), ``keep``, ``premium`` (nan where the
             fit has no solution, as happens when keep is far too low), ``unaware`` (which does not depend on keep) and
-            ``used`` (whether this is the keep of the pricer); `fairpremium.audit.plot_sensitivity` draws it.
+            ``used`` (whether this is the keep of the pricer); with `level` also ``low`` and ``high``; with `channels`
+            the column ``channel`` instead of ``keep``. With several sources the column ``source`` before it says whose
+            it is. `fairpremium.pricing.premium_band` reduces it to the lowest and highest premium of each risk, and
+            `fairpremium.audit.plot_sensitivity` draws it.
 
         Notes
         -----
         Model class, correction and a given pooling strength stay those of the fit; empirical Bayes learns again how far
         groups differ. A model class that stopped at its linear start chooses its correction again. With keep = 1 the
         reports are taken for the truth: that end of the band is the price without a correction.
+
+        A premium need not rise or fall with keep throughout. In an interval it is computed at five values, at all their
+        middles, and beside the lowest and highest premium of each risk until these move by less than a hundredth of
+        the band. What happens between two neighbours of that grid is not seen.
 
         Examples
         --------
@@ -637,8 +699,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         (['row', 'keep', 'premium', 'unaware', 'used'], 8)
         """
         return sensitivity_band(
-            self, X, y, sensitive=sensitive, rows=rows, sample_weight=sample_weight, exposure=exposure, keeps=keeps
-        )
+            self, X, y, sensitive=sensitive, rows=rows, channel_key=channel_key, sample_weight=sample_weight,
+            exposure=exposure, keeps=keeps, keep=keep, channels=channels, level=level,
+        )  # fmt: skip
 
     def explain(self, X: Any, *, points: int = 20, max_rows: int = 1000) -> pd.DataFrame:
         """Compute the effect of each feature on the premium and on the differences between groups.

@@ -222,8 +222,8 @@ class ModelPrices(Prices):
     groups: tuple[Any, ...]
     formula: Formula
     replicates: tuple[Formula, ...]  # fits without one fold of the rows each, for the jackknife
-    shifted: tuple[Formula, ...] = ()  # fits with an estimated keep moved up and down; none if the channel is known
-    shift: float = 0.0  # standard error of keep over the distance of the two
+    shifted: tuple[Formula, ...] = ()  # fits with each estimated keep moved up and down; none if the channel is known
+    shift: float = 0.0  # standard error of keep over the distance of a pair
     quality: tuple[Any, ...] = ()  # as for `LinearPrices`
 
     @property
@@ -265,7 +265,7 @@ class ModelPrices(Prices):
             if some
         )
         root = np.sqrt((G - 1) / G) * (h - h.mean(axis=0))
-        return np.vstack([root, *(self.shift * (up - down) for up, down in moved)]).T, G - 1.0
+        return np.vstack([root, *(self.shift * (pairs[::2] - pairs[1::2]) for pairs in moved)]).T, G - 1.0
 
     def contrast_width(self, matrix: Matrix, contrast: Array, level: float) -> Array:
         """Compute it from the same jackknife."""
@@ -274,8 +274,8 @@ class ModelPrices(Prices):
     def _jackknife(self, price: Callable[[Formula], Array], level: float) -> Array:
         moved = None
         if self.shifted:
-            up, down = (price(formula) for formula in self.shifted)
-            moved = self.shift * (up - down)
+            pairs = np.array([price(formula) for formula in self.shifted])
+            moved = self.shift * np.sqrt(np.sum((pairs[::2] - pairs[1::2]) ** 2, axis=0))
         return jackknife_width(np.array([price(formula) for formula in self.replicates]), level, moved)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Self
@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Job, Rows, Source, Stream, open_source, source_kind
+from fairpremium.corrections import ReportChannel
 from fairpremium.families import Family
 from fairpremium.models import (
     DATES_HELP,
@@ -31,7 +32,8 @@ from fairpremium.models import (
     levels_column,
     parse_terms,
 )
-from fairpremium.pricing._source_reader import PortfolioReader, read_numbers
+from fairpremium.pricing._fit_arguments import is_known
+from fairpremium.pricing._source_reader import PortfolioReader, ReportReader, read_numbers
 
 _SMALL_CELLS = 4_000_000  # a portfolio with so few numbers is simply read into memory
 _SMALL_ROWS = 30_000
@@ -39,7 +41,7 @@ _KNOT_ROWS = 100_000  # rows from which knots, centers and base bands are learne
 _NOISE_ROWS = 200_000  # rows that a noise estimator sees
 _MAX_LEVELS = 10_000
 _TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_dictionary, pt.is_boolean)
-_VOLUMES = ("sample_weight", "exposure")
+_OPTIONAL = ("sample_weight", "exposure", "channel_key")
 _INDEX = re.compile(r"__index_level_\d+__")  # the name under which pandas stores a row index
 
 
@@ -64,15 +66,17 @@ class SourcePortfolio:
         features: Sequence[str] | None,
         terms: str | None = None,
         exposure: Any = None,
+        channel_key: Any = None,
     ):
         given = {"y": y, "sensitive": sensitive, "sample_weight": sample_weight, "exposure": exposure}
+        given["channel_key"] = channel_key
         for name, value in given.items():
-            if not isinstance(value, str) and not (name in _VOLUMES and value is None):
+            if not isinstance(value, str) and not (name in _OPTIONAL and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
         check_one_volume(sample_weight, exposure)
         self.X, self.y, self.sensitive, self._wanted = X, y, sensitive, features
         self.weight, self.is_total = (sample_weight, False) if exposure is None else (exposure, True)
-        self.terms = terms
+        self.terms, self.key = terms, channel_key
         self._roles = {name: value for name, value in given.items() if value is not None}
         self.roles = list(self._roles.values())
 
@@ -103,7 +107,7 @@ class SourcePortfolio:
         if absent:
             raise ValueError(f"Got X without the columns {absent}; its columns are {list(names)}.")
         if len(set(roles)) < len(roles):
-            raise ValueError(f"Got {roles} as outcome, reports and weight; expected a column of its own for each.")
+            raise ValueError(f"Got {roles} as outcome, reports, key and weight; expected a column of its own for each.")
         if features is None:
             found = tuple(name for name in names if name not in roles and not _INDEX.fullmatch(name))
         else:
@@ -176,13 +180,14 @@ class SourcePortfolio:
             first = next(each for each in found if each[0])
             raise ValueError(exposure_message(bad, sum(counts), *first[1:]))
 
-    def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
-        """Return X, y, sensitive and weight of what tells the channel: the labels, or rows for a noise estimator."""
-        if channel is None:
+    def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any, Any]:
+        """Return X, y, sensitive, weight and keys of what tells the channel: labels, or rows for noise estimators."""
+        if is_known(channel):
             labels = [label for label in count_labels(self.source, self.sensitive) if label is not None]
-            return None, None, labels, None
-        if not hasattr(channel, "require_channel"):
-            return None, None, (), None
+            return None, None, labels, None, None
+        sources = channel.values() if isinstance(channel, Mapping) else [channel]
+        if not any(hasattr(each, "require_channel") for each in sources):
+            return None, None, (), None, None
         n = sum(self.source.counts)
         index = np.sort(rng.choice(n, min(n, _NOISE_ROWS), replace=False))
         raw = Stream(self.source, RawReader((*self.features, *self.roles)), self.source.counts)
@@ -191,13 +196,19 @@ class SourcePortfolio:
         y = table.column(self.y).to_numpy()
         if self.is_total:
             y, weight = check_volume(y, len(y), None, weight)
-        return table.select(list(self.features)), y, table.column(self.sensitive), weight
+        keys = None if self.key is None else table.column(self.key)
+        return table.select(list(self.features)), y, table.column(self.sensitive), weight, keys
 
-    def rows(self, labels: tuple[Any, ...], family: Family, *, thorough: bool) -> Rows | Stream:
+    def rows(self, channel: ReportChannel, family: Family, *, thorough: bool) -> Rows | Stream:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
-        reader = PortfolioReader(self.design, self.y, self.sensitive, self.weight, labels, family, self.is_total)
+        reports = self.reports(channel)
+        reader = PortfolioReader(self.design, self.y, reports, self.weight, family, self.is_total)
         stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
         return stream.take(np.arange(len(stream))) if is_small(len(stream), reader.n_features) else stream
+
+    def reports(self, channel: ReportChannel) -> ReportReader:
+        """Return what reads the reports; the samples of noise estimators stay here."""
+        return ReportReader(self.sensitive, self.key, replace(channel, estimator=None))
 
 
 def is_small(rows: int, features: int) -> bool:

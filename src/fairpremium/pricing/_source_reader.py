@@ -10,11 +10,39 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from fairpremium.blocks import Rows
+from fairpremium.corrections import ReportChannel
 from fairpremium.families import REAL, Family
-from fairpremium.labels import encode_labels
 from fairpremium.models import Design, check_finite, check_outcome, check_volume, check_weight
 
 _EXACT_IN_FLOAT32 = (pt.is_float16, pt.is_float32, pt.is_int8, pt.is_int16, pt.is_uint8, pt.is_uint16)
+
+
+@dataclass(frozen=True)
+class ReportReader:
+    """Reads the reports of some rows."""
+
+    sensitive: str  # name of the column,
+    key: str | None  # and of that with the sources, if there are several
+    channel: ReportChannel
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        return (self.sensitive,) if self.key is None else (self.sensitive, self.key)
+
+    def __call__(self, table: pa.Table) -> npt.NDArray[np.uint16]:
+        """Turn reports into codes, the number of reports standing for a missing one."""
+        column = table.column(self.sensitive)
+        if self.key is not None:
+            return self.channel.encode(column, table.column(self.key))
+        if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
+            chunk = column.chunk(0)
+            with suppress(ValueError, TypeError):  # a value that no row has may be unknown
+                return np.asarray(self._codes(chunk.dictionary)[chunk.indices.to_numpy()])
+        return self._codes(column)
+
+    def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
+        return self.channel.encode(values, name=self.sensitive)
 
 
 @dataclass(frozen=True)
@@ -23,17 +51,16 @@ class PortfolioReader:
 
     design: Design
     y: str  # names of columns
-    sensitive: str
+    reports: ReportReader
     weight: str | None  # None for ones
-    labels: tuple[Any, ...]  # reports in the order of their codes
     family: Family  # in whose domain the outcome has to be
     is_total: bool = False  # whether the outcome is a total over the volume
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that are read."""
-        own = (self.y, self.sensitive) if self.weight is None else (self.y, self.sensitive, self.weight)
-        return (*self.design.names, *own)
+        own = () if self.weight is None else (self.weight,)
+        return (*self.design.names, self.y, *self.reports.columns, *own)
 
     @property
     def n_features(self) -> int:
@@ -53,19 +80,7 @@ class PortfolioReader:
             y = y.astype(np.float64, copy=False)
         else:
             y = check_outcome(y, n, self.family)
-        return Rows(features_of(table, self.design), y, weight, self._reports(table.column(self.sensitive)))
-
-    def _reports(self, column: pa.ChunkedArray) -> npt.NDArray[np.uint16]:
-        """Turn reports into codes, the number of reports standing for a missing one."""
-        if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
-            chunk = column.chunk(0)
-            with suppress(ValueError, TypeError):  # a value that no row has may be unknown
-                return np.asarray(self._codes(chunk.dictionary)[chunk.indices.to_numpy()])
-        return self._codes(column)
-
-    def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
-        codes = encode_labels(values, self.labels, name=self.sensitive, missing="code")
-        return np.where(codes < 0, len(self.labels), codes).astype(np.uint16)
+        return Rows(features_of(table, self.design), y, weight, self.reports(table))
 
 
 def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.NDArray[Any]:

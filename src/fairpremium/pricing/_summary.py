@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, NamedTuple
 
@@ -152,8 +152,12 @@ def without_samples(pricer: Any) -> Any:
     """Return a pricer to be shown: the sample of a noise estimator is replaced by its size."""
     shown = copy.copy(pricer)
     for name in ("channel", "noise_"):
-        if isinstance(vars(shown).get(name), NoiseEstimator):
-            setattr(shown, name, _Hidden(vars(shown)[name]))
+        value = vars(shown).get(name)
+        if isinstance(value, NoiseEstimator):
+            setattr(shown, name, _Hidden(value))
+        elif isinstance(value, Mapping):
+            hidden = {key: _Hidden(each) if isinstance(each, NoiseEstimator) else each for key, each in value.items()}
+            setattr(shown, name, hidden)
     return shown
 
 
@@ -175,7 +179,7 @@ def essentials_html(pricer: Any) -> str:
     facts = {
         "Family, model": f"{prices.family.name}, {pricer.model_.kind}",
         "Fitted on": f"{pricer.n_rows_:,} rows, {pricer.n_missing_reports_:,} without a report",
-        "Reports": "the true attribute" if channel is None else f"epsilon {channel.epsilon:.3g}",
+        "Reports": _describe_reports(channel),
         "Correction": pricer.correction_,
         "Pooling": describe_pooling(pricer.pooling_),
         "Features": ", ".join(prices.design.names),
@@ -198,6 +202,12 @@ def essentials_html(pricer: Any) -> str:
         f'<table><tr><th style="{_FACT}">Group</th><th style="{_CELL}">estimated share</th>'
         f'<th style="{_CELL}">weight in the premium</th></tr>{groups}</table></div>'
     )
+
+
+def _describe_reports(channel: Any) -> str:
+    if isinstance(channel, Mapping):
+        return ", ".join(f"{_name(key)}: {_describe_reports(each)}" for key, each in channel.items())
+    return "the true attribute" if channel is None else f"epsilon {channel.epsilon:.3g}"
 
 
 def _name(group: Any) -> str:

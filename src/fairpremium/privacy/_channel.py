@@ -142,6 +142,41 @@ class Channel:
 
         return ProductChannel._of((first, second, *others))
 
+    @staticmethod
+    def repeated(first: Channel, second: Channel, /, *others: Channel) -> Channel:
+        r"""Return the channel of people who reported the same attribute several times, each time with fresh noise.
+
+        Parameters
+        ----------
+        first, second, *others : Channel
+            The channel of each report, with the same groups.
+
+        Returns
+        -------
+        channel : Channel
+            Its groups are theirs, its reports are tuples with one entry per time, the first varying slowest.
+
+        Notes
+        -----
+        .. math:: T_{(s, t), d} = P(S_1 = s \mid D = d)\, P(S_2 = t \mid D = d).
+
+        The epsilons add, as in a :class:`PrivacyLedger`. There are more reports than groups, and the left inverse is
+        the one with the smallest variance if all groups are equally frequent. Whoever repeats the *same* report, as
+        :class:`MemoizedReports` does, says nothing new: the first report alone is then the evidence.
+
+        Examples
+        --------
+        >>> once = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
+        >>> twice = Channel.repeated(once, once)
+        >>> twice.reports
+        (('F', 'F'), ('F', 'M'), ('M', 'F'), ('M', 'M'))
+        >>> twice.inverse.round(3).tolist()
+        [[1.5, 0.5, 0.5, -0.5], [-0.5, 0.5, 0.5, 1.5]]
+        """
+        from ._repeated import RepeatedChannel
+
+        return RepeatedChannel._of((first, second, *others))
+
     # --- facts ---
 
     @cached_property

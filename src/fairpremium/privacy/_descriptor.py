@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 RANDOMIZED_RESPONSE = "randomized-response/1"
 GENERAL = "channel/1"
 PRODUCT = "product/1"
+SUBSET_SELECTION = "subset-selection/1"
+REPEATED = "repeated/1"
 
 
 def channel_from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
@@ -48,19 +50,27 @@ def channel_from_descriptor(descriptor: Mapping[str, Any]) -> Channel:
 def _build(descriptor: Mapping[str, Any]) -> Channel:
     from ._channel import Channel
     from ._randomized_response import RandomizedResponse
+    from ._subset_selection import SubsetSelection
 
     scheme = descriptor["scheme"]
     if scheme == PRODUCT:
         return Channel.product(*(channel_from_descriptor(component) for component in descriptor["components"]))
+    if scheme == REPEATED:
+        return Channel.repeated(*(channel_from_descriptor(each) for each in descriptor["repeats"]))
     if scheme == RANDOMIZED_RESPONSE:
         groups = label_from_json(descriptor["groups"])
         return RandomizedResponse.from_integers(groups, _integer(descriptor["a"]), _integer(descriptor["b"]))
+    if scheme == SUBSET_SELECTION:
+        groups = label_from_json(descriptor["groups"])
+        size, a, b = (_integer(descriptor[name]) for name in ("size", "a", "b"))
+        return SubsetSelection.from_integers(groups, size, a, b)
     if scheme == GENERAL:
         groups, reports = label_from_json(descriptor["groups"]), label_from_json(descriptor["reports"])
         weights = tuple(tuple(_integer(w) for w in row) for row in descriptor["weights"])
         return Channel._from_weights(weights, groups, reports)
     raise ValueError(
-        f"scheme must be one of {[RANDOMIZED_RESPONSE, GENERAL, PRODUCT]}; a newer fairpremium may know more"
+        f"scheme must be one of {[RANDOMIZED_RESPONSE, SUBSET_SELECTION, GENERAL, PRODUCT, REPEATED]}; a newer "
+        "fairpremium may know more"
     )
 
 

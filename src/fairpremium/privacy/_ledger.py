@@ -185,6 +185,7 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         self._connection = None
         if self.path != ":memory:":
             Path(self.path).touch(mode=0o600, exist_ok=True)
+            Path(self.path).chmod(0o600)  # it says who was asked
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection)

@@ -15,7 +15,7 @@ from ..arrays import Array
 from ..labels import Label, check_labels
 from ._channel import Channel, IntRows
 from ._descriptor import PRODUCT
-from ._exact import Rows, read_only
+from ._exact import MAX_TOTAL, Rows, read_only
 
 
 class ProductChannel(Channel):
@@ -32,6 +32,11 @@ class ProductChannel(Channel):
             if not isinstance(channel, Channel):
                 raise TypeError(f"Got a {type(channel).__name__}, but Channel.product expected channels.")
         components = tuple(c for channel in channels for c in channel.components)
+        if any(c.total > MAX_TOTAL for c in components):
+            raise ValueError(
+                "Got repeated reports whose integer weights exceed 2**32, which a product cannot draw. Repeat the "
+                "product of the attributes instead: Channel.repeated(Channel.product(...), ...)."
+            )
         product = object.__new__(cls)
         product._set(
             components=components,

@@ -132,17 +132,21 @@ class RandomizedResponse(Channel):
         return f"RandomizedResponse({list(self.groups)!r}, keep={self.keep!r})  # epsilon={self.epsilon:.6g}"
 
 
-def weights_from_epsilon(epsilon: float, K: int, limit: int) -> tuple[int, int]:
-    """Return a, b with a/b <= e^epsilon < (a + 1)/b and b as large as a + (K - 1) b <= limit admits.
+def weights_from_epsilon(epsilon: float, K: int, limit: int, size: int = 1) -> tuple[int, int]:
+    """Return a, b with a/b <= e^epsilon < (a + 1)/b and b as large as N <= limit admits.
+
+    A report names `size` of the K groups; N = C(K - 1, size - 1) a + C(K - 1, size) b counts the reports that name the
+    true group and those that do not. Randomized response has size 1 and N = a + (K - 1) b.
 
     Examples
     --------
-    >>> weights_from_epsilon(1.0, 2, 16)
-    (10, 4)
+    >>> weights_from_epsilon(1.0, 2, 16), weights_from_epsilon(1.0, 4, 100, size=2)
+    ((10, 4), (24, 9))
     """
+    truths, others = math.comb(K - 1, size - 1), math.comb(K - 1, size)
     if epsilon > _LARGEST_EXPONENT:
-        return limit - (K - 1), 1
-    return _largest(K, limit, lambda b: floor_times_exp(b, epsilon), math.exp(epsilon))
+        return (limit - others) // truths, 1
+    return _largest(truths, others, limit, lambda b: floor_times_exp(b, epsilon), math.exp(epsilon))
 
 
 def weights_from_keep(keep: Fraction, K: int, limit: int) -> tuple[int, int]:
@@ -156,17 +160,17 @@ def weights_from_keep(keep: Fraction, K: int, limit: int) -> tuple[int, int]:
     ratio = keep * (K - 1) / (1 - keep)
     if ratio.numerator + (K - 1) * ratio.denominator <= limit:
         return ratio.numerator, ratio.denominator
-    return _largest(K, limit, lambda b: math.floor(b * ratio), float(ratio))
+    return _largest(1, K - 1, limit, lambda b: math.floor(b * ratio), float(ratio))
 
 
-def _largest(K: int, limit: int, truth: Any, ratio: float) -> tuple[int, int]:
-    """Find the largest b for which truth(b) + (K - 1) b fits; the float ratio only says where to look."""
-    b = max(int(limit / (K - 1 + ratio)), 1)
-    while truth(b + 1) + (K - 1) * (b + 1) <= limit:
+def _largest(truths: int, others: int, limit: int, truth: Any, ratio: float) -> tuple[int, int]:
+    """Find the largest b for which truths truth(b) + others b fits; the float ratio only says where to look."""
+    b = max(int(limit / (others + truths * ratio)), 1)
+    while truths * truth(b + 1) + others * (b + 1) <= limit:
         b += 1
-    while b > 1 and truth(b) + (K - 1) * b > limit:
+    while b > 1 and truths * truth(b) + others * b > limit:
         b -= 1
-    return min(truth(b), limit - (K - 1) * b), b
+    return min(truth(b), (limit - others * b) // truths), b
 
 
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:

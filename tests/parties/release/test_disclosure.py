@@ -21,8 +21,8 @@ from fairpremium.parties.release._disclosure import (
     refuse,
     round_count,
 )
+from fairpremium.parties.release._fit_data import FitData
 from fairpremium.parties.release._public_data import (
-    FitData,
     largest_leverage,
     largest_score_share,
     public_problem,

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
+from fairpremium.parties.protocol import Problem
 from fairpremium.parties.service._context import Party, open_context
 from fairpremium.parties.service._fits import cancel_fit, get_fit, put_fit
 from fairpremium.parties.service._leases import (
@@ -19,7 +20,9 @@ from fairpremium.parties.service._leases import (
 from fairpremium.parties.service._studies import put_study
 from fairpremium.parties.store.schema import fits, portfolios
 from fairpremium.privacy import RandomizedResponse
+from helpers import wire
 
+PORTFOLIO = wire.portfolio_spec("s").model_dump_json()
 OPERATOR, INSURER = Party("op", "operator"), Party("acme", "insurer")
 
 
@@ -41,7 +44,7 @@ def context(tmp_path, database_url, clock):
     channel = RandomizedResponse(["F", "M"], keep=0.8).descriptor()
     spec = StudySpec(title="t", attribute=KnownChannel(channel=channel), collectors=(), insurers=("acme",))
     context.database.write(lambda c: put_study(c, context, OPERATOR, "s", spec))
-    row = {"party": "acme", "id": "p", "study": "s", "spec": "{}", "state": "sealed", "sha256": "0" * 64}
+    row = {"party": "acme", "id": "p", "study": "s", "spec": PORTFOLIO, "state": "sealed", "sha256": "0" * 64}
     context.database.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
     yield context
     context.database.close()
@@ -65,6 +68,46 @@ def test_the_oldest_waits_least_and_each_is_taken_once(context, clock):
         ask(context, name)
         clock.now += 1
     assert [take(context).fit, take(context).fit, take(context)] == ["a", "b", None]
+
+
+def test_insurers_take_turns_however_many_fits_one_of_them_has(context, clock):
+    for party, count in (("acme", 5), ("late", 2)):
+        for n in range(count):
+            row = {"party": party, "id": f"f{n}", "study": "s", "portfolio": "p", "spec": "{}", "state": "queued"}
+            if n == 0 and party != "acme":
+                copy = {"party": party, "id": "p", "study": "s", "spec": PORTFOLIO, "state": "sealed"}
+                copy["sha256"] = "0" * 64
+                context.database.write(lambda c, v=copy: c.execute(insert(portfolios).values(**v, created=0.0)))
+            values = {**row, "log_seq": 1, "created": clock.now}
+            context.database.write(lambda c, v=values: c.execute(insert(fits).values(**v)))
+            clock.now += 1
+    order = []
+    while (lease := take(context)) is not None:  # one worker
+        clock.now += 1
+        order.append(lease.party)
+        context.database.write(lambda c, lease=lease: finish_fit(c, context, lease, "failed"))
+    assert order == ["acme", "late", "acme", "late", "acme", "acme", "acme"]
+
+
+def test_two_workers_serve_two_insurers(context, clock):
+    row = {"party": "late", "id": "p", "study": "s", "spec": PORTFOLIO, "state": "sealed", "sha256": "0" * 64}
+    context.database.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
+    for name in ("a", "b"):
+        ask(context, name, level=0.8 if name == "a" else 0.9)
+        clock.now += 1
+    values = {"party": "late", "id": "c", "study": "s", "portfolio": "p", "spec": "{}", "state": "queued"}
+    context.database.write(lambda c: c.execute(insert(fits).values(**values, log_seq=1, created=clock.now)))
+    assert [take(context).party, take(context).party, take(context).party] == ["acme", "late", "acme"]
+
+
+def test_an_insurer_has_a_few_fits_waiting(context):
+    for n in range(context.limits.queued_fits):
+        ask(context, f"f{n}")
+    with pytest.raises(Problem, match="fits that wait"):
+        ask(context, "more")
+    assert ask(context, "f0").state == "queued"  # the same again is no further one
+    take(context)
+    assert ask(context, "more").state == "queued"
 
 
 def test_a_renewed_lease_stays_and_an_expired_one_is_free(context, clock):

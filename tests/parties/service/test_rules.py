@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 import zipfile
 
@@ -15,7 +16,7 @@ from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._linkage import new_secret
-from fairpremium.parties.protocol._messages import ReleaseRules
+from fairpremium.parties.protocol._messages import ReleaseRules, stored_fields
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service._context import Party
@@ -102,6 +103,43 @@ def test_the_budget_holds_across_fits_and_a_repeat_is_free_and_the_same(world):
     assert "spent" not in json.dumps(entries)
 
 
+def report_page(world, name):
+    body = world.ask("acme", "GET", f"/v1/fits/{name}/bundle").body
+    with zipfile.ZipFile(io.BytesIO(body)) as bundle:
+        return bundle.read("report.html").decode()
+
+
+def test_what_a_report_shows_costs_nothing_and_changes_no_price(world):
+    about = {"by": "region", "insurer": "Acme & Co", "tariff_version": "Motor 7", "unit": "EUR"}
+    assert fit(world, "a")["state"] == "succeeded"
+    assert fit(world, "b", report=about)["state"] == "succeeded"
+    assert fit(world, "c", report=about | {"by": "age"})["state"] == "succeeded"
+    assert premiums(world, "a")[0] == premiums(world, "b")[0] == premiums(world, "c")[0]
+    paid = world.context.database.read(lambda c: {r.identity for r in c.execute(select(releases))})
+    assert len(paid) == 1
+    plain, page, bands = (report_page(world, name) for name in "abc")
+    assert "Acme &amp; Co, Motor 7" in page
+    assert "region: a" in page
+    assert 'id="group_means_by_class"' in page
+    assert 'id="group_means_by_class"' not in plain
+    assert len(set(re.findall(r"age: [-.\d]+ to [-.\d]+", bands))) == 5
+    assert "epsilon 1, delta 1e-06" in plain.replace("1.0e-06", "1e-06")  # what the third party added
+    assert "acme, tariff version not given" in plain
+
+
+def test_classes_are_features_and_need_the_noise_of_rule_9(world):
+    spec = FitSpec(study="motor", portfolio="p1", report={"by": "policy"})
+    answer = world.ask("acme", "PUT", "/v1/fits/x", spec.model_dump_json().encode(), wire.JSON)
+    assert answer.status >= 400
+    assert "by: not a feature" in answer.body.decode()
+
+
+def test_a_fit_without_a_word_about_its_report_is_written_as_before():
+    assert "report" not in stored_fields(FitSpec(study="motor", portfolio="p1"))
+    asked = FitSpec(study="motor", portfolio="p1", report={"unit": "EUR"})
+    assert FitSpec.model_validate_json(asked.model_dump_json()) == asked
+
+
 def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
     assert fit(world, "a")["state"] == "succeeded"
     report(world, slice(REPORTED, ROWS), 1)  # enough for the overlap rule
@@ -162,7 +200,7 @@ def test_a_fit_pays_before_it_looks_at_the_reports(world, monkeypatch):
     assert done
 
 
-def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_not(world, monkeypatch):
+def test_what_is_charged_stays_charged_whether_a_fit_is_refused_or_cancelled(world, monkeypatch):
     from fairpremium.parties.release._disclosure import RefusedError, RuleResult
     from fairpremium.parties.service import _run_fit
 
@@ -190,7 +228,11 @@ def test_a_refusal_after_a_look_at_the_reports_is_paid_and_a_cancelled_fit_is_no
     assert paid() == {"a", "b"}
     world.context.database.write(lambda c: release_lease(c, world.context, lease))
     assert see(world, "b")["state"] == "cancelled"
-    assert paid() == {"a"}
+    assert paid() == {"a", "b"}  # a rule has looked at the reports: who cancels then has learned something
+    world.fit("acme", "c", "p1", release="gaussian", level=0.6)
+    world.context.database.write(lambda c: cancel_fit(c, world.context, Party("acme", "insurer"), "c"))
+    assert see(world, "c")["state"] == "cancelled"
+    assert paid() == {"a", "b"}  # nobody had looked
 
 
 def test_overlap_across_the_portfolios_of_an_insurer(world):

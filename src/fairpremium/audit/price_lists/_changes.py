@@ -28,6 +28,7 @@ def compute_dislocation(
     bands: Sequence[float] = BANDS,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -42,7 +43,7 @@ def compute_dislocation(
     bands : sequence of float
         Limits of the bands, ascending, in parts of the current premium: -0.2 is twenty per cent less. A change that is
         a limit belongs to the band nearer to zero; no change to that above zero.
-    sensitive, channel : optional
+    sensitive, channel, channel_key : optional
         As in `compute_group_means`: adds rows for the true groups.
     sample_weight, exposure, cluster, level
         As in `compute_group_means`.
@@ -58,7 +59,7 @@ def compute_dislocation(
     Ratio estimators of `compute_group_means` with the indicator of the band as the value of a row.
     """
     edges = _check_bands(bands)
-    data = _read(current, new, sensitive, channel, sample_weight, exposure, cluster, level)
+    data = _read(current, new, sensitive, channel, sample_weight, exposure, cluster, level, channel_key=channel_key)
     code = _band(data["new"] / data["current"] - 1, edges)
     labels = _labels(edges)
     inside = {f"band {b}": (code == b).astype(float) for b in range(len(labels))}
@@ -85,6 +86,7 @@ def compute_change_by_factor(
     bands: int = 10,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
     cluster: Any = None,
@@ -94,7 +96,7 @@ def compute_change_by_factor(
 
     Parameters
     ----------
-    current, new, sensitive, channel, sample_weight, exposure, cluster, level
+    current, new, sensitive, channel, channel_key, sample_weight, exposure, cluster, level
         As in `compute_dislocation`.
     X : data frame or array of shape (n, factors)
         Rating factors.
@@ -109,7 +111,7 @@ def compute_change_by_factor(
         One row per factor, level and group, everybody first: `factor`, `level`, and the columns of
         `compute_premium_change`, where `old` is the current premium.
     """
-    data = _read(current, new, sensitive, channel, sample_weight, exposure, cluster, level)
+    data = _read(current, new, sensitive, channel, sample_weight, exposure, cluster, level, channel_key=channel_key)
     change = data["new"] - data["current"]
     data = data.with_columns(old=data["current"], change=change, up=(change > 0).astype(float))
     tables = [
@@ -128,10 +130,12 @@ def _read(
     exposure: Any,
     cluster: Any,
     level: float,
+    *,
+    channel_key: Any = None,
 ) -> AuditData:
     columns = {"current": current, "new": new}
     roles = (sensitive, channel, sample_weight, cluster, None, level, exposure)
-    data = AuditData.read(columns, *roles, need_groups=False)
+    data = AuditData.read(columns, *roles, need_groups=False, channel_key=channel_key)
     for name in columns:
         check_positive(data[name], name)
     return data

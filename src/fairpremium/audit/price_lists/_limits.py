@@ -132,6 +132,7 @@ def compute_limit_effect(
     total: float | None = None,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
@@ -145,7 +146,7 @@ def compute_limit_effect(
     ----------
     current, new, cap, floor, total
         As in `limit_changes`.
-    X, y, sensitive, channel, pricer, family, sample_weight, exposure, cluster, level
+    X, y, sensitive, channel, channel_key, pricer, family, sample_weight, exposure, cluster, level
         As in `compute_list_discrimination`.
 
     Returns
@@ -165,7 +166,7 @@ def compute_limit_effect(
     lists = {"current": current, "new": new, "limited": limited.premiums}
     table = as_pandas(
         compute_list_discrimination(
-            lists, X, y, sensitive=sensitive, channel=channel, pricer=pricer, family=family,
+            lists, X, y, sensitive=sensitive, channel=channel, channel_key=channel_key, pricer=pricer, family=family,
             cluster=cluster, level=level, **volume,
         )
     )  # fmt: skip

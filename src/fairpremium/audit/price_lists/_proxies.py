@@ -10,13 +10,13 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.families import Family
-from fairpremium.labels import infer_labels
 from fairpremium.models import check_volume, check_weight
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from .._audit_data import as_pandas, check_numbers, frame_like_source, n_rows
 from .._comparison import DISCRIMINATION_FREE, UNAWARE
 from .._discrimination import compute_discrimination, compute_propensities
+from .._weighted_reports import read_channel
 
 
 class FreePriceList(NamedTuple):
@@ -34,6 +34,7 @@ def discrimination_free_list(
     *,
     sensitive: Any = None,
     channel: Any = None,
+    channel_key: Any = None,
     pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
@@ -50,7 +51,7 @@ def discrimination_free_list(
         What a tariff may use.
     y : array-like of shape (n,), optional
         Losses, per unit of volume or with `exposure` totals over it; not needed with a `pricer`.
-    sensitive, channel
+    sensitive, channel, channel_key
         Reports and their channel, as in `compute_group_means`; not needed with a `pricer`.
     pricer : DiscriminationFreePricer or FrequencySeverityPricer, optional
         A fitted pricer whose features are columns of X; by default one is fitted to these rows.
@@ -77,7 +78,7 @@ def discrimination_free_list(
             raise ValueError("Got y=None, but expected the losses, from which best estimates are learned, or a pricer.")
         losses, _ = check_volume(y, n, sample_weight, exposure, of="premiums")
         pricer = DiscriminationFreePricer(family, channel=channel, random_state=0)
-        pricer.fit(X, losses, sensitive=sensitive, sample_weight=weight, cluster=cluster)
+        pricer.fit(X, losses, sensitive=sensitive, channel_key=channel_key, sample_weight=weight, cluster=cluster)
     free = pricer.predict(X)
     if len(free) != n:
         raise ValueError(f"Got X with {len(free)} rows, but premiums has {n}; expected the same number.")
@@ -92,6 +93,7 @@ def compute_list_discrimination(
     *,
     sensitive: Any,
     channel: Any = None,
+    channel_key: Any = None,
     pricer: DiscriminationFreePricer | FrequencySeverityPricer | None = None,
     family: str | Family = "normal",
     sample_weight: Any = None,
@@ -105,7 +107,7 @@ def compute_list_discrimination(
     ----------
     premiums : array-like of shape (n,), or mapping of str to such
         A price list, or several by name.
-    X, y, sensitive, channel, pricer, family, sample_weight, exposure, cluster
+    X, y, sensitive, channel, channel_key, pricer, family, sample_weight, exposure, cluster
         As in `discrimination_free_list`; the reports are needed in any case. The channel of a given pricer is that of
         the reports, unless another one is given.
     level : float
@@ -136,15 +138,17 @@ def compute_list_discrimination(
     settings = {"sample_weight": sample_weight, "exposure": exposure, "cluster": cluster}
     first = next(iter(lists.values()))
     free = discrimination_free_list(
-        first, X, y, sensitive=sensitive, channel=channel, pricer=pricer, family=family, **settings
-    )
+        first, X, y, sensitive=sensitive, channel=channel, channel_key=channel_key, pricer=pricer, family=family,
+        **settings,
+    )  # fmt: skip
     channel = free.pricer.channel_ if channel is None else channel
     weight = check_weight(sample_weight, n, exposure=exposure, of="premiums")
     roles = {
-        "sensitive": sensitive, "channel": channel, "sample_weight": weight, "cluster": cluster, "level": level,
+        "sensitive": sensitive, "channel": channel, "channel_key": channel_key, "sample_weight": weight,
+        "cluster": cluster, "level": level,
     }  # fmt: skip
     h = free.premiums / free.loading
-    groups = infer_labels(sensitive, "sensitive") if channel is None else channel.groups
+    groups = read_channel(channel, sensitive).groups
     if set(groups) != set(free.pricer.groups_):
         raise ValueError(
             f"Got a pricer of the groups {list(free.pricer.groups_)}, but expected those of the reports, "
@@ -152,7 +156,9 @@ def compute_list_discrimination(
         )
     best = np.asarray(free.pricer.predict_best_estimate(X), dtype=np.float64)
     best = best[:, [free.pricer.groups_.index(group) for group in groups]]
-    propensity = np.asarray(compute_propensities(X, sensitive=sensitive, channel=channel), dtype=np.float64)
+    propensity = np.asarray(
+        compute_propensities(X, sensitive=sensitive, channel=channel, channel_key=channel_key), dtype=np.float64
+    )
     unaware = free.pricer.predict_unaware(X)
     prices = {
         **{name: check_numbers(values, name, n, "premiums") for name, values in lists.items()},

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import pandas as pd
 import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
+from fairpremium.cli._parsing import split_list, split_pairs
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._invitations import invite, page, status
 from fairpremium.cli.parties._service import Connection, SecretOption, StudyOption, check_ids, party_command
@@ -28,7 +30,8 @@ from fairpremium.cli.tables import (
 from fairpremium.privacy import Channel, PrivacyLedger
 
 if TYPE_CHECKING:
-    from fairpremium.parties.protocol import CollectorStudy
+    from fairpremium.parties.clients import Collector
+    from fairpremium.parties.protocol import CollectorStudy, LinkageSecret
 
 _option = option_panel("What is stored here")
 
@@ -38,7 +41,9 @@ def submit(
     people: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy. It stays here.")],
     study: StudyOption,
     policy: Annotated[str, typer.Option(help="Column with the policy number.")],
-    column: Annotated[str, typer.Option(help="Column with the true attribute.")],
+    column: Annotated[
+        str, typer.Option(help="Column with the true attribute; of several: sex,age, or sex=gender,age=band.")
+    ],
     secret: SecretOption,
     reports: Annotated[Path, _option(help="CSV or Parquet file that stores the drawn reports: nobody is drawn twice.")],
     connection: Connection,
@@ -55,13 +60,14 @@ def submit(
     """Draw a noisy report for every policyholder, here, and send the reports to the service.
 
     The study says through which channel. What leaves is one key per policy (made with the study's secret) and one
-    report. Run it again after an interruption, or when people have joined: reports that were drawn stay what they are.
+    report of each attribute. Run it again after an interruption, or when people have joined: reports that were drawn
+    stay what they are. Of several attributes each has a file of its own, such as reports-sex.parquet.
 
     Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
     --reports reports.parquet --key collector.key
     """
-    from fairpremium.parties.clients import Collector, draw_reports, plan_batches, read_drawn
-    from fairpremium.parties.protocol import read_secret
+    from fairpremium.parties.clients import Collector
+    from fairpremium.parties.protocol import Problem, read_secret
 
     if (ledger is None) != (budget is None):
         raise ValueError("--ledger and --budget belong together: give both or none.")
@@ -70,33 +76,110 @@ def submit(
     shared = read_secret(secret)
     with connection.open(Collector) as collector, _alone(reports):
         seen = collector.study(study)
-        channel = _check_study(seen, as_is)
-        with progress("Drawing reports"):
-            frame, silent = _read(people, files, policy, column, seen, not_reported)
-            if channel is None:
-                table = frame.rename(columns={policy: "policy", column: "report"})
-                stored, drawn = _store_as_is(table, reports, _labels(seen))
-            else:
-                before = len(read_drawn(reports, channel)) if reports.exists() else 0
-                account = nullcontext() if ledger is None else PrivacyLedger(ledger, budget=budget or 0.0)
-                with account as spent:
-                    draw_reports(
-                        frame, reports, policy=policy, column=column, channel=channel, study=study, ledger=spent
-                    )
-                stored = read_drawn(reports, channel)
-                drawn = len(stored) - before
-        steps = plan_batches(reports, study, len(stored))
-        with progress("Sending reports", bar=True) as tell:
-            collector.submit(
-                stored, study=study, secret=shared, channel=channel, steps=steps,
-                tell=lambda done, total: tell(done / total, f"batch {done} of {total}"),
-            )  # fmt: skip
+        if seen.state != "open":  # before anything is drawn and paid for
+            raise Problem("study-not-open")
+        sendings = _sendings(seen, column, reports)
+        for sending in sendings:
+            check_output(sending.reports, suffixes=(".csv", ".parquet"), inputs=[people, secret, ledger])
+        found = [
+            _submit(collector, sending, people, files, study, policy, shared, ledger, budget, not_reported, as_is)
+            for sending in sendings
+        ]
+    if len(found) == 1 and found[0].result["attribute"] is None:
+        return Answer({name: value for name, value in found[0].result.items() if name != "attribute"}, found[0].facts)
+    results = [one.result for one in found]
+    total = math.fsum(result["epsilon"] for result in results)
+    facts: dict[str, Any] = {"Study": study}
+    for one in found:
+        name = one.result["attribute"]
+        facts |= {f"{what} {name}": fact for what, fact in one.facts.items() if what != "Study"}
+    facts["Spent in all"] = f"epsilon {total:.4g} per person who reports all of them, once"
+    return Answer({"study": study, "attributes": results, "epsilon": total}, facts)
+
+
+class _Sending(NamedTuple):
+    """One attribute, the column that has it, and the file of its reports; `name` is None in a study with one."""
+
+    name: str | None
+    attribute: Any
+    column: str
+    reports: Path
+
+
+class _Sent(NamedTuple):
+    result: dict[str, Any]
+    facts: dict[str, Any]
+
+
+def _sendings(seen: CollectorStudy, column: str, reports: Path) -> list[_Sending]:
+    """Return what is sent: of several attributes those that --column names, each from a file of its own."""
+    from fairpremium.parties.protocol import names_of, one_attribute
+
+    if seen.attribute.kind != "several":
+        return [_Sending(None, seen.attribute, column, reports)]
+    known = names_of(seen.attribute)
+    parts = [part if "=" in part else f"{part}={part}" for part in split_list(column, "--column") or []]
+    columns = split_pairs(parts, "--column", "sex=gender,age=age_band")
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        names = ", ".join(map(str, known))
+        raise ValueError(
+            f"Got --column with {unknown[0]!r}, but expected attributes of study {seen.id}: {names}. "
+            "Where a column has another name, say attribute=column."
+        )
+    return [
+        _Sending(name, one_attribute(seen.attribute, name), column, reports.with_stem(f"{reports.stem}-{name}"))
+        for name, column in columns.items()
+    ]
+
+
+def _submit(
+    collector: Collector,
+    sending: _Sending,
+    people: Path,
+    files: TableFormat,
+    study: str,
+    policy: str,
+    shared: LinkageSecret,
+    ledger: Path | None,
+    budget: float | None,
+    not_reported: bool,
+    as_is: bool,
+) -> _Sent:
+    """Draw and send the reports of one attribute."""
+    from fairpremium.parties.clients import draw_reports, plan_batches, read_drawn
+
+    name, attribute, column, reports = sending
+    channel = _check_study(study, attribute, as_is)
+    told = f" of {name}" if name else ""
+    with progress(f"Drawing reports{told}"):
+        frame, silent = _read(people, files, policy, column, attribute, not_reported)
+        if channel is None:
+            table = frame.rename(columns={policy: "policy", column: "report"})
+            stored, drawn = _store_as_is(table, reports, _labels(attribute))
+        else:
+            before = len(read_drawn(reports, channel)) if reports.exists() else 0
+            account = nullcontext() if ledger is None else PrivacyLedger(ledger, budget=budget or 0.0)
+            with account as spent:
+                draw_reports(
+                    frame, reports, policy=policy, column=column, channel=channel, study=study, ledger=spent,
+                    attribute=name,
+                )  # fmt: skip
+            stored = read_drawn(reports, channel)
+            drawn = len(stored) - before
+    steps = plan_batches(reports, study, len(stored))
+    with progress(f"Sending reports{told}", bar=True) as tell:
+        collector.submit(
+            stored, study=study, secret=shared, channel=channel, steps=steps, attribute=name,
+            tell=lambda done, total: tell(done / total, f"batch {done} of {total}"),
+        )  # fmt: skip
     epsilon = None if channel is None else channel.epsilon
     batches = sum(batches for _, batches in steps)
     charged = None if ledger is None or not drawn else epsilon
     described = describe_channel(channel)
     result = {
         "study": study,
+        "attribute": name,
         "people": len(frame) + silent,
         "not_reported": silent,
         "reports": len(stored),
@@ -117,7 +200,7 @@ def submit(
         "Sent": f"{len(stored):,} reports in {batches} batch(es)",
         "Stored": f"{reports}  (never send it: it has the policy numbers)",
     }
-    return Answer(result, facts)
+    return _Sent(result, facts)
 
 
 @contextmanager
@@ -133,25 +216,20 @@ def _alone(reports: Path) -> Iterator[None]:
         yield
 
 
-def _check_study(seen: CollectorStudy, as_is: bool) -> Channel | None:
-    """Return the channel of an open study; one without a channel gets the column as it stands, if that was said."""
-    from fairpremium.parties.protocol import Problem
-
-    attribute = seen.attribute
-    if seen.state != "open":  # before anything is drawn and paid for
-        raise Problem("study-not-open")
+def _check_study(study: str, attribute: Any, as_is: bool) -> Channel | None:
+    """Return the channel of a study; one without a channel gets the column as it stands, if that was said."""
     if attribute.kind == "known":
         if as_is:
-            raise ValueError(f"Study {seen.id} asks for reports through a channel. Leave --as-is out.")
+            raise ValueError(f"Study {study} asks for reports through a channel. Leave --as-is out.")
         return Channel.from_descriptor(attribute.channel)
     if not as_is:
         what = "the true attribute" if attribute.kind == "true" else "reports that are noisy already"
-        raise ValueError(f"Study {seen.id} asks for {what}. Say --as-is to send the column as it stands.")
+        raise ValueError(f"Study {study} asks for {what}. Say --as-is to send the column as it stands.")
     return None
 
 
 def _read(
-    people: Path, files: TableFormat, policy: str, column: str, seen: CollectorStudy, not_reported: bool
+    people: Path, files: TableFormat, policy: str, column: str, attribute: Any, not_reported: bool
 ) -> tuple[pd.DataFrame, int]:
     """Return the people who told their attribute, and the number of those who did not."""
     frame = read_table(people, files, require=[policy, column], text={policy, column})
@@ -159,13 +237,12 @@ def _read(
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
     told = find_told(as_text(frame[column], people), people, not_reported)
-    labels = _as_labels(frame.loc[told, column], _labels(seen), people)
+    labels = _as_labels(frame.loc[told, column], _labels(attribute), people)
     table = pd.DataFrame({policy: numbers[told], column: labels}).reset_index(drop=True)
     return table, int((~told).sum())
 
 
-def _labels(seen: CollectorStudy) -> Sequence[Any]:
-    attribute = seen.attribute
+def _labels(attribute: Any) -> Sequence[Any]:
     return Channel.from_descriptor(attribute.channel).groups if attribute.kind == "known" else attribute.groups
 
 

@@ -73,8 +73,8 @@ def demo(
     pricer = bundle.pricer
     X = portfolio.X
     # a price list as an insurer has it today, which leaves sex out and nothing else
-    present = {"policy": _numbers("P"), "smoker": X["smoker"], "premium": pricer.predict_unaware(X).round(2)}
-    pd.DataFrame(present).assign(y=portfolio.y.round(2)).to_csv(out / "prices.csv", index=False)
+    present = X.assign(premium=pricer.predict_unaware(X).round(2), y=portfolio.y.round(2))
+    pd.concat([_numbers("P"), present], axis=1).to_csv(out / "prices.csv", index=False)
     comparison = compute_price_comparison(pricer, X, by=_risk_classes(X), level=_LEVEL, truth=portfolio)
     channel = RandomizedResponse(portfolio.groups, keep=_KEEP)
     result = {
@@ -129,7 +129,17 @@ def _run_parties(
     )  # fmt: skip
     runner.tell(f"{sent['reports']:,} reports are there, each for epsilon {sent['epsilon']:.4g}. The insurer asks for "
                 "a fit and fetches what came out.")  # fmt: skip
-    runner.run(_words("insurer fit first --study motor --portfolio p2026", *insurer))
+    about = (
+        "--unit",
+        "EUR a year",
+        "--insurer",
+        "Acme Insurance",
+        "--tariff-version",
+        "Motor 2026",
+        "--period",
+        "2025",
+    )
+    runner.run((*_words("insurer fit first --study motor --portfolio p2026"), *about, *insurer))
     runner.run(_words("insurer fetch first -o", out / "bundle.zip", *trust, "--report", out / "report.html",
                       "--model", out / "model.json", *insurer))  # fmt: skip
     runner.stop_service()
@@ -215,7 +225,7 @@ def _render(result: dict[str, Any]) -> None:
         f"-o {where}/again.json",
         f"  fairpremium price {where}/again.json {where}/portfolio.csv --key policy -o {where}/again-premiums.csv",
         f"  fairpremium audit {where}/prices.csv --premium premium --outcome y --reports {where}/reports.csv --key "
-        f"policy -o {where}/audit.html",
+        f"policy --features age,smoker,age_20_40 -o {where}/audit.html",
         "  fairpremium plan --groups F,M --epsilon 1 --rows 5000",
     ]
     for line in lines:

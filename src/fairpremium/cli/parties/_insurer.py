@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fairpremium.audit import check_pdf, render_pdf
+from fairpremium.cli._claims import (
+    AmountOption,
+    ClaimOptions,
+    ClaimsOption,
+    LossesOption,
+    check_losses,
+    claim_columns,
+    claim_option,
+)
 from fairpremium.cli._command import Answer, make_group
-from fairpremium.cli._model_options import ModelOptions, model_option
+from fairpremium.cli._model_options import ModelOptions, TermsOption, model_option
 from fairpremium.cli._parsing import split_list
-from fairpremium.cli._portfolio import ExposureOption, OutcomeOption, WeightOption, check_volumes, column_option
+from fairpremium.cli._portfolio import ExposureOption, WeightOption, check_volumes, column_option
 from fairpremium.cli._price import PriceOptions, price_rows
+from fairpremium.cli._report_options import ReportOptions, report_option
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
     Connection,
@@ -40,10 +51,12 @@ def upload(
     study: StudyOption,
     portfolio: _PortfolioOption,
     policy: Annotated[str, column_option(help="Column with the policy number; it is not sent.")],
-    outcome: OutcomeOption,
     secret: SecretOption,
     connection: Connection,
     files: TableFormat,
+    outcome: LossesOption = "",
+    claims: ClaimsOption = None,
+    amount: AmountOption = None,
     weight: WeightOption = None,
     exposure: ExposureOption = None,
     features: Annotated[str | None, column_option(help="Columns to price with; all others if left out.")] = None,
@@ -54,6 +67,9 @@ def upload(
 
     Run it again after an interruption: it sends what is missing. A sealed portfolio does not change any more.
 
+    For claims give their number and amount instead of an outcome: --claims n --amount paid --exposure years. Then ask
+    for a fit with --claims.
+
     Example: fairpremium insurer upload portfolio.csv --study motor --portfolio p2026 --policy policy --outcome y
     --secret motor.secret --key insurer.key
     """
@@ -61,17 +77,22 @@ def upload(
     from fairpremium.parties.protocol import read_secret
 
     check_ids(study=study, portfolio=portfolio)
+    check_losses(outcome, claims, amount, weight)
     check_volumes(weight, exposure)
+    perils = claim_columns(claims, amount)
+    counts, amounts = ({name: pair[i] for name, pair in perils.items()} or None for i in (0, 1))
     shared = read_secret(secret)
     named = split_list(features, "--features")
     apart = split_list(x_star, "--x-star") or []
     with progress("Reading"):
-        columns = [policy, outcome, weight, exposure, *(named or []), *apart]
+        own = [name for pair in perils.values() for name in pair] or [outcome]
+        columns = [policy, *own, weight, exposure, *(named or []), *apart]
         frame = read_table(table, files, require=columns, text={policy})
     with connection.open(Insurer) as insurer, progress("Sending the portfolio", bar=True) as tell:
         there = insurer.upload(
-            frame, study=study, portfolio=portfolio, secret=shared, policy=policy, outcome=outcome, weight=weight,
-            exposure=exposure, features=named, x_star=apart, rows_per_part=rows_per_part,
+            frame, study=study, portfolio=portfolio, secret=shared, policy=policy, outcome=outcome or None,
+            claims=counts, amount=amounts, weight=weight, exposure=exposure, features=named, x_star=apart,
+            rows_per_part=rows_per_part,
             tell=lambda done, total: tell(done / total, f"part {done} of {total}"),
         )  # fmt: skip
     sent = [feature.name for feature in there.spec.features]
@@ -99,17 +120,31 @@ def fit(
     study: StudyOption,
     portfolio: _PortfolioOption,
     options: ModelOptions,
+    claim_options: ClaimOptions,
     connection: Connection,
+    about: ReportOptions,
+    claims: Annotated[
+        bool, claim_option("--claims", help="Fit frequency and severity to the portfolio's claims.")
+    ] = False,
+    terms: TermsOption = None,
+    by: Annotated[str | None, report_option(help="Feature by whose levels the report is divided.")] = None,
     release: Annotated[
         Literal["default", "gaussian", "randomized"], model_option(help="Where the noise of rule 9 is added.")
     ] = "default",
     level: Annotated[float, model_option(help="Confidence level of the premiums in the bundle.")] = 0.95,
+    attributes: Annotated[
+        str | None, model_option(help="In a study of several: what prices are to be free of, such as sex,age; all.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
 ) -> Answer:
     """Ask the service for a fit, and wait for it; exit code 1 if it is refused or fails.
 
     Ctrl-C ends the waiting, not the fit: run the same command again to go on waiting. A refusal names the rule of the
-    study that forbids the result.
+    study that forbids the result. The report of the bundle says what --insurer, --tariff-version, --period and --unit
+    tell it, and has tables for each level of the feature --by, or bands of its numbers.
+
+    If the portfolio was uploaded with claims, --claims asks for frequency times severity; --frequency, --severity and
+    --cap say how, as for fairpremium fit.
 
     Example: fairpremium insurer fit first --study motor --portfolio p2026 --family normal --key insurer.key
     """
@@ -120,6 +155,7 @@ def fit(
     reference = options.weights()
     if isinstance(reference, str) and reference not in _REFERENCES:
         raise ValueError(f"Got --reference {reference}, but expected {', '.join(_REFERENCES)}, or weights.")
+    report = {**asdict(about), "by": by}
     fields = {
         **asdict(options),
         "study": study,
@@ -128,7 +164,14 @@ def fit(
         "reference": reference,
         "release": release,
         "level": level,
+        "terms": terms,
+        "attributes": split_list(attributes, "--attributes"),
+        "report": report if any(report.values()) else None,
     }
+    if claims:
+        fields["claims"] = claim_options.fields(options)
+    else:
+        claim_options.refuse("--claims, but expected both")
     spec = make_message(FitSpec, fields)
     with connection.open(Insurer) as insurer:
         seen = insurer.fit(fit, spec)
@@ -187,12 +230,18 @@ def _fit_facts(fit: dict[str, Any]) -> dict[str, Any]:
     spec, refusal, problem, matched = (fit[name] for name in ("spec", "refusal", "problem", "matched"))
     return {
         "Fit": f"{fit['id']}: {_state(fit)}",
-        "Of": f"portfolio {spec['portfolio']} in study {spec['study']}: {spec['family']}, {spec['model']}",
+        "Of": f"portfolio {spec['portfolio']} in study {spec['study']}: {_law(spec)}, {spec['model']}",
+        "Free of": ", ".join(spec.get("attributes") or ()) or None,
         "Refused": refusal and f"rule {refusal['rule']}: {refusal['title']} ({refusal['limit']})",
         "Problem": problem and problem["title"],
         "Matched": None if matched is None else f"about {matched:,} rows have a report",
         "SHA-256": fit["sha256"],
     }
+
+
+def _law(spec: dict[str, Any]) -> str:
+    claims = spec["claims"]
+    return str(spec["family"]) if claims is None else f"{claims['frequency']} frequency, {claims['severity']} severity"
 
 
 def _state(fit: dict[str, Any]) -> str:
@@ -207,7 +256,7 @@ def fetch(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to put the bundle: a .zip file.")],
     trusted: TrustedKeys,
     connection: Connection,
-    report: Annotated[Path | None, typer.Option(help="Take the page with the report out of it: .html.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Take the report out of it: .html, or .pdf.")] = None,
     model: Annotated[Path | None, typer.Option(help="Take the model out of it, for price: .json.")] = None,
 ) -> Answer:
     """Fetch the bundle of a finished fit, and check its signature, digests and self-test.
@@ -218,14 +267,18 @@ def fetch(
 
     check_ids(fit=fit)
     check_output(output, suffixes=(".zip",))
-    for path, suffix in ((report, ".html"), (model, ".json")):
+    for path, suffixes in ((report, (".html", ".pdf")), (model, (".json",))):
         if path is not None:
-            check_output(path, suffixes=(suffix,))
+            check_output(path, suffixes=suffixes)
+    is_pdf = report is not None and report.suffix.lower() == ".pdf"
+    if is_pdf:
+        check_pdf()  # before any work is done
     keys = trusted.read()
     with progress("Fetching and checking"), connection.open(Insurer) as insurer:
         bundle = insurer.fetch(fit, output, trusted=keys)
     if report is not None:
-        report.write_text(bundle.report or "", encoding="utf-8")
+        page = bundle.report or ""
+        report.write_bytes(render_pdf(page) if is_pdf else page.encode())
     if model is not None:
         bundle.pricer.save(model)
     return _describe(bundle.manifest, output)

@@ -28,9 +28,13 @@ def serve(
     port: Annotated[int, _option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8350,
     certificate: Annotated[Path | None, _option(help="TLS certificate, PEM.")] = None,
     certificate_key: Annotated[Path | None, _option(help="Its key, PEM.")] = None,
-    behind_proxy: Annotated[bool, _option("--behind-proxy", help="A proxy in front does TLS.")] = False,
+    proxy: Annotated[
+        list[str] | None,
+        _option(help="Address of a proxy in front that does TLS, the only one that may connect; may be repeated."),
+    ] = None,
     names: Annotated[
-        str | None, _option(help="Host names to answer to, such as fair.example:443; all if left out.")
+        str | None,
+        _option(help="Host names to answer to, such as fair.example; those of this machine if left out."),
     ] = None,
     collect: Annotated[
         bool, _page_option("--collect", help="Serve the page on which invited people answer, at /collect/.")
@@ -63,7 +67,7 @@ def serve(
         port=port,
         certificate=None if certificate is None else str(require_file(certificate)),
         certificate_key=None if certificate_key is None else str(require_file(certificate_key)),
-        behind_proxy=behind_proxy,
+        proxies=tuple(proxy or ()),
         hosts=tuple(name.lower() for name in split_list(names, "--names") or ()),
         console_password=os.environ.get(_PASSWORD) or None,
         collect=collect,

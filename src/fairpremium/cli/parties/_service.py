@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,12 @@ SecretOption = Annotated[
 
 def party_command(function: Callable[..., Answer | None]) -> Callable[..., None]:
     """Make a command that needs the extra of the service."""
-    return command(function, before=require_service)
+    return command(function, before=_prepare)
+
+
+def _prepare() -> None:
+    require_service()
+    os.umask(0o077)  # reports, ledgers and bundles are for their owner
 
 
 def require_service() -> None:

@@ -7,7 +7,7 @@ import typer
 
 from fairpremium.cli._channel_file import channel_text, describe_channel, load_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
-from fairpremium.cli._parsing import split_list
+from fairpremium.cli._parsing import split_list, split_pairs
 from fairpremium.cli._report_source import ChannelOption, EpsilonOption, KeepOption, noise_option
 from fairpremium.cli._terminal import print_facts
 from fairpremium.cli.parties._service import Connection, check_ids, make_message, message_fields, party_command
@@ -25,6 +25,10 @@ def create(
     spec: Annotated[Path | None, typer.Option(help="JSON file with the whole study, instead of options.")] = None,
     title: Annotated[str | None, typer.Option(help="Title; the id if left out.")] = None,
     groups: Annotated[str | None, noise_option(help="All groups, such as F,M.")] = None,
+    attribute: Annotated[
+        list[str] | None,
+        noise_option(help="Of several attributes, one and its groups or channel: sex=F,M or sex=sex.channel.json."),
+    ] = None,
     keep: KeepOption = None,
     epsilon: EpsilonOption = None,
     channel: ChannelOption = None,
@@ -51,14 +55,17 @@ def create(
     release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all Gaussian releases together.")] = None,
     release_delta: Annotated[float | None, _rule_option(help="Its delta.")] = None,
     fit_epsilon: Annotated[float | None, _rule_option(help="Epsilon of one Gaussian release.")] = None,
-    randomized_epsilon: Annotated[float | None, _rule_option(help="Epsilon of the second randomization.")] = None,
+    randomized_epsilon: Annotated[
+        float | None, _rule_option(help="Epsilon of the second randomization of an attribute.")
+    ] = None,
     no_release_noise: Annotated[bool, _rule_option("--no-release-noise", help="Switch rule 9 off.")] = False,
     open_now: Annotated[bool, typer.Option("--open", help="Open it for reports at once.")] = False,
     connection: Connection,
 ) -> Answer:
     """Declare a study: groups, channel, parties, rules. It can be declared anew until it is opened.
 
-    Say in one way how reports are drawn: --keep or --epsilon with --groups, --channel, --true, or --estimated.
+    Say in one way how reports are drawn: --keep or --epsilon with --groups, --channel, --true, or --estimated. Several
+    attributes are declared by --attribute, once for each; --keep or --epsilon then holds for each by itself.
 
     Example: fairpremium study create motor --groups F,M --keep 0.8 --collector app --insurer acme --key operator.key
     """
@@ -75,14 +82,27 @@ def create(
     release = {name: value for name, value in release.items() if value is not None}
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
-        given += [anchor_group, anchor_share, question]
+        given += [anchor_group, anchor_share, question, attribute]
         if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
         declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
     else:
         fields: dict[str, Any] = {
             "title": title or study,
-            "attribute": _attribute(
+            "attribute": _several(
+                attribute,
+                keep,
+                epsilon,
+                {
+                    "--groups": groups,
+                    "--channel": channel,
+                    "--true": true or None,
+                    "--estimated": estimated,
+                    "--question": question,
+                },
+            )
+            if attribute
+            else _attribute(
                 split_list(groups, "--groups"), keep, epsilon, channel, true, estimated, (anchor_group, anchor_share)
             ),
             "collectors": collector or [],
@@ -112,6 +132,36 @@ def _question(path: Path) -> dict[str, Any]:
     from fairpremium.parties.protocol import Question
 
     return message_fields(make_message(Question, require_file(path).read_bytes(), str(path)))
+
+
+def _several(
+    attributes: list[str], keep: float | None, epsilon: float | None, others: dict[str, Any]
+) -> dict[str, Any]:
+    """Return how reports of several attributes come about, as JSON has it."""
+    wrong = [name for name, value in others.items() if value is not None]
+    if wrong:
+        raise ValueError(
+            f"Got {wrong[0]} with --attribute, but expected groups or a channel file for each attribute. "
+            + ("The page asks for one attribute: use a study of its own." if wrong == ["--question"] else "")
+        )
+    declared = split_pairs(attributes, "--attribute", "sex=F,M")
+    if len(declared) < 2:
+        raise ValueError("Got --attribute once, but expected several. One attribute is declared by --groups.")
+    needs_noise = any(not text.endswith(".json") for text in declared.values())
+    if needs_noise == (keep is None and epsilon is None):
+        raise ValueError(
+            "Got groups without --keep or --epsilon, but expected the noise of their reports."
+            if needs_noise
+            else "Got --keep or --epsilon with channel files only, but expected one way to say how reports are drawn."
+        )
+    found = []
+    for name, text in declared.items():
+        if text.endswith(".json"):
+            channel = load_channel(Path(text)).channel
+        else:
+            channel = RandomizedResponse(split_list(text, "--attribute") or [], keep=keep, epsilon=epsilon)
+        found.append({"name": name, "channel": channel.descriptor()})
+    return {"kind": "several", "attributes": found}
 
 
 def _attribute(
@@ -220,16 +270,41 @@ def _facts(study: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "Study": f"{study['id']} ({study['state']}): {study['title']}",
-        "Groups": ", ".join(str(group) for group in _groups(study["attribute"])),
-        "Reports": _how(study["attribute"]),
+        **_attributes(study["attribute"]),
         **listed,
         "Question": _languages(spec.get("question")),
         "Received": _count(study, "reports"),
         "Accepted": _count(study, "accepted"),
+        **{
+            f"Accepted {name}": _count({name: count}, name)
+            for name, count in (study.get("accepted_by_attribute") or {}).items()
+        },
         "Fits": study.get("fits"),
         "Fits left": study.get("fits_left"),
+        "Spent": _spent(study.get("spent")),
         "Noise": _noise(spec["release"]) if "release" in spec else None,
     }
+
+
+def _attributes(attribute: dict[str, Any]) -> dict[str, str]:
+    """Return the groups and the channel, of each of several attributes; their epsilons add up."""
+    if attribute["kind"] != "several":
+        return {"Groups": ", ".join(str(group) for group in _groups(attribute)), "Reports": _how(attribute)}
+    facts, total = {}, 0.0
+    for one in attribute["attributes"]:
+        channel = Channel.from_descriptor(one["channel"])
+        total += channel.epsilon
+        groups = ", ".join(map(str, channel.groups))
+        facts[f"Attribute {one['name']}"] = f"{groups}: {channel_text(describe_channel(channel) or {})}"
+    return {**facts, "Reports": f"epsilon {total:.4g} of a person who reports all attributes"}
+
+
+def _spent(spent: dict[str, Any] | None) -> str | None:
+    """Say what releases have cost, together and for each of several attributes."""
+    if spent is None:
+        return None
+    each = ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in (spent["by_attribute"] or {}).items())
+    return f"epsilon {spent['epsilon']:.3g}" + (f" ({each})" if each else "")
 
 
 def _groups(attribute: dict[str, Any]) -> list[Any]:

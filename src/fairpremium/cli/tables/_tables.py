@@ -1,5 +1,6 @@
 """Tables in and out, by suffix CSV, Parquet or Excel, with a sentence for everything that can be wrong with a file."""
 
+import re
 import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -12,6 +13,8 @@ from fairpremium.cli._terminal import add_note
 from fairpremium.cli.tables._decimal_marks import convert_numbers, find_decimal
 from fairpremium.cli.tables._format import CsvFormat, TableFormat, find_format
 from fairpremium.workbooks import read_workbook, write_workbook
+
+_FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
 
 TABLES = (".csv", ".parquet", ".xlsx")
 
@@ -59,7 +62,26 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     elif kind == ".xlsx":
         write_workbook(frame, path)
     else:
-        frame.to_csv(path, index=False)
+        _without_formulas(frame, path).to_csv(path, index=False)
+
+
+def _without_formulas(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run as a formula."""
+    safe, count = frame.copy(deep=False), 0
+    for position in range(frame.shape[1]):
+        if pd.api.types.is_numeric_dtype(frame.iloc[:, position]):
+            continue
+        cells = frame.iloc[:, position].astype(object)
+        is_formula = cells.map(lambda cell: isinstance(cell, str) and _FORMULA.match(cell) is not None).astype(bool)
+        if is_formula.any():
+            count += int(is_formula.sum())
+            safe.isetitem(position, cells.where(~is_formula, "'" + cells.astype(str)))
+    if count:
+        add_note(
+            f"{count:,} cells of {path} began with one of = + - @ and got an apostrophe in front, so that no "
+            "spreadsheet runs them. Parquet and Excel files have them as they are."
+        )
+    return safe
 
 
 def require_file(path: Path) -> Path:

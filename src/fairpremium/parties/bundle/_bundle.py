@@ -4,7 +4,7 @@ A bundle is a zip file (`fairpremium.parties.bundle._archive`) with these member
 
     manifest.json      what it is: format, version, SHA-256 and size of each member, columns, study, guarantees
     manifest.sig       64 bytes: Ed25519 signature of the manifest
-    model.json         the pricer, as `DiscriminationFreePricer.save` writes it
+    model.json         the pricer, as its `save` writes it; `format` in it says of which kind it is
     selftest.parquet   synthetic rows with the prices that the model must give them
     report.html        the audit, if there is one
     premiums.parquet   key, premium, low, high, unaware, and one column per group
@@ -28,10 +28,18 @@ from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.labels import label_to_json
 from fairpremium.parties.protocol import SigningKey, VerifyKey, settle
-from fairpremium.pricing import DiscriminationFreePricer, check_level, from_document, to_document
+from fairpremium.pricing import (
+    DiscriminationFreePricer,
+    FrequencySeverityPricer,
+    check_level,
+    read_pricer,
+    write_pricer,
+)
 
 from ._archive import Archive, write_archive
 from ._selftest import Ranges, draw_selftest, price_columns, run_selftest
+
+Pricer = DiscriminationFreePricer | FrequencySeverityPricer
 
 FORMAT = "fairpremium-bundle"
 VERSION = 1
@@ -53,7 +61,7 @@ _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryE
 def write_bundle(
     path: str | os.PathLike[str],
     *,
-    pricer: DiscriminationFreePricer,
+    pricer: Pricer,
     manifest: Mapping[str, Any],
     premiums: pa.Table | str | os.PathLike[str],
     report_html: str | None,
@@ -80,7 +88,7 @@ def write_bundle(
         source = _premiums_file(premiums, Path(folder))
         _check_premiums(pq.read_schema(source), pricer)
         contents: dict[str, bytes | Path] = {
-            "model.json": canonical_json(to_document(pricer)),
+            "model.json": canonical_json(write_pricer(pricer)),
             "selftest.parquet": _parquet(draw_selftest(pricer, ranges, level)),
         }
         if report_html is not None:
@@ -142,7 +150,7 @@ def _manifest_bytes(given: Mapping[str, Any], own: dict[str, Any]) -> bytes:
 # --- what model and premiums must have in common ---------------------------------------------------------------------
 
 
-def _schema(pricer: DiscriminationFreePricer) -> dict[str, Any]:
+def _schema(pricer: Pricer) -> dict[str, Any]:
     design = pricer.design_
     features = [
         {"name": c.name, "kind": "number"}
@@ -157,7 +165,7 @@ def _schema(pricer: DiscriminationFreePricer) -> dict[str, Any]:
     }
 
 
-def _check_premiums(schema: pa.Schema, pricer: DiscriminationFreePricer) -> None:
+def _check_premiums(schema: pa.Schema, pricer: Pricer) -> None:
     expected = ["key", *price_columns(pricer)]
     if schema.names != expected:
         raise ValueError(f"Got premiums with other columns, but expected {expected}.")
@@ -178,13 +186,11 @@ class Bundle:
         What it says about itself.
     key : VerifyKey
         Who signed it.
-    pricer : DiscriminationFreePricer
+    pricer : DiscriminationFreePricer or FrequencySeverityPricer
         Prices alone, offline, without the sensitive attribute.
     """
 
-    def __init__(
-        self, archive: Archive, manifest: dict[str, Any], key: VerifyKey, pricer: DiscriminationFreePricer
-    ) -> None:
+    def __init__(self, archive: Archive, manifest: dict[str, Any], key: VerifyKey, pricer: Pricer) -> None:
         self._archive = archive
         self.path = archive.path
         self.manifest = manifest
@@ -309,12 +315,10 @@ def _checking(check: str, message: str) -> Iterator[None]:
         raise BundleError(message.format(error), check=check) from error
 
 
-def _read_pricer(archive: Archive) -> DiscriminationFreePricer:
+def _read_pricer(archive: Archive) -> Pricer:
     content = archive.read("model.json", _largest("model.json"))
     with _checking("model", "model.json of the bundle is not a model."):
-        document = json.loads(content)
-        pricer: DiscriminationFreePricer = from_document(DiscriminationFreePricer, document, "model.json of the bundle")
-    return pricer
+        return read_pricer(json.loads(content), "model.json of the bundle")
 
 
 def _check_schema(bundle: Bundle) -> None:

@@ -20,6 +20,7 @@ from fairpremium.parties.protocol import (
     Report,
     ReportsTaken,
     channel_of,
+    choose_attributes,
     labels_of,
     make_key,
     make_keys,
@@ -41,20 +42,30 @@ class Collector(Client):
         """Look at a study: its channel above all."""
         return self.get(f"/v1/studies/{study}", CollectorStudy)
 
-    def channel(self, study: str) -> Channel | None:
-        """Return the channel that the study asks for; None if it takes the true attribute or an unknown channel."""
-        return channel_of(self.study(study).attribute)
+    def channel(self, study: str, attribute: str | None = None) -> Channel | None:
+        """Return the channel that the study asks for; None if it takes the true attribute or an unknown channel.
+
+        - `attribute`: The name of one of several attributes; by default the channel of all of them together.
+        """
+        return channel_of(choose_attributes(self.study(study).attribute, None if attribute is None else [attribute]))
 
     def answers(self, study: str) -> Answered:
         """Look how many of the people that were invited have answered: a released number, the same for a time."""
         return self.get(f"/v1/studies/{study}/answers", Answered)
 
     def report(
-        self, study: str, secret: LinkageSecret, policy: str | int, report: Any, channel: Channel | None
+        self,
+        study: str,
+        secret: LinkageSecret,
+        policy: str | int,
+        report: Any,
+        channel: Channel | None,
+        attribute: str | None = None,
     ) -> None:
-        """Send one report that was drawn already."""
+        """Send one report that was drawn already; in a study of several attributes, of the one that is named."""
         message = Report(report=report, channel=None if channel is None else channel.descriptor())
-        self.send_message(f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}", message)
+        target = f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}"
+        self.send_message(target + _query(attribute), message)
 
     def submit(
         self,
@@ -63,6 +74,7 @@ class Collector(Client):
         study: str,
         secret: LinkageSecret,
         channel: Channel | None,
+        attribute: str | None = None,
         rows_per_batch: int = _ROWS_PER_BATCH,
         steps: Sequence[tuple[int, int]] | None = None,
         tell: Callable[[int, int], None] = lambda done, total: None,
@@ -78,6 +90,8 @@ class Collector(Client):
             Of the study, shared with the insurers.
         channel : Channel or None
             That drew the reports.
+        attribute : str, optional
+            In a study of several attributes, the name of the one that was reported.
         rows_per_batch : int
         steps : sequence of (int, int), optional
             Up to which row the reports go that are sent together, and in how many batches, as `plan_batches`
@@ -91,21 +105,27 @@ class Collector(Client):
             Number of reports.
         """
         keys = np.frombuffer(make_keys(secret, reports[_POLICY]).buffers()[1], dtype=KEY)
-        labels = labels_of(self.study(study).attribute) if channel is None else channel.reports
+        labels = channel.reports if channel is not None else labels_of(self.study(study).attribute)
         steps = _more_steps([], len(reports), rows_per_batch) if steps is None else steps
 
         def bodies() -> Iterator[bytes]:
             start = 0
             for end, batches in steps:
                 rows = slice(start, end)
-                yield from write_batches(keys[rows], reports[_REPORT].iloc[rows], labels, channel, batches=batches)
+                some = (keys[rows], reports[_REPORT].iloc[rows], labels, channel)
+                yield from write_batches(*some, batches=batches, attribute=attribute)
                 start = end
 
-        files = ((f"/v1/studies/{study}/report-parts/{n}", body) for n, body in enumerate(bodies()))
+        target, query = f"/v1/studies/{study}/report-parts", _query(attribute)
+        files = ((f"{target}/{n}{query}", body) for n, body in enumerate(bodies()))
         total = sum(batches for _, batches in steps)
         for done, _ in enumerate(self.put_files(files, BATCH_TYPE, ReportsTaken), start=1):
             tell(done, total)
         return len(reports)
+
+
+def _query(attribute: str | None) -> str:
+    return "" if attribute is None else f"?attribute={attribute}"
 
 
 def draw_reports(
@@ -117,6 +137,7 @@ def draw_reports(
     channel: Channel,
     study: str,
     ledger: PrivacyLedger | None = None,
+    attribute: str | None = None,
 ) -> pd.DataFrame:
     """Draw the report of every person once, and store it: who is asked again gives the same report.
 
@@ -134,6 +155,8 @@ def draw_reports(
         Its id, under which the ledger is charged.
     ledger : PrivacyLedger, optional
         It is charged for everyone who is drawn, before the draw; a repeat after an interruption costs nothing more.
+    attribute : str, optional
+        Name of the attribute, under which the ledger is charged; that of the column by default.
 
     Returns
     -------
@@ -154,7 +177,8 @@ def draw_reports(
         if ledger is not None:
             people_drawn = numbers[new].tolist()
             once = hashlib.sha256("\n".join([study, str(target.resolve()), *people_drawn]).encode()).hexdigest()
-            ledger.charge_many([(person, column, channel.epsilon) for person in people_drawn], charge_id=once)
+            account = column if attribute is None else attribute
+            ledger.charge_many([(person, account, channel.epsilon) for person in people_drawn], charge_id=once)
         drawn = pd.DataFrame({_POLICY: numbers[new], _REPORT: channel.privatize(people.loc[new, column])})
         known = pd.concat([known, drawn], ignore_index=True)
         _write_safely(target, known, channel)

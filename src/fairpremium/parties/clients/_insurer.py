@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -19,6 +21,7 @@ from fairpremium.parties.protocol import (
     InsurerStudy,
     LinkageSecret,
     PartTaken,
+    PerilColumns,
     Portfolio,
     PortfolioSpec,
     Problem,
@@ -57,7 +60,9 @@ class Insurer(Client):
         portfolio: str,
         secret: LinkageSecret,
         policy: str,
-        outcome: str,
+        outcome: str | None = None,
+        claims: str | Mapping[str, str] | None = None,
+        amount: str | Mapping[str, str] | None = None,
         weight: str | None = None,
         exposure: str | None = None,
         features: Sequence[str] | None = None,
@@ -77,12 +82,16 @@ class Insurer(Client):
         policy : str
             Column with policy numbers, which are turned into keys and not sent.
         outcome : str
-            Column with losses per unit of volume, or with `exposure` their totals (claim counts, amounts).
+            Column with losses per unit of volume, or with `exposure` their totals (claim counts, amounts). Give this,
+            or `claims` and `amount`.
+        claims, amount : str, or dict from the name of a peril to a column
+            Columns with the number of claims of each row and their total amount, zero without a claim, for a fit of
+            frequency and severity.
         weight : str, optional
             Column with the volume that the losses were divided by.
         exposure : str, optional
-            Column with the exposure, if the outcome is a total over it. Losses are divided by it here: what is sent is
-            the loss per unit of exposure, with the exposure as weight.
+            Column with the exposure, if the outcome is a total over it. An outcome is divided by it here: what is sent
+            is the loss per unit of exposure, with the exposure as weight. Claims are sent as they are, with it.
         features : sequence of str, optional
             Columns to price with; by default all that have no other role.
         x_star : sequence of str
@@ -91,13 +100,22 @@ class Insurer(Client):
         tell : callable
             Gets the number of parts that are there, and that of all.
         """
+        perils = _perils(outcome, claims, amount, weight)
+        losses = [name for peril in perils for name in (peril.count, peril.amount)] if outcome is None else [outcome]
+        from fairpremium.models import check_one_volume  # with the models, which other requests do not need
+
+        check_one_volume(weight, exposure)
         volume = weight if exposure is None else exposure
-        roles = [policy, outcome, *([] if volume is None else [volume]), *x_star]
+        roles = [policy, *losses, *([] if volume is None else [volume]), *x_star]
         names = [c for c in frame.columns if c not in roles] if features is None else list(features)
+        twice = next((name for name in roles if [*roles, *names].count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"Got column {twice!r} with two roles, but expected one for each column.")
         missing = [name for name in [*roles, *names] if name not in frame.columns]
         if missing:
             raise ValueError(f"Got a portfolio with columns {list(frame.columns)}, but expected {missing}, too.")
-        if volume is not None:
+        _check_features(frame, names, losses)
+        if outcome is not None and volume is not None:
             frame = _per_unit(frame, outcome, weight, exposure)
         spec = PortfolioSpec(
             study=study,
@@ -105,7 +123,9 @@ class Insurer(Client):
             x_star=tuple(_feature(frame, name) for name in x_star),
             key=_free_name("key", [*names, *roles]),
             outcome=outcome,
-            weight=volume,
+            weight=None if perils else volume,
+            claims=perils,
+            exposure=exposure if perils else None,
         )
         there = self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
         table = pa.Table.from_pandas(frame[[column.name for column in spec.columns]], preserve_index=False)
@@ -168,11 +188,53 @@ class Insurer(Client):
         return load_bundle(target, keys=list(trusted))
 
 
+def _check_features(frame: pd.DataFrame, names: Sequence[str], losses: Sequence[str]) -> None:
+    """Refuse a part of the losses, and warn of what is hardly a feature: a sealed portfolio cannot be changed."""
+    from fairpremium.models import describe_texts, find_outcome
+
+    numbers = [name for name in names if pd.api.types.is_numeric_dtype(frame[name])]
+    for name in names:
+        looks = None if name in numbers else describe_texts(frame[name].value_counts().to_dict())
+        if looks is not None:
+            warnings.warn(
+                f"Column {name!r} has {looks}. A fit needs terms that name it; leave it out if it is not meant to be "
+                "priced with (features=[...], --features).",
+                UserWarning,
+                stacklevel=3,
+            )
+    for loss in losses:
+        if not pd.api.types.is_numeric_dtype(frame[loss]):
+            continue
+        found = find_outcome(numbers, frame[numbers].to_numpy(dtype=np.float64), frame[loss].to_numpy(dtype=np.float64))
+        if found is not None:
+            raise ValueError(
+                f"Got column {found!r} as a feature, which is zero where {loss!r} is zero and in nearly no other row: "
+                "it looks like a part of the losses. Leave it out of the portfolio, or name the features "
+                "(features=[...], --features)."
+            )
+
+
+def _perils(outcome: str | None, claims: Any, amount: Any, weight: str | None) -> tuple[PerilColumns, ...]:
+    """Return the columns with claims; there are none if there is an outcome."""
+    given = [name for name, column in (("claims", claims), ("amount", amount)) if column is not None]
+    if outcome is not None:
+        if given:
+            raise ValueError(f"Got outcome and {given[0]}, but expected outcome, or claims and amount.")
+        return ()
+    if len(given) < 2:
+        raise ValueError(f"Got {given or 'no losses'}, but expected outcome, or claims and amount.")
+    if weight is not None:
+        raise ValueError(f"Got weight={weight!r} with claims, but expected exposure: claims are totals over it.")
+    counts, amounts = ({"all": each} if isinstance(each, str) else dict(each) for each in (claims, amount))
+    if not counts or set(counts) != set(amounts):
+        raise ValueError(f"Got claims for {list(counts)}, but amount for {list(amounts)}; expected the same perils.")
+    return tuple(PerilColumns(name=name, count=counts[name], amount=amounts[name]) for name in counts)
+
+
 def _per_unit(frame: pd.DataFrame, outcome: str, weight: str | None, exposure: str | None) -> pd.DataFrame:
     """Return the portfolio with losses per unit of volume."""
-    from fairpremium.models import check_one_volume, check_volume, warn_if_counts
+    from fairpremium.models import check_volume, warn_if_counts
 
-    check_one_volume(weight, exposure)
     columns = [None if name is None else frame[name] for name in (weight, exposure)]
     losses, volume = check_volume(frame[outcome], len(frame), *columns, of="the portfolio")
     if exposure is None:

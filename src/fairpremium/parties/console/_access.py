@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings, is_loopback
+from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings, is_loopback, is_loopback_name
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import nonces
 
@@ -65,7 +65,7 @@ class Access:
             and not self._settings.behind_proxy
             and not any(name in headers for name in _FORWARDED)
             and is_loopback(client)
-            and _is_loopback_name(headers.get("host", ""))
+            and is_loopback_name(headers.get("host", ""))
         )
 
     def is_own_form(self, headers: Any) -> bool:
@@ -121,12 +121,3 @@ class Access:
 
     def _sign(self, content: str) -> str:
         return hmac.digest(self._session_key, content.encode(), "sha256").hex()
-
-
-def _is_loopback_name(host: str) -> bool:
-    """Is this localhost or a loopback address, with or without a port?"""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    return name == "localhost" or is_loopback(name)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from fairpremium.parties.protocol import ENDED, FitSpec, Refusal
-from fairpremium.parties.service import ServiceContext
+from fairpremium.parties.service import ServiceContext, attributes_of
 from fairpremium.parties.store.schema import fits, releases
 
 from ._study_views import StudyView
@@ -103,12 +103,13 @@ def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[st
     made.sort(key=lambda row: (ended.get((row.party, row.fit), 0.0), row.fit))
     rule = study.spec.release
     first: dict[tuple[str, str], str] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str | None]] = set()
     costs = {}
     for row in made:
         payer = first.setdefault((row.party, row.identity), row.fit)
-        once = "" if rule is None or row.party in seen else f"{rule.randomized_epsilon:g} once"
-        seen.add(row.party)
+        new = {(row.party, name) for name in attributes_of(row)} - seen
+        once = "" if rule is None or not new else f"{len(new) * rule.randomized_epsilon:g} once"
+        seen |= new
         if row.mechanism == "none":
             words = "rule 9 is off"
         elif row.mechanism == "randomized":

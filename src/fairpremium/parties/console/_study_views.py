@@ -8,28 +8,37 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from fairpremium.parties.protocol import Answered, EstimatedChannel, KnownChannel, StudySpec, round_count
+from fairpremium.parties.protocol import (
+    Answered,
+    EstimatedChannel,
+    SeveralAttributes,
+    StudySpec,
+    TrueAttribute,
+    channel_of,
+    one_attribute,
+    round_count,
+)
 from fairpremium.parties.service import (
     ServiceContext,
     count_fits,
     count_reports,
-    plan_of,
     read_answered,
-    releases_to,
+    sent_by,
     spec_of,
+    spent_by,
 )
 from fairpremium.parties.store.schema import keys, studies
-from fairpremium.privacy import Channel
 
 
 @dataclass(frozen=True)
 class InsurerView:
-    """What an insurer has used up of a study. `spent` is None where rule 9 is off."""
+    """What an insurer has used up of a study, and of each of several attributes; `spent` is None without rule 9."""
 
     name: str
     has_key: bool
     fits: int
     spent: float | None
+    by_attribute: tuple[tuple[str, float], ...]
     budget: float
 
     @property
@@ -42,6 +51,8 @@ class InsurerView:
 class StudyView:
     """A study. `reports` is rounded by rule 7; None stands for a count that is too small to be told.
 
+    `attributes` has the name, the groups and the epsilon of each of several attributes.
+
     `status` is what the state and the dates come to; `channel` says how reports come about, and `epsilon` what a report
     may tell at most. `answered` is how many people answered on the page of each collector, as it was released last.
     """
@@ -50,6 +61,7 @@ class StudyView:
     spec: StudySpec
     status: str
     groups: tuple[str, ...]
+    attributes: tuple[tuple[str, tuple[str, ...], float | None], ...]
     channel: str
     epsilon: float | None
     collectors: tuple[tuple[str, bool], ...]
@@ -102,11 +114,12 @@ def _view(connection: Connection, context: ServiceContext, row: Any, roles: dict
         spec=spec,
         status=_status(row.state, spec, context.now()),
         groups=groups,
+        attributes=_attributes(spec),
         channel=channel,
         epsilon=epsilon,
         collectors=tuple((name, roles.get(name) == "collector") for name in spec.collectors),
         insurers=tuple(_insurer(connection, row.id, spec, name, roles) for name in spec.insurers),
-        reports=round_count(count_reports(connection, row.id, *spec.collectors), spec.rules),
+        reports=round_count(count_reports(connection, row.id, *sent_by(spec)), spec.rules),
         answered=tuple((name, read_answered(connection, row.id, name)) for name in spec.collectors if spec.question),
         created=row.created,
     )
@@ -121,26 +134,46 @@ def _status(state: str, spec: StudySpec, now: float) -> str:
 def _describe(spec: StudySpec) -> tuple[tuple[str, ...], str, float | None]:
     """Return the groups of a study, its channel in words, and the epsilon of a report."""
     attribute, epsilon = spec.attribute, None
-    if isinstance(attribute, KnownChannel):
-        known = Channel.from_descriptor(attribute.channel)
-        groups: Any = known.groups
-        words = "Randomized response"
-        if known.keep == known.keep:
-            words += f", truth kept with probability {known.keep:.4g}"
-        epsilon = known.epsilon if known.epsilon < float("inf") else None
-    else:
+    groups: Any
+    if isinstance(attribute, EstimatedChannel):
+        groups, words = attribute.groups, f"Noise unknown, estimated at each fit ({attribute.method})"
+    elif isinstance(attribute, TrueAttribute):
         groups, words = attribute.groups, "True attribute, without noise"
-        if isinstance(attribute, EstimatedChannel):
-            words = f"Noise unknown, estimated at each fit ({attribute.method})"
+    else:
+        known = channel_of(attribute)
+        assert known is not None
+        groups, words = known.groups, "Randomized response"
+        if isinstance(attribute, SeveralAttributes):
+            words += ", each attribute by itself"
+        elif known.keep == known.keep:
+            words += f", truth kept with probability {known.keep:.4g}"
+        epsilon = _finite(known.epsilon)
     return tuple(", ".join(map(str, g)) if isinstance(g, tuple) else str(g) for g in groups), words, epsilon
 
 
+def _attributes(spec: StudySpec) -> tuple[tuple[str, tuple[str, ...], float | None], ...]:
+    """Return the name, the groups and the epsilon of each of several attributes."""
+    if not isinstance(spec.attribute, SeveralAttributes):
+        return ()
+    found = []
+    for one in spec.attribute.attributes:
+        channel = channel_of(one_attribute(spec.attribute, one.name))
+        assert channel is not None
+        found.append((one.name, tuple(map(str, channel.groups)), _finite(channel.epsilon)))
+    return tuple(found)
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if epsilon < float("inf") else None
+
+
 def _insurer(connection: Connection, study: str, spec: StudySpec, name: str, roles: dict[str, str]) -> InsurerView:
-    rule = spec.release
+    rule, spent = spec.release, spent_by(connection, study, spec, name)
     return InsurerView(
         name=name,
         has_key=roles.get(name) == "insurer",
         fits=count_fits(connection, study, name),
-        spent=None if rule is None else plan_of(rule, releases_to(connection, study, name)).spent,
+        spent=None if spent is None else spent.epsilon,
+        by_attribute=tuple((spent.by_attribute or {}).items()) if spent is not None else (),
         budget=0.0 if rule is None else rule.epsilon,
     )

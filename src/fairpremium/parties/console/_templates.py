@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fairpremium import __version__
 from fairpremium.audit import render_chart
-from fairpremium.audit.drawing import format_percent, format_price
+from fairpremium.audit.drawing import choose_places, format_percent, format_price
 
 
 def load_templates(digests: dict[str, str]) -> jinja2.Environment:
@@ -26,7 +26,6 @@ def load_templates(digests: dict[str, str]) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "price": format_price,
         "percent": format_percent,
         "count": _count,
         "when": lambda s: "" if s is None else datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -53,20 +52,29 @@ def load_static() -> dict[str, tuple[bytes, str]]:
 def show_comparison(summary: dict[str, Any] | None, level: float) -> dict[str, Any]:
     """Return charts, tables and findings of a finished fit, from what was released of it."""
     given = summary or {}
+    scale, unit = given.get("scale", 1), given.get("amounts", "")
     sections = {s.get("id"): s for s in given.get("sections") or () if isinstance(s, dict)}
+    means = (sections.get("group_means") or {}).get("records") or []
+    known = [row for row in means if row.get("premium_low") is not None and row.get("premium_high") is not None]
+    errors = [scale * (row["premium_high"] - row["premium_low"]) / 4 for row in known]
+    places = choose_places([scale * row["premium"] for row in known], errors)
     return {
-        "charts": {name: _draw(json.dumps(sections.get(name)), level) for name in ("group_means", "price_comparison")},
-        "means": (sections.get("group_means") or {}).get("records") or [],
-        "prices": ((sections.get("price_comparison") or {}).get("classes") or [None])[0],
+        "charts": {
+            name: _draw(json.dumps(sections.get(name)), level, unit, scale)
+            for name in ("group_means", "price_comparison")
+        },
+        "means": [*means, *((sections.get("group_means_by_attribute") or {}).get("records") or ())],
+        "classes": (sections.get("price_comparison") or {}).get("classes") or [],
+        "amount": lambda value: "" if value is None else format_price(scale * value, places=places),
         "findings": given.get("findings") or [],
     }
 
 
 @lru_cache(maxsize=64)
-def _draw(section: str, level: float) -> Markup | None:
+def _draw(section: str, level: float, unit: str, scale: float) -> Markup | None:
     """Draw a section of an audit, if there is one; pages ask every second while a fit runs, so drawings are cached."""
     try:
-        svg = render_chart(json.loads(section), level=level)
+        svg = render_chart(json.loads(section), level=level, unit=unit, scale=scale)
     except (KeyError, TypeError, ValueError):  # not as it was stored
         return None
     return None if svg is None else Markup(svg)  # ours: Vega escapes what it is given

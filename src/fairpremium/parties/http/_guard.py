@@ -15,7 +15,9 @@ from ._reports import answer_report
 from ._requests import Requests
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-# Single reports come a thousand times a second: they bypass the router. Their route is documented in `_reports`.
+_ENCRYPTED = (b"strict-transport-security", b"max-age=63072000; includeSubDomains")
+# Single reports come a thousand times a second: they bypass the router
+# unless they name one of several attributes. Their route is documented in `_reports`.
 _SINGLE = re.compile(f"/v1/studies/(?P<study>{ID.pattern})/reports/(?P<key>{KEY_TEXT})")
 
 
@@ -25,6 +27,8 @@ class Guard:
     def __init__(self, app: Any, requests: Requests):
         self.app = app
         self.requests = requests
+        is_encrypted = requests.settings.scheme == "https"
+        self._headers = (*_HEADERS, _ENCRYPTED) if is_encrypted else _HEADERS
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -38,13 +42,14 @@ class Guard:
                 started = True
                 self.requests.answers[message["status"]] += 1
                 names = {name for name, _ in message["headers"]}
-                message["headers"] += [(name, value) for name, value in _HEADERS if name not in names]
+                message["headers"] += [(name, value) for name, value in self._headers if name not in names]
             await send(message)
 
         answer = self.app
         try:
             self.requests.check_caller(scope)
-            if scope["method"] == "PUT" and (place := _SINGLE.fullmatch(scope["path"])):
+            is_plain = scope["method"] == "PUT" and not scope["query_string"]
+            if is_plain and (place := _SINGLE.fullmatch(scope["path"])):
                 answer = await answer_report(self.requests, Request(scope, receive), place["study"], place["key"])
             await answer(scope, receive, send_guarded)
         except Problem as problem:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path
+from fastapi import FastAPI, Path, Query
 
 from fairpremium.parties.protocol import ID, PROBLEMS, FitSpec, Message, PortfolioSpec, Report, StudySpec
 
@@ -14,6 +14,7 @@ KEY_TEXT = "[0-9a-f]{32}"
 Id = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
 Number = Annotated[int, Path(ge=0, le=999_999)]
 KeyText = Annotated[str, Path(pattern=f"^{KEY_TEXT}$")]
+AttributeName = Annotated[str | None, Query(pattern=f"^{ID.pattern}$")]  # in a study of several
 
 # What may answer every request, every signed one, one that names a thing, one that brings a body.
 ANY = ("not-found", "too-many")  # also under a name that is not this service's

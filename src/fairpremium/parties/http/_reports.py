@@ -8,15 +8,17 @@ from fastapi import FastAPI, Request, Response
 from fairpremium.parties.protocol import BATCH_TYPE, Report, ReportsTaken
 from fairpremium.parties.service import read_report
 
-from ._openapi import SENT, Id, KeyText, Number, route, takes_file, takes_message
+from ._openapi import SENT, AttributeName, Id, KeyText, Number, route, takes_file, takes_message
 from ._requests import Requests
 
 
-async def answer_report(requests: Requests, request: Request, study: str, key: str) -> Response:
+async def answer_report(
+    requests: Requests, request: Request, study: str, key: str, attribute: str | None = None
+) -> Response:
     """Take a report together with all others that wait for the next commit."""
     who = await requests.verify(request, "put_report")
     report = read_report(await requests.read_body(request, who))
-    problem = await asyncio.wrap_future(requests.party.queue_report(who, study, bytes.fromhex(key), report))
+    problem = await asyncio.wrap_future(requests.party.queue_report(who, study, bytes.fromhex(key), report, attribute))
     if problem is not None:
         raise problem
     return Response(status_code=200, media_type="application/json", content=b"{}")
@@ -26,14 +28,16 @@ def add_reports(app: FastAPI, requests: Requests) -> None:
     """Add the routes that take reports."""
     party = requests.party
 
-    @route(app, "PUT", "/v1/studies/{study}/reports/{key}", SENT, openapi_extra=takes_message(Report))
-    async def put_report(request: Request, study: Id, key: KeyText) -> Response:
-        return await answer_report(requests, request, study, key)
+    @route(app, "PUT", "/v1/studies/{study}/reports/{key}", (*SENT, "bad-query"), openapi_extra=takes_message(Report))
+    async def put_report(request: Request, study: Id, key: KeyText, attribute: AttributeName = None) -> Response:
+        return await answer_report(requests, request, study, key, attribute)
 
     extra = takes_file(BATCH_TYPE) | {"operationId": "put_report_part_v1_studies__study__report_parts__n__put"}
 
-    @route(app, "PUT", "/v1/studies/{study}/report-parts/{n}", (*SENT, "unsupported-media"), openapi_extra=extra)
-    async def put_report_batch(request: Request, study: Id, n: Number) -> ReportsTaken:
+    codes = (*SENT, "bad-query", "unsupported-media")
+
+    @route(app, "PUT", "/v1/studies/{study}/report-parts/{n}", codes, openapi_extra=extra)
+    async def put_report_batch(request: Request, study: Id, n: Number, attribute: AttributeName = None) -> ReportsTaken:
         who = await requests.verify(request, "put_report_batch")
         async with requests.receive_file(request, who, BATCH_TYPE) as incoming:
-            return await run_sync(party.put_report_batch, who, study, n, incoming)
+            return await run_sync(party.put_report_batch, who, study, n, incoming, attribute)

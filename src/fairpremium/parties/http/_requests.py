@@ -15,6 +15,8 @@ from fairpremium.parties.protocol import Message, Problem, VerifyKey, request_ur
 from fairpremium.parties.service import Party, RateLimiter, ServiceSettings, ThirdParty
 from fairpremium.parties.store import Incoming
 
+from ._connections import head_bytes
+
 M = TypeVar("M", bound=Message)
 
 _KEYS_FOR = 1.0  # seconds that the table of keys is cached
@@ -37,14 +39,15 @@ class Requests:
         self._cleaned_at = time.monotonic()
 
     def check_caller(self, scope: Any) -> None:
-        """Limit the rate of an address, and insist on our own host name."""
+        """Limit the rate of an address and the size of a head, and insist on our own host name."""
         self.limiter.take(f"address {scope['client'][0] if scope.get('client') else ''}")
-        if self.settings.hosts:
-            try:
-                url = request_url(scope, behind_proxy=self.settings.behind_proxy)
-            except Problem:
-                raise Problem("not-found") from None
-            self.settings.check_host(url.partition("://")[2].partition("/")[0])
+        if head_bytes(scope) > self.limits.head_bytes:
+            raise Problem("head-too-large")
+        try:
+            url = request_url(scope, behind_proxy=self.settings.behind_proxy)
+        except Problem:
+            raise Problem("not-found") from None
+        self.settings.check_host(url.partition("://")[2].partition("/")[0])
 
     async def verify(self, request: Request, command: str) -> Party:
         """Check the signature of a request and the right to a command, and return who asks; only PUT has a body."""

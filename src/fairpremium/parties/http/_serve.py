@@ -14,6 +14,7 @@ from typing import Any
 from fairpremium.parties.service import ServiceSettings
 
 from ._app import create_app
+from ._connections import limit_connections
 
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
@@ -44,13 +45,17 @@ def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], 
         server = Server(
             uvicorn.Config(
                 app,
+                http=limit_connections(settings.limits, settings.proxies),
+                ws="none",
+                proxy_headers=bool(settings.proxies),
+                forwarded_allow_ips=list(settings.proxies),
                 ssl_certfile=settings.certificate,
                 ssl_keyfile=settings.certificate_key,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=30,
-                limit_concurrency=2000,
+                limit_concurrency=settings.limits.connections,
                 timeout_graceful_shutdown=5,
             )
         )

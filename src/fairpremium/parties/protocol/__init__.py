@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_exports(
     __name__,
     {
-        "_attributes": "channel_of descriptor_of labels_of",
+        "_attributes": "Attribute channel_of choose_attributes descriptor_of labels_of names_of one_attribute",
         "_batch_file": (
             "NO_MEANING ReportBatch batch_header batch_pieces code_width find_codes match open_batch plain_bytes "
             "sort_batch"
@@ -34,16 +34,17 @@ __all__, __getattr__ = lazy_exports(
         "_keys": "SigningKey VerifyKey load_or_create_key new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",
         "_messages": (
-            "Answered Checkpoint CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit FitSpec ID "
-            "InsurerStudy KnownChannel LogPage Message OperatorStudy PartTaken Portfolio PortfolioSpec PublicKey "
-            "Question QuestionText Refusal ReleaseRules Report ReportsTaken Role StudySpec TrueAttribute check_id"
+            "Answered Checkpoint ClaimFit CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit "
+            "FitSpec ID InsurerStudy KnownChannel LogPage Message NamedAttribute OperatorStudy PartTaken PerilColumns "
+            "Portfolio PortfolioSpec PublicKey Question QuestionText Refusal ReleaseRules Report ReportSpec "
+            "ReportsTaken Role SeveralAttributes Spent StudySpec TrueAttribute check_id stored_fields"
         ),
         "_policy_keys": "KEY as_keys has_repeats read_keys sort_words",
         "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_part write_portfolio_part",
         "_problems": "PROBLEMS Problem",
         "_report_batch": "BATCH_TYPE check_batch meaning write_batches",
         "_rules": "Rules round_count",
-        "_safe_files": "settle sync_folder",
+        "_safe_files": "restrict_access settle sync_folder",
         "_signatures": "Verified content_digest request_url sign_request verify_request",
     },
 )

@@ -4,10 +4,18 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from fairpremium.documents import canonical_json
-from fairpremium.privacy import Channel
+from fairpremium.privacy import Channel, SubsetSelection
 
 from ._problems import Problem
 from ._rules import Rules
@@ -40,6 +48,7 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 Id = Annotated[str, AfterValidator(check_id)]
 Ids = Annotated[tuple[Id, ...], AfterValidator(_check_names), Field(max_length=1000)]
 Column = Annotated[str, Field(min_length=1, max_length=200)]
+Amount = Annotated[float, Field(gt=0, le=1e100)]
 Groups = Annotated[tuple[Label, ...], AfterValidator(_check_names), Field(min_length=2, max_length=100)]
 
 
@@ -69,14 +78,21 @@ def _describe(error: Exception, cls: type[Message]) -> str:
     return "it has unknown fields" if tops - {""} else "it is not a JSON object"
 
 
+_LATER = frozenset({"attributes", "claims", "exposure", "report", "terms"})  # fields that messages of 0.1 did not have
+
+
+def stored_fields(message: Message) -> dict[str, Any]:
+    """Return a message as JSON has it, without later fields that say nothing: what was stored before stays the same."""
+    fields = message.model_dump(mode="json")
+    return {name: value for name, value in fields.items() if value or name not in _LATER}
+
+
 # --- the study -------------------------------------------------------------------------------------------------------
 
 
 def _check_channel(descriptor: dict[str, Any]) -> dict[str, Any]:
     if any(isinstance(label, tuple) for label in Channel.from_descriptor(descriptor).reports):
-        raise ValueError(
-            "a study asks for one attribute; several need a study each, or one attribute of all combinations"
-        )
+        raise ValueError("the channel of one attribute, not a product; a study declares several attributes by name")
     return descriptor
 
 
@@ -120,14 +136,44 @@ class TrueAttribute(Message):
     groups: Groups
 
 
-Attribute = Annotated[KnownChannel | EstimatedChannel | TrueAttribute, Field(discriminator="kind")]
+class NamedAttribute(Message):
+    """One of several attributes of a study, with the known channel of its reports."""
+
+    name: Id
+    channel: Annotated[dict[str, Any], AfterValidator(_check_channel)]
+
+
+_MOST_GROUPS, _MOST_CODES = 100, 1 << 16  # of all attributes together; a code says what a person told of each
+
+
+class SeveralAttributes(Message):
+    """People report several attributes, each through its own known channel; a person may leave some of them out.
+
+    Groups are the combinations, the first attribute varying slowest.
+    """
+
+    kind: Literal["several"] = "several"
+    attributes: Annotated[tuple[NamedAttribute, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _check_attributes(self) -> Self:
+        _check_names(tuple(attribute.name for attribute in self.attributes))
+        channels = [Channel.from_descriptor(attribute.channel) for attribute in self.attributes]
+        if math.prod(len(channel.groups) for channel in channels) > _MOST_GROUPS:
+            raise ValueError(f"at most {_MOST_GROUPS} combinations of groups")
+        if math.prod(len(channel.reports) + 1 for channel in channels) > _MOST_CODES:
+            raise ValueError(f"at most {_MOST_CODES} combinations of reports and of none")
+        return self
+
+
+Attribute = Annotated[KnownChannel | EstimatedChannel | TrueAttribute | SeveralAttributes, Field(discriminator="kind")]
 
 
 class ReleaseRules(Message):
     """Rule 9: what releases may tell about a report. None in a study switches the noise off.
 
-    `epsilon` and `delta` bound all Gaussian releases of an insurer together; `randomized_epsilon` is what the second
-    randomization of the reports costs, once per study.
+    `epsilon` and `delta` bound all releases to an insurer together, for all attributes of a person;
+    `randomized_epsilon` is what the second randomization of the reports costs, once per study and attribute.
     """
 
     epsilon: Annotated[float, Field(gt=0, le=100)] = 4.0
@@ -141,7 +187,7 @@ class ReleaseRules(Message):
             raise ValueError("the second randomization costs more than the budget")
 
 
-_LONGEST_ASKING = 63  # reports from the page are stored under this name and a sign
+_LONGEST_SOURCE = 63  # reports from the page, or of one of several attributes, are stored under names and a sign
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Z]{2})?")
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -208,6 +254,19 @@ class StudySpec(Message):
         """Refuse a party on both sides, which would see features and reports of the same keys, and wrong questions."""
         if set(self.collectors) & set(self.insurers):
             raise ValueError("a party is collector and insurer")
+        if isinstance(self.attribute, SeveralAttributes):
+            if self.question is not None:
+                raise ValueError("the page asks for one attribute; a study of several has no question")
+            names, rule = [attribute.name for attribute in self.attribute.attributes], self.release
+            if max(map(len, names)) + max(map(len, self.collectors), default=0) > _LONGEST_SOURCE:
+                raise ValueError(
+                    f"the names of a collector and an attribute have at most {_LONGEST_SOURCE} characters together"
+                )
+            if rule is not None and len(names) * rule.randomized_epsilon > rule.epsilon * (1 + 1e-9):
+                raise ValueError(
+                    f"the second randomization of {len(names)} attributes costs more than the budget; raise its "
+                    "epsilon, or lower randomized_epsilon, which each of them costs"
+                )
         if self.question is not None:
             if not isinstance(self.attribute, KnownChannel):
                 raise ValueError("people are asked through a known channel only")
@@ -215,12 +274,14 @@ class StudySpec(Message):
             groups = channel.groups
             if math.isinf(channel.epsilon):  # the page would refuse to draw
                 raise ValueError("people are asked through a channel with a finite epsilon, in which no weight is zero")
+            if any(isinstance(component, SubsetSelection) for component in channel.components):
+                raise ValueError("people are asked for one group, and the page cannot draw sets of groups")
             if not all(_is_sendable(label) for label in (*groups, *channel.reports)):
                 raise ValueError("people are asked for groups that are text, true or false, or integers below 2^53")
             if any(len(text.groups) != len(groups) for text in self.question.texts.values()):
                 raise ValueError("each language of the question names every group of the study once")
-            if any(len(name) > _LONGEST_ASKING for name in self.collectors):
-                raise ValueError(f"a collector that asks has a name of at most {_LONGEST_ASKING} characters")
+            if any(len(name) > _LONGEST_SOURCE for name in self.collectors):
+                raise ValueError(f"a collector that asks has a name of at most {_LONGEST_SOURCE} characters")
 
 
 def _is_sendable(label: Any) -> bool:
@@ -238,12 +299,13 @@ class StudyState(Message):
 
 
 class CollectorStudy(StudyState):
-    """A collector's view: how many of its own reports were taken.
+    """A collector's view: how many of its own reports were taken, for each of several attributes, too.
 
     `invitation_key` is the public key to which invitations are sealed; None if the study asks nobody on a page.
     """
 
     accepted: int | None
+    accepted_by_attribute: dict[str, int | None] | None = None
     invitation_key: str | None = None
 
 
@@ -262,14 +324,25 @@ class Answered(Message):
     delta: float
 
 
+class Spent(Message):
+    """What releases have cost an insurer (rule 9): for all attributes of a person together, and for each of several.
+
+    A Gaussian release of several attributes counts for each of them, and once in the total.
+    """
+
+    epsilon: float
+    by_attribute: dict[str, float] | None = None
+
+
 class InsurerStudy(StudyState):
-    """An insurer's view: what may be fitted, and how much is left."""
+    """An insurer's view: what may be fitted, what was spent, and how much is left."""
 
     families: tuple[str, ...]
     models: tuple[str, ...]
     fits_left: int
     rules: Rules
     release: ReleaseRules | None
+    spent: Spent | None = None
 
 
 class OperatorStudy(StudyState):
@@ -312,24 +385,53 @@ class Feature(Message):
     kind: Literal["number", "category"] = "number"
 
 
+class PerilColumns(Message):
+    """The columns with the claims of a peril: their number in each row, and their total amount, zero without a claim.
+
+    `name` tells perils apart where there are several.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "all"
+    count: Column
+    amount: Column
+
+
 class PortfolioSpec(Message):
-    """Columns of the parts and their roles. `key` is the column of keys."""
+    """Columns of the parts and their roles. `key` is the column of keys.
+
+    Losses are an `outcome` per unit of `weight`, or `claims`, which are totals over the `exposure`.
+    """
 
     study: Id
     features: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=2000)]
     x_star: Annotated[tuple[Feature, ...], Field(max_length=2000)] = ()
     key: Column = "key"
-    outcome: Column
+    outcome: Column | None = None
     weight: Column | None = None
+    claims: Annotated[tuple[PerilColumns, ...], Field(max_length=20)] = ()
+    exposure: Column | None = None
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The columns that are neither key nor feature: outcome and weight, or claims and exposure."""
+        claims = (name for peril in self.claims for name in (peril.count, peril.amount))
+        return tuple(name for name in (self.outcome, *claims, self.weight, self.exposure) if name is not None)
 
     @property
     def columns(self) -> tuple[Feature, ...]:
-        """All columns but that of keys: features, x_star, outcome and weight."""
-        others = [self.outcome] if self.weight is None else [self.outcome, self.weight]
-        return (*self.features, *self.x_star, *(Feature(name=name) for name in others))
+        """All columns but that of keys: features, x_star, and those with the losses."""
+        return (*self.features, *self.x_star, *(Feature(name=name) for name in self.losses))
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse a column with two roles."""
+        """Refuse a column with two roles, and roles that do not go together."""
+        if (self.outcome is None) == (not self.claims):
+            raise ValueError("a portfolio has an outcome, or claims")
+        if self.weight is not None and self.claims:
+            raise ValueError("a weight belongs to an outcome; claims have an exposure")
+        if self.exposure is not None and not self.claims:
+            raise ValueError("an exposure belongs to claims; an outcome has a weight")
+        if len({peril.name for peril in self.claims}) != len(self.claims):
+            raise ValueError("a peril is repeated")
         names = {self.key, *(column.name for column in self.columns)}
         if len(names) != len(self.columns) + 1:
             raise ValueError("a column has two roles")
@@ -357,8 +459,49 @@ class Portfolio(Message):
 # --- the fit ---------------------------------------------------------------------------------------------------------
 
 
+def _check_terms(text: str) -> str:
+    from fairpremium.models import parse_terms  # with the models, which most messages do not need
+
+    if not text.isprintable():
+        raise ValueError("terms have a character that cannot be printed")
+    parse_terms(text)
+    return text
+
+
+class ClaimFit(Message):
+    """How claims are fitted: frequency times severity.
+
+    - `frequency`, `severity`: Families of the number of claims, and of the mean amount of a row's claims.
+    - `cap`: Amount per claim above which claims are large, for all perils or by peril; what is above it is spread over
+      all policies in proportion to their premium.
+    """
+
+    frequency: Family = "poisson"
+    severity: Family = "gamma"
+    cap: Amount | Annotated[dict[str, Amount], Field(min_length=1, max_length=20)] | None = None
+
+
+ReportText = Annotated[str, Field(max_length=200)]
+
+
+class ReportSpec(Message):
+    """What the report of a fit shows; it changes nothing about the prices."""
+
+    by: Column | None = None
+    unit: ReportText = ""
+    insurer: ReportText = ""
+    tariff_version: ReportText = ""
+    period: ReportText = ""
+    prepared_by: ReportText = ""
+    approved_by: ReportText = ""
+
+
 class FitSpec(Message):
-    """What an insurer asks for."""
+    """What an insurer asks for: prices of the portfolio's outcome in a `family`, or of its `claims`.
+
+    - `terms`: What the features become, in the language of `LinearModel`; they are parsed and never evaluated.
+    - `attributes`: Of which attributes of a study of several the prices are to be free; None: of all.
+    """
 
     study: Id
     portfolio: Id
@@ -370,6 +513,30 @@ class FitSpec(Message):
     reference: Literal["marginal", "uniform", "balanced"] | dict[str, float] = "marginal"
     level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     release: Literal["default", "gaussian", "randomized"] = "default"
+    claims: ClaimFit | None = None
+    terms: Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_check_terms)] | None = None
+    attributes: Annotated[Ids, Field(min_length=1)] | None = None
+    report: ReportSpec | None = None
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of all parts."""
+        return (self.family,) if self.claims is None else (self.claims.frequency, self.claims.severity)
+
+    @property
+    def law(self) -> str:
+        """The families in words."""
+        if self.claims is None:
+            return str(self.family)
+        return f"{self.claims.frequency} frequency, {self.claims.severity} severity"
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.claims is not None and self.family != "normal":
+            raise ValueError("claims have a frequency and a severity in the place of the family")
+        if self.terms is not None and self.model != "linear":
+            raise ValueError("terms belong to a linear model")
+        return self
 
 
 State = Literal["queued", "running", "succeeded", "refused", "failed", "cancelled"]

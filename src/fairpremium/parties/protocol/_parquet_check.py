@@ -61,8 +61,8 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> 
 
     Whether a key is repeated is asked of all parts together, when the portfolio is sealed.
 
-    - `roles` (dict): The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list) and ``weight``,
-      which is one of the numbers or None.
+    - `roles` (dict): The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list), ``weight`` and
+      ``exposure``, each one of the numbers or None, and ``claims`` (list of pairs of numbers: count and amount).
     """
     weight = roles["weight"]
     numbers = roles["numbers"]
@@ -78,17 +78,34 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> 
     for batch in _batches(file):
         if batch.column(roles["key"]).null_count:
             raise Problem("bad-keys")
-        for name in numbers:
-            values = check_number_column(batch.column(name))
-            if name == weight:
-                if values.min() < 0:
-                    raise Problem("bad-values", "a weight is negative")
-                total_weight += float(values.sum(dtype=np.float64))
+        values = {name: check_number_column(batch.column(name)) for name in numbers}
+        if weight is not None:
+            if values[weight].min() < 0:
+                raise Problem("bad-values", "a weight is negative")
+            total_weight += float(values[weight].sum(dtype=np.float64))
+        for count, amount in roles["claims"]:
+            check_claim_columns(values[count], values[amount])
+        if roles["exposure"] is not None:
+            check_exposures(values[roles["exposure"]])
         for name, known in levels.items():
             check_categories(batch.column(name), known, limits)
     if weight is not None and total_weight == 0:
         raise Problem("bad-values", "all weights are zero")
     return int(file.metadata.num_rows)
+
+
+def check_claim_columns(counts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> None:
+    """Refuse numbers of claims that are not whole, and amounts without a claim."""
+    if counts.min() < 0 or (counts.dtype.kind == "f" and (counts != np.floor(counts)).any()):
+        raise Problem("bad-values", "a number of claims is not a whole number from 0 on")
+    if amounts[counts == 0].any():
+        raise Problem("bad-values", "an amount is not zero where the number of claims is")
+
+
+def check_exposures(values: npt.NDArray[Any]) -> None:
+    """Refuse exposures that nothing can be divided by."""
+    if not values.min() > 0:
+        raise Problem("bad-values", "an exposure is not above zero")
 
 
 def check_number_type(kind: pa.DataType) -> None:

@@ -20,7 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ._messages import PortfolioSpec
-from ._parquet_check import ParquetLimits, check_categories, check_category_type, check_number_column, check_number_type
+from ._parquet_check import (
+    ParquetLimits,
+    check_categories,
+    check_category_type,
+    check_claim_columns,
+    check_exposures,
+    check_number_column,
+    check_number_type,
+)
 from ._policy_keys import WIDTH, as_keys
 from ._problems import Problem
 
@@ -66,6 +74,8 @@ def check_portfolio_part(
         "numbers": [column.name for column in spec.columns if column.kind == "number"],
         "categories": [column.name for column in spec.columns if column.kind == "category"],
         "weight": spec.weight,
+        "claims": [[peril.count, peril.amount] for peril in spec.claims],
+        "exposure": spec.exposure,
     }
     return (checker or _shared_checker()).ask(roles, path, limits or ParquetLimits())
 
@@ -139,7 +149,7 @@ class _Reader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_SMALL},
+            env=_SMALL,  # no secret of ours, and nothing that could change what it does
         )
         if self._process.stdout.readline() != b"ready\n":  # type: ignore[union-attr]
             self.close()
@@ -212,6 +222,7 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
         except Problem as problem:
             raise ValueError(f"Column {name!r} cannot be sent: {problem.detail}.") from None
     fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    _check_losses(columns, spec)
     sink = io.BytesIO()
     pq.write_table(
         pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields)),
@@ -222,6 +233,24 @@ def write_portfolio_part(frame: Any, spec: PortfolioSpec) -> bytes:
         write_statistics=False,
     )
     return sink.getvalue()
+
+
+def _check_losses(columns: dict[str, pa.Array], spec: PortfolioSpec) -> None:
+    """Check claims and exposures as the service does, naming the column."""
+    numbers = {name: columns[name].to_numpy() for name in spec.losses}
+    for peril in spec.claims:
+        try:
+            check_claim_columns(numbers[peril.count], numbers[peril.amount])
+        except Problem as problem:
+            raise ValueError(
+                f"Columns {peril.count!r} and {peril.amount!r} cannot be sent: {problem.detail}. Expected the number "
+                "of claims of each row, not divided by the exposure, and their amount, zero where there is no claim."
+            ) from None
+    if spec.exposure is not None:
+        try:
+            check_exposures(numbers[spec.exposure])
+        except Problem as problem:
+            raise ValueError(f"Column {spec.exposure!r} cannot be sent: {problem.detail}.") from None
 
 
 def _arrow(table: Any, name: str) -> pa.Array:

@@ -37,6 +37,7 @@ PROBLEMS = {
     "bad-key": Kind(422, "A key has 16 bytes: 32 hexadecimal digits in an address, fixed-size binary in Parquet."),
     "bad-query": Kind(422, "A query parameter is not of the documented form."),
     "too-large": Kind(413, "The body is larger than this service accepts. Send smaller parts."),
+    "head-too-large": Kind(431, "The address and the headers are larger than this service accepts."),
     "too-many": Kind(429, "Too many requests. Wait a moment and try again."),
     "length-required": Kind(411, "The request needs a Content-Length."),
     "unsupported-media": Kind(415, "The body's Content-Type is not the documented one."),

@@ -68,6 +68,21 @@ def write_private(path: Path_, content: bytes) -> None:
     create_file(path, content, 0o600)
 
 
+def restrict_access(path: Path_) -> bool:
+    """Take away the rights of others than the owner of a file or folder; return whether they had any."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116
+    if not mode & 0o077:
+        return False
+    try:
+        os.chmod(path, mode & 0o700)  # noqa: PTH101
+    except PermissionError:
+        raise PermissionError(
+            f"{os.fspath(path)} can be read or changed by others than its owner, and belongs to another user; "
+            "run the service as its owner, or give it a folder of its own."
+        ) from None
+    return True
+
+
 def read_private(path: Path_) -> bytes:
     """Read a small file, or refuse it if anyone but its owner could."""
     with open(path, "rb") as file:  # noqa: PTH123

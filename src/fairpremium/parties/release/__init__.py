@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from ._accounting import *
     from ._checkpoint import *
     from ._disclosure import *
+    from ._fit_data import *
     from ._randomized import *
     from ._release import *
     from ._released_counts import *
+    from ._several_attributes import *
 
 __all__, __getattr__ = lazy_exports(
     __name__,
@@ -21,8 +23,10 @@ __all__, __getattr__ = lazy_exports(
         "_accounting": "ReleasePlan",
         "_checkpoint": "FileCheckpoint",
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
+        "_fit_data": "ClaimSettings Claims FitSettings",
         "_randomized": "randomize_reports seen_channel",
-        "_release": "FitSettings Release ReleaseSettings check_fit_rows default_release fit_release",
+        "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",
+        "_several_attributes": "SecondDraws combine_draws recode",
     },
 )

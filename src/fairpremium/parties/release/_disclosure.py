@@ -82,6 +82,9 @@ class Exposure:
     score_share: float
 
 
+NOTHING = Exposure(0, 0.0, 0, 0.0, 0.0)
+
+
 def measure(problem: LinearProblem) -> Exposure:
     """Measure how far a single row can stand out, from rows without reports."""
     moments = problem.moments
@@ -105,7 +108,7 @@ def check_count_rules(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -
     """
     counts = np.asarray(counts, dtype=np.float64)
     fewest = max(float(counts.min()), 0.0)
-    share = fewest / exposure.rows
+    share = fewest / exposure.rows if exposure.rows else 0.0
     effective = exposure.effective_rows * share
     leverage = exposure.leverage / share if share else math.inf
     return [

@@ -31,9 +31,10 @@ from fairpremium.privacy import Channel
 from ._accounting import mu_of
 from ._disclosure import check_count_rules, measure, refuse
 from ._expected_reports import ExpectedReports, floored, release_expected_reports
+from ._fit_data import FitData, FitSettings
 from ._noised_newton import Solver
-from ._public_data import FitData, public_problem, weight_of
-from ._release import FitSettings, Progress, Release, ReleaseSettings, labels_of_reports
+from ._public_data import public_problem, weight_of
+from ._release import Progress, Release, ReleaseSettings, labels_of_reports
 from ._released_sums import Releaser, digest_of
 
 _MU_SHARES = (0.20, 0.15, 0.20, 0.45)  # of mu^2: the model of the reports, then one gradient after the other

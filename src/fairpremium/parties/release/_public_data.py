@@ -5,11 +5,10 @@ a sum whose order follows the reports, the rows here carry no report at all.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,7 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Reader, RowFunction, Rows, Stream
 from fairpremium.families import Family
-from fairpremium.labels import encode_labels
 from fairpremium.models import Design, LinearModel, LinearProblem, check_outcome, check_weight, prepare
-from fairpremium.pricing import SourcePortfolio, is_source
 
 _NULL = 1e-12  # a direction with less than this part of the largest spread is none
 
@@ -33,29 +30,6 @@ def public_problem(rows: Rows | Stream, design: Design, family: Family, model: L
     with warnings.catch_warnings():  # that features are redundant is said where prices are fitted
         warnings.filterwarnings("ignore", message="The features", category=UserWarning)
         return prepare(without_reports(rows), 1, family, model or LinearModel(ridge=1.0), design.features)
-
-
-class FitData(NamedTuple):
-    """The data of a fit; see `fit_release`."""
-
-    X: Any
-    y: Any
-    sample_weight: Any
-    reports: Any
-    features: Sequence[str] | None = None
-
-    @contextmanager
-    def rows(
-        self, labels: tuple[Any, ...], family: Family, terms: str | None = None
-    ) -> Iterator[tuple[Rows | Stream, Design]]:
-        """Read the rows, with the codes of their reports, and how their features are made."""
-        if is_source(self.X):
-            with SourcePortfolio(self.X, self.y, self.reports, self.sample_weight, self.features, terms) as portfolio:
-                yield portfolio.rows(labels, family, thorough=False), portfolio.design
-        else:
-            codes = encode_labels(self.reports, labels, name="reports", missing="code")
-            codes = np.where(codes < 0, len(labels), codes)
-            yield read_rows(self.X, self.y, self.sample_weight, family, codes, terms)
 
 
 def read_rows(

@@ -126,6 +126,7 @@ def randomize_reports(
     *,
     groups: Sequence[Any] | None = None,
     hidden: bool = True,
+    attribute: str | None = None,
 ) -> Randomized:
     """Draw every report once more, the same for the same key in every call.
 
@@ -136,6 +137,7 @@ def randomize_reports(
     - `secret`: Secret of the study, at least 16 bytes, held by the third party alone: whoever has it can undo the draw.
     - `groups` (sequence, optional): The groups, if `channel` is None.
     - `hidden`: Whether to hide who reported; otherwise a missing report stays missing, and no other becomes so.
+    - `attribute`: The name of the attribute, if the study has several: each has draws of its own.
     """
     labels = tuple(groups or ()) if channel is None else channel.reports
     if not labels:
@@ -147,7 +149,8 @@ def randomize_reports(
         raise ValueError(f"Got {len(persons)} keys for {len(codes)} reports, but expected one each.")
     if len(set(persons)) < len(persons):
         raise ValueError("Got keys that are repeated, but expected each person once: one person has one report.")
-    memo = MemoizedReports(second, secret, attribute="stored report", campaign="release")
+    about = "stored report" if attribute is None else f"stored report of {attribute}"
+    memo = MemoizedReports(second, secret, attribute=about, campaign="release")
     new = np.full(len(codes), -1, dtype=np.int64)
     if hidden:
         drawn = np.asarray(memo.privatize(persons, np.where(codes < 0, len(labels), codes)), dtype=np.int64)

@@ -7,7 +7,7 @@ Two mechanisms, and none:
 
 - "gaussian": linear models with the inverse correction. Sums over reports are released with Gaussian noise, and the
   prices are computed from them (`fairpremium.parties.release._gaussian`).
-- "randomized": everything else. Reports are randomized once more, and all is computed from the new ones
+- "randomized": everything else, and claims. Reports are randomized once more, and all is computed from the new ones
   (`fairpremium.parties.release._randomized`).
 - "none": the prices as they are. Exact coefficients tell an insurer that shapes its data every report.
 """
@@ -15,7 +15,7 @@ Two mechanisms, and none:
 import math
 import warnings
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -24,32 +24,22 @@ import numpy.typing as npt
 
 from fairpremium.blocks import open_source
 from fairpremium.errors import ChannelRefutedWarning
-from fairpremium.families import get_family
+from fairpremium.labels import decode_labels
 from fairpremium.models import LinearModel
 from fairpremium.noise import NoiseEstimator
 from fairpremium.parties.protocol import Rules
-from fairpremium.pricing import DiscriminationFreePricer, count_labels, is_source
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
 
 from ._accounting import check_delta
-from ._disclosure import RuleResult, check_count_rules, measure, refuse, round_missing
-from ._public_data import FitData, public_problem
+from ._disclosure import NOTHING, RuleResult, check_count_rules, measure, refuse, round_missing
+from ._fit_data import ClaimData, ClaimSettings, FitData, FitSettings, Part
+from ._public_data import public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
+from ._several_attributes import SecondDraws
 
 MECHANISMS = ("gaussian", "randomized", "none")
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """What is to be fitted; the fields are those of `DiscriminationFreePricer`."""
-
-    family: Any = "normal"
-    model: Any = "linear"
-    correction: str = "auto"
-    pooling: Literal["auto"] | float = "auto"
-    reference: Any = "marginal"
-    intervals: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ class Release:
       rounded.
     """
 
-    pricer: DiscriminationFreePricer
+    pricer: DiscriminationFreePricer | FrequencySeverityPricer
     mechanism: str
     epsilon: float
     statement: str
@@ -105,11 +95,12 @@ class Release:
     reports_used: npt.NDArray[Any] | None = None
 
 
-def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", "randomized"]:
+def default_release(model: Any, correction: str, n: int, *, claims: bool = False) -> Literal["gaussian", "randomized"]:
     """Return the mechanism for a fit that does not ask for one.
 
     - `model` (str or model object)
     - `n`: Rows of the portfolio.
+    - `claims`: Whether frequency and severity are fitted, which noised sums do not serve.
 
     Notes
     -----
@@ -120,7 +111,7 @@ def default_release(model: Any, correction: str, n: int) -> Literal["gaussian", 
     """
     linear = isinstance(model, LinearModel) or model == "linear"
     least = {"inverse": _GAUSSIAN_FROM, "auto": _AUTO_UP_TO}.get(correction)
-    return "gaussian" if linear and least is not None and n >= least else "randomized"
+    return "gaussian" if linear and not claims and least is not None and n >= least else "randomized"
 
 
 _GAUSSIAN_FROM = 2_000  # rows; with fewer the noise on sums leaves little
@@ -128,7 +119,7 @@ _AUTO_UP_TO = 1_000_000
 
 
 def fit_release(
-    settings: FitSettings,
+    settings: FitSettings | ClaimSettings,
     X: Any,
     y: Any,
     sample_weight: Any,
@@ -140,21 +131,22 @@ def fit_release(
     groups: Sequence[Any] | None = None,
     rules: Rules | None = None,
     features: Sequence[str] | None = None,
-    second: RandomizedResponse | None = None,
+    second: RandomizedResponse | SecondDraws | None = None,
     progress: Progress | None = None,
     checkpoint: MutableMapping[str, Any] | None = None,
 ) -> Release:
     """Check the rules, fit, and return what may be released.
 
     - `X`, `y`, `sample_weight`: As for `DiscriminationFreePricer.fit`: a table and columns, or a source and names of
-      its columns.
+      its columns. With `ClaimSettings` y is `Claims`, and sample_weight their exposure.
     - `reports` (array of shape (n,), or the name of a column): S; None where there is no report.
     - `channel`: Of the reports; None if they are the true attribute. A noise estimator needs "randomized".
     - `keys` (sequence of length n, optional): One key per row, none twice; "randomized" needs them.
     - `groups` (sequence, optional): The groups, if `channel` is not a Channel.
     - `rules`: Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
     - `features`: Columns of a source to price with.
-    - `second`: With "randomized": the reports went through it already (see `randomize_reports`); needed with a source.
+    - `second`: With "randomized": the reports went through it already (see `randomize_reports`); needed with a source,
+      and for several attributes (see `combine_draws`).
     - `progress`: Gets a phase and the fraction that is done.
     - `checkpoint` (mutable mapping, optional): Plain data of steps that were released already; it is filled step by
       step, and a fit that starts with it takes those steps from it.
@@ -165,32 +157,43 @@ def fit_release(
         A rule forbids the fit. It is decided before anything is fitted to reports.
     """
     tell = progress or (lambda phase, fraction: None)
-    data = FitData(X, y, sample_weight, reports, features)
+    data = _data(settings, X, y, sample_weight, reports, features)
     if privacy.mechanism == "gaussian":
         from ._gaussian import release_gaussian
 
+        if isinstance(settings, ClaimSettings) or isinstance(data, ClaimData):
+            raise ValueError(
+                'Got mechanism="gaussian" with claims, but its noised sums are those of one outcome; expected '
+                'mechanism="randomized".'
+            )
         return release_gaussian(settings, data, channel, groups, privacy, rules, tell, checkpoint)
     labels = labels_of_reports(channel, groups)
-    effective, epsilon, statement, noise = channel, math.inf, _NONE, {}
+    effective, epsilon, statement, noise, hidden = channel, math.inf, _NONE, {}, False
     if privacy.mechanism == "randomized":
-        data, effective, second = _randomize(data, channel, privacy, keys, labels, second, tell)
-        epsilon = second.epsilon
-        noise = {"keep": second.keep, "epsilon": epsilon}
-        statement = (_RANDOMIZED if len(second.groups) == len(labels) else _HIDDEN).format(epsilon)
+        if isinstance(second, SecondDraws):
+            effective, noise = second.channel, second.noise
+            hidden, epsilon = True, _check_paid(second.epsilon, privacy)
+        else:
+            data, effective, second = _randomize(data, channel, privacy, keys, labels, second, tell)
+            hidden, epsilon = len(second.groups) > len(labels), second.epsilon
+            noise = {"keep": second.keep, "epsilon": epsilon}
+        statement = (_HIDDEN if hidden else _RANDOMIZED).format(epsilon)
     tell("rules", 0.1)
     rule_results = check_reports(settings, data, labels, rules)
     refuse(rule_results)
     tell("fit", 0.2)
-    pricer = DiscriminationFreePricer(**vars(settings), channel=effective, random_state=0)
-    hidden = second is not None and len(second.groups) > len(labels)
+    pricer = settings.make_pricer(effective)
     with warnings.catch_warnings():
         if hidden:  # the channel is then an average over the rows, and some are sharper
             warnings.simplefilter("ignore", ChannelRefutedWarning)
-        pricer.fit(X, y, sensitive=data.reports, sample_weight=sample_weight, features=features)
-    missing = pricer.n_missing_reports_
-    if second is not None and hidden:
-        missing = round(pricer.n_rows_ * missing_share(second, missing / pricer.n_rows_))
-    pricer.n_missing_reports_ = round_missing(pricer.n_rows_, missing, rules)
+        data.fit(pricer)
+    for part in _parts_and_whole(pricer):
+        missing = part.n_missing_reports_
+        if isinstance(second, SecondDraws):
+            missing = round(part.n_rows_ * second.missing)
+        elif second is not None and hidden:
+            missing = round(part.n_rows_ * missing_share(second, missing / part.n_rows_))
+        part.n_missing_reports_ = round_missing(part.n_rows_, missing, rules)
     tell("done", 1.0)
     return Release(
         pricer=pricer,
@@ -203,6 +206,19 @@ def fit_release(
         noise=noise,
         reported=pricer.n_rows_ - pricer.n_missing_reports_,
     )
+
+
+def _data(
+    settings: FitSettings | ClaimSettings, X: Any, y: Any, volume: Any, reports: Any, features: Sequence[str] | None
+) -> FitData | ClaimData:
+    return (ClaimData if isinstance(settings, ClaimSettings) else FitData)(X, y, volume, reports, features)
+
+
+def _parts_and_whole(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> list[Any]:
+    """Return all that says how many rows have no report."""
+    if isinstance(pricer, DiscriminationFreePricer):
+        return [pricer]
+    return [part for pair in pricer.parts_.values() for part in pair] + [pricer]
 
 
 _NONE = "The prices are exact: whoever shaped the features or outcomes can read single reports from them."
@@ -219,20 +235,21 @@ _RANDOMIZED = (
 
 
 def _randomize(
-    data: FitData,
+    data: FitData | ClaimData,
     channel: Any,
     privacy: ReleaseSettings,
     keys: Any,
     labels: tuple[Any, ...],
     second: RandomizedResponse | None,
     tell: Progress,
-) -> tuple[FitData, Any, RandomizedResponse]:
+) -> tuple[FitData | ClaimData, Any, RandomizedResponse]:
     """Return the data with the reports to use, the channel from D to them, and the second channel."""
     known = channel if isinstance(channel, Channel) else None
     if second is not None:
         drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
-        if second.groups != drawn_from or second.epsilon > privacy.epsilon * (1 + 1e-12):
-            raise ValueError("Got another second=..., but expected these reports randomized with at most this epsilon.")
+        if second.groups != drawn_from:
+            raise ValueError("Got another second=..., but expected these reports randomized.")
+        _check_paid(second.epsilon, privacy)
     elif keys is None or is_source(data.X):
         raise ValueError(
             "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
@@ -252,6 +269,13 @@ def _randomize(
     return data, seen_channel(second, known, missing, labels), second
 
 
+def _check_paid(epsilon: float, privacy: ReleaseSettings) -> float:
+    """Return the epsilon of the second draw, which is at most what is paid."""
+    if epsilon > privacy.epsilon * (1 + 1e-12):
+        raise ValueError("Got second=... with a larger epsilon, but expected at most that of the release.")
+    return epsilon
+
+
 def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return the values of the reports, in the order of their codes."""
     labels = channel.reports if isinstance(channel, Channel) else tuple(groups or ())
@@ -261,7 +285,7 @@ def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, 
 
 
 def check_fit_rows(
-    settings: FitSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules
+    settings: FitSettings | ClaimSettings, X: Any, y: Any, sample_weight: Any, labels: Sequence[Any], rules: Rules
 ) -> None:
     """Apply rules 1 to 4 as if the groups were of equal size, which is the best case: what fails now fails always.
 
@@ -273,25 +297,37 @@ def check_fit_rows(
     RefusedError
         A rule forbids the fit, whatever was reported.
     """
-    even = np.resize(np.asarray(labels, dtype=object), len(y))
-    refuse(check_reports(settings, FitData(X, y, sample_weight, even), tuple(labels), rules))
+    even = decode_labels(np.arange(len(X)) % len(labels), labels)
+    refuse(check_reports(settings, _data(settings, X, y, sample_weight, even, None), tuple(labels), rules))
 
 
 def check_reports(
-    settings: FitSettings, data: FitData, labels: tuple[Any, ...], rules: Rules | None
+    settings: Any, data: FitData | ClaimData, labels: tuple[Any, ...], rules: Rules | None
 ) -> list[RuleResult]:
     """Apply rules 1 to 4 to the data of a fit.
 
     The reports are those that the rules may see: after the second randomization, if there is one, so that a refusal is
-    post-processing too. For nets and trees leverage and scores are those of a linear predictor in the features.
+    post-processing too. For nets and trees leverage and scores are those of a linear predictor in the features. Of
+    claims every part is checked: all rows with their number, and the rows with claims with their mean amount.
     """
     if rules is None:
         return []
-    family = get_family(settings.family)
-    model = settings.model if isinstance(settings.model, LinearModel) else None
-    with data.rows(labels, family, model and model.terms) as (rows, design):
-        counts = rows.reduce(partial(_count_reports, labels=len(labels)), block_rows=1 << 16)[0]
-        return check_count_rules(measure(public_problem(rows, design, family, model)), counts, rules)
+    found: list[RuleResult] = []
+    with data.parts(settings, labels) as parts:
+        for part in parts:
+            of_part = _check_part(part, len(labels), rules)
+            found += [replace(v, limit=f"{v.limit}, in {part.place}") for v in of_part] if part.place else of_part
+    return found
+
+
+def _check_part(part: Part, labels: int, rules: Rules) -> list[RuleResult]:
+    """Apply rules 1 to 4 to the rows of one model."""
+    if not len(part.rows):
+        return check_count_rules(NOTHING, np.zeros(labels), rules)
+    counts = part.rows.reduce(partial(_count_reports, labels=labels), block_rows=1 << 16)[0]
+    if part.place and counts.min() < rules.rows:  # too few for a price that leverage and scores are measured at
+        return check_count_rules(replace(NOTHING, rows=len(part.rows)), counts, rules)
+    return check_count_rules(measure(public_problem(part.rows, part.design, part.family, part.model)), counts, rules)
 
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:

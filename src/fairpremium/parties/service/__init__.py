@@ -1,12 +1,12 @@
 """What the third party does: studies, reports, portfolios, fits, and the workers that compute them."""
 
-from ._budget import plan_of, releases_to
+from ._budget import attributes_of, spent_by
 from ._context import Party, ServiceContext, ServiceLimits
 from ._log_monitor import LogMonitor
 from ._rate_limit import RateLimiter
 from ._reports import read_report
-from ._settings import ServiceSettings, is_loopback, log_failure
-from ._studies import count_fits, count_reports, spec_of
+from ._settings import ServiceSettings, is_loopback, is_loopback_name, log_failure
+from ._studies import count_fits, count_reports, sent_by, spec_of
 from ._third_party import ThirdParty
 from ._worker import stop_with_parent, work
 from .answers import OpenInvitation, read_answered
@@ -20,15 +20,17 @@ __all__ = [
     "ServiceLimits",
     "ServiceSettings",
     "ThirdParty",
+    "attributes_of",
     "count_fits",
     "count_reports",
     "is_loopback",
+    "is_loopback_name",
     "log_failure",
-    "plan_of",
     "read_answered",
     "read_report",
-    "releases_to",
+    "sent_by",
     "spec_of",
+    "spent_by",
     "stop_with_parent",
     "work",
 ]

@@ -5,22 +5,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairpremium import __version__
-from fairpremium.audit import summarize_pricer
+from fairpremium.audit import ReportDetails, summarize_pricer
+from fairpremium.audit.tables import read_factors
 from fairpremium.parties.bundle import compute_prices
-from fairpremium.parties.protocol import Checkpoint, channel_of, round_count
-from fairpremium.parties.release import Release, seen_channel
-from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.parties.protocol import (
+    Checkpoint,
+    ReportSpec,
+    channel_of,
+    one_attribute,
+    round_count,
+    stored_fields,
+)
+from fairpremium.parties.release import Release, SecondDraws, seen_channel
+from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
-from ._fit_inputs import FitJob, JoinedReports, frame
+from ._fit_inputs import FitJob, JoinedReports, frame, per_unit
 
 _AUDIT_ROWS = 200_000  # rows that the audit looks at
+_BANDS, _MAX_CLASSES = 5, 24  # of a feature by which the report is divided
 
 
-def price_rows(job: FitJob, pricer: DiscriminationFreePricer, path: Path) -> None:
+def price_rows(job: FitJob, pricer: DiscriminationFreePricer | FrequencySeverityPricer, path: Path) -> None:
     """Price all rows, with or without a report."""
     writer: pq.ParquetWriter | None = None
     try:
@@ -38,23 +48,46 @@ def price_rows(job: FitJob, pricer: DiscriminationFreePricer, path: Path) -> Non
 def summarize(job: FitJob, release: Release, joined: JoinedReports) -> dict[str, Any]:
     """Audit the released prices with the reports that may be shown, on all rows or evenly spaced ones."""
     rows = np.unique(np.linspace(0, job.rows - 1, min(job.rows, _AUDIT_ROWS)).astype(np.int64))
-    X, y, weight = job.split(job.take(rows))
-    reports, second = joined.randomize(job, rows)
+    X, losses, volume = job.split(job.take(rows))
+    reports, second, each = joined.show(job, rows)
     pricer = copy.copy(release.pricer)
-    if release.mechanism == "gaussian":  # the audit sees reports after the second randomization
-        pricer.channel_ = seen_channel(second, channel_of(job.study.attribute), reports, job.labels)
+    added = release.epsilon if np.isfinite(release.epsilon) else None
+    reported = round_count(round(release.reported * len(rows) / job.rows), job.study.rules)
+    if isinstance(second, SecondDraws):
+        pricer.channel_ = second.channel
+    elif second is None and len(job.names) > 1:  # of rows in a file it knows the codes of the reports
+        pricer.channel_ = job.channel
+    elif second is not None and release.mechanism == "gaussian":  # the audit sees reports after the second draw
+        pricer.channel_ = seen_channel(second, job.channel, reports, job.labels)
+    asked = job.spec.report or ReportSpec()
+    notes, classes = [_statement(job, release)], None
+    if asked.by is not None:
+        factor = read_factors(X, [asked.by], _BANDS, np.ones(len(rows)))[0]
+        if len(factor.levels) <= _MAX_CLASSES:
+            labels = [f"{factor.name}: {level}" for level in factor.levels]
+            classes = pd.Series(pd.Categorical.from_codes(factor.codes, categories=labels))
+        else:
+            notes.append(f"{asked.by} has {len(factor.levels)} levels, more than the report can show one by one.")
     return summarize_pricer(
         pricer,
         X,
-        y,
+        per_unit(losses, volume),
         sensitive=reports,
-        sample_weight=weight,
+        sample_weight=volume,
+        by=classes,
         level=job.spec.level,
         title=job.study.title,
-        notes=[_statement(job, release)],
+        unit=asked.unit,
+        details=ReportDetails(
+            asked.insurer or job.lease.party, asked.tariff_version, asked.period, asked.prepared_by, asked.approved_by
+        ),
+        notes=notes,
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
         created=job.asked_at,  # the same in every attempt
+        by_attribute=each if len(each) > 1 else None,
+        collected=job.channel,
+        release={"epsilon": added, "delta": release.delta, "reports": reported},
     )
 
 
@@ -62,13 +95,14 @@ def write_manifest(
     job: FitJob, joined: JoinedReports, release: Release, summary: dict[str, Any], checkpoint: Checkpoint
 ) -> dict[str, Any]:
     """Return what the bundle says about a fit."""
-    study, channel = job.study, channel_of(job.study.attribute)
+    study, channel = job.study, job.channel
     return {
         "study": {"id": job.study_id, "title": study.title, "attribute": study.attribute.model_dump(mode="json")},
-        "fit": {"id": job.lease.fit, "spec": job.spec.model_dump(mode="json")},
+        "fit": {"id": job.lease.fit, "spec": stored_fields(job.spec)},
         "true_attribute": study.attribute.kind == "true",
         "channel": None if channel is None else channel.descriptor(),
         "epsilon": None if channel is None else channel.epsilon,
+        **_attributes(job),
         "portfolio": {"sha256": job.portfolio_sha256, "rows": job.rows},
         "matched": round_count(joined.matched, study.rules),
         "versions": {"fairpremium": __version__},
@@ -79,15 +113,31 @@ def write_manifest(
             "report_epsilon": None if study.release is None else study.release.randomized_epsilon,
             "noise": release.noise,
         },
+        "panel": summary["panel"],
         "findings": summary["findings"],
         "log": checkpoint.model_dump(),
     }
 
 
+def _attributes(job: FitJob) -> dict[str, Any]:
+    """Return of which attributes of several the prices are free, and what a report of each may tell."""
+    if job.names == (None,):
+        return {}
+    channels = [channel_of(one_attribute(job.study.attribute, name)) for name in job.names]
+    return {
+        "attributes": [
+            {"name": name, "epsilon": None if channel is None else channel.epsilon}
+            for name, channel in zip(job.names, channels, strict=True)
+        ]
+    }
+
+
 def describe_for_console(job: FitJob, release: Release, summary: dict[str, Any]) -> dict[str, Any]:
     """Return what the operator's console shows of a fit: the comparison of groups, from what was released."""
-    sections = [s for s in summary["sections"] if s["id"] in ("price_comparison", "group_means")]
-    return {**_protection(job, release), "findings": summary["findings"], "sections": sections}
+    names = ("price_comparison", "group_means", "group_means_by_attribute")
+    sections = [s for s in summary["sections"] if s["id"] in names]
+    shown = {name: summary[name] for name in ("panel", "scale", "amounts", "findings")}
+    return {**_protection(job, release), **shown, "sections": sections}
 
 
 def _protection(job: FitJob, release: Release) -> dict[str, Any]:
@@ -102,10 +152,13 @@ def _protection(job: FitJob, release: Release) -> dict[str, Any]:
 
 def _statement(job: FitJob, release: Release) -> str:
     """Return what the bundle promises about the reports: of its prices, and of the audit in its report."""
-    if release.mechanism != "gaussian" or job.study.release is None:
-        return release.statement
+    statement, rule = release.statement, job.study.release
+    if len(job.names) > 1:
+        statement += f" A report is here what a person told of {' and '.join(map(str, job.names))} together."
+    if release.mechanism != "gaussian" or rule is None:
+        return statement
     return (
-        f"{release.statement} The audit in the report is computed from reports that the third party randomized once "
+        f"{statement} The audit in the report is computed from reports that the third party randomized once "
         "more, the same for every fit of the study: "
-        f"epsilon {job.study.release.randomized_epsilon:g} on top, paid once."
+        f"epsilon {len(job.names) * rule.randomized_epsilon:g} on top, paid once."
     )

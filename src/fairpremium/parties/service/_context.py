@@ -1,5 +1,6 @@
 """What the commands of the third party work with: a database, a folder of files, a key, limits, and who is asking."""
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -20,9 +21,12 @@ from fairpremium.parties.protocol import (
     check_id,
     load_or_create_key,
     open_batch,
+    restrict_access,
+    stored_fields,
 )
 from fairpremium.parties.store import Database, FileStore, sqlite_url
 
+_logger = logging.getLogger("fairpremium.service")
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
 
 
@@ -45,10 +49,18 @@ class ServiceLimits:
     requests_per_second: float = 5000.0
     answers_per_second: float = 20.0  # requests of an address about invitations; five times as many at once
     wait_seconds: float = 30.0
+    head_bytes: int = 32 * 1024  # of a request: its address and headers
+    head_seconds: float = 10.0  # that it may take to arrive
+    connections: int = 2000
+    connections_per_address: int = 256
     waits: int = 64  # requests of a party that wait for a fit at the same time
     lease_seconds: float = 30.0
     attempts: int = 5
     memory_rows: int = 500_000
+    queued_fits: int = 30  # of an insurer
+    stored_bytes: int = 100 * 1024**3  # of the portfolios of an insurer
+    fit_memory: int = 16 * 1024**3  # bytes that the process of a fit may take
+    fit_seconds: int = 12 * 3600  # of processor time that it may take
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,11 @@ def open_context(
     """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and files."""
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not database:
+        (home / _DATABASE).touch(mode=0o600, exist_ok=True)  # SQLite gives its other files the same mode
+    for path in (home, home / _FILES, *home.glob(f"{_DATABASE}*")):
+        if path.exists() and restrict_access(path):
+            _logger.warning("others could read %s; its mode is now that of its owner alone", path.name)
     key = load_or_create_key(home / _KEY_FILE)
     url = database_url(database) if database else sqlite_url(home / _DATABASE)
     return ServiceContext(Database(url, clock), FileStore(home / _FILES), key, limits or ServiceLimits())
@@ -115,4 +132,4 @@ def find_row(connection: Connection, query: Select[Any], *, lock: bool = False) 
 
 def as_json(value: Any) -> str:
     """Return the one JSON text of a message."""
-    return canonical_json(value.model_dump(mode="json")).decode()
+    return canonical_json(stored_fields(value)).decode()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,24 @@ import pyarrow.parquet as pq
 from sqlalchemy import Connection, select
 
 from fairpremium.labels import decode_labels
-from fairpremium.parties.protocol import FitSpec, PortfolioSpec, StudySpec, channel_of, labels_of, read_keys
-from fairpremium.parties.release import randomize_reports
+from fairpremium.models import Design
+from fairpremium.parties.protocol import (
+    Attribute,
+    FitSpec,
+    PortfolioSpec,
+    Problem,
+    StudySpec,
+    channel_of,
+    choose_attributes,
+    labels_of,
+    names_of,
+    one_attribute,
+    read_keys,
+)
+from fairpremium.parties.release import Claims, SecondDraws, combine_draws, randomize_reports, seen_channel
 from fairpremium.parties.store.schema import fits, portfolios
+from fairpremium.pricing import SourcePortfolio, is_source
+from fairpremium.privacy import Channel, RandomizedResponse
 
 from ._context import ServiceContext
 from ._leases import Lease
@@ -25,6 +40,7 @@ from ._reports import reports_of, sources_of
 from ._studies import spec_of, study_row
 
 _DRAWN_AT_ONCE = 500_000
+_MOST_FEATURES = 2000  # as a portfolio may have at most
 Codes = npt.NDArray[np.int32]
 Keys = npt.NDArray[Any]
 
@@ -51,18 +67,55 @@ class FitJob:
         return [feature.name for feature in self.portfolio.features]
 
     @property
+    def attribute(self) -> Attribute:
+        """What the prices are to be free of: the attribute of the study, or those of several that the fit names."""
+        return choose_attributes(self.study.attribute, self.spec.attributes)
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Names of these attributes, in the order of the study; that of a study with one is called None."""
+        asked = self.spec.attributes
+        return tuple(name for name in names_of(self.study.attribute) if asked is None or name in asked)
+
+    @property
+    def channel(self) -> Channel | None:
+        """The known channel of the reports."""
+        return channel_of(self.attribute)
+
+    @property
     def labels(self) -> tuple[Any, ...]:
-        """Values that a report can have."""
-        return labels_of(self.study.attribute)
+        """Values that a report can have; combinations of those of several attributes."""
+        return labels_of(self.attribute)
 
     @property
     def report_column(self) -> str:
         """A name for the column of reports that no other column has."""
-        taken = {*self.features, self.portfolio.outcome, self.portfolio.weight, self.portfolio.key}
+        taken = {*self.features, *self.portfolio.losses, self.portfolio.key}
         name = "report"
         while name in taken:
             name = f"_{name}"
         return name
+
+    @property
+    def needs_check(self) -> bool:
+        """Whether rows and terms are looked at before anything is paid, with whatever release."""
+        return self.spec.claims is not None or self.spec.terms is not None
+
+    def check_terms(self, X: Any) -> None:
+        """Refuse terms that make more features than a portfolio may have, before they are made.
+
+        - `X`: The features, or a source with the columns of the portfolio and of the reports.
+        """
+        terms = self.spec.terms
+        if terms is None:
+            return
+        if is_source(X):
+            with SourcePortfolio(X, self.portfolio.losses[0], self.report_column, None, self.features, terms) as found:
+                count = found.design.n_features
+        else:
+            count = Design.learn(X, terms).n_features
+        if count > _MOST_FEATURES:
+            raise Problem("cannot-fit", f"its terms make more than {_MOST_FEATURES} features")
 
     def tables(self) -> Iterator[pa.Table]:
         """Read the parts, one after the other."""
@@ -78,17 +131,32 @@ class FitJob:
             start += len(table)
         return pa.concat_tables(found)
 
+    @property
+    def roles(self) -> tuple[Any, str | None]:
+        """Name the columns with the outcome, or the claims, and with their volume (or None)."""
+        spec = self.portfolio
+        if not spec.claims:
+            return spec.outcome, spec.weight
+        counts, amounts = ({p.name: getattr(p, which) for p in spec.claims} for which in ("count", "amount"))
+        return Claims(counts, amounts), spec.exposure
+
     def split(self, table: pa.Table) -> tuple[pd.DataFrame, Any, Any]:
-        """Return the features, the outcome and the weight (or None) of rows."""
-        columns = (self.portfolio.outcome, self.portfolio.weight)
-        y, weight = (None if c is None else table.column(c).to_numpy().astype(np.float64) for c in columns)
-        return frame(table, self.features), y, weight
+        """Return the features, the outcome or the claims, and their volume (or None), of rows."""
+        losses, volume = self.roles
+
+        def numbers(name: str | None) -> Any:
+            return None if name is None else table.column(name).to_numpy().astype(np.float64)
+
+        if isinstance(losses, Claims):
+            y: Any = Claims(*({peril: numbers(name) for peril, name in columns.items()} for columns in losses))
+        else:
+            y = numbers(losses)
+        return frame(table, self.features), y, numbers(volume)
 
     def write_joined(self, reports: npt.NDArray[Any], folder: Path) -> None:
         """Write the parts with the reports beside the rows."""
         folder.mkdir()
-        start, weight = 0, self.portfolio.weight
-        names = [*self.features, self.portfolio.outcome, *([weight] if weight else [])]
+        start, names = 0, [*self.features, *self.portfolio.losses]
         for n, table in enumerate(self.tables()):
             beside = pa.array(reports[start : start + len(table)].tolist())
             joined = table.select(names).append_column(self.report_column, beside)
@@ -96,31 +164,90 @@ class FitJob:
             start += len(table)
 
 
+class ShownReports(NamedTuple):
+    """Reports that may be shown: after the second draw, or the stored ones where rule 9 is off.
+
+    - `reports`: Of all attributes of the fit together; None where one is missing.
+    - `second`: Of the second draw; None where there was none.
+    - `each`: Of each of several attributes by name, with the channel from D to them.
+    """
+
+    reports: npt.NDArray[Any]
+    second: RandomizedResponse | SecondDraws | None
+    each: dict[str, tuple[npt.NDArray[Any], Channel]]
+
+
 @dataclass(frozen=True)
 class JoinedReports:
-    """Reports beside the rows: keys and codes in the order of the parts, -1 where there is no report."""
+    """Reports beside the rows: keys and codes in the order of the parts, -1 where there is no report.
+
+    - `codes`, shape (n, attributes): Of each attribute of the fit.
+    - `labels`: Of each attribute.
+    """
 
     keys: Keys
     codes: Codes
+    labels: tuple[tuple[Any, ...], ...]
 
     @property
     def matched(self) -> int:
-        """Number of rows with a report."""
-        return int((self.codes >= 0).sum())
+        """Number of rows with a report of every attribute."""
+        return int((self.codes >= 0).all(axis=1).sum())
 
-    def randomize(self, job: FitJob, rows: Any = slice(None)) -> tuple[npt.NDArray[Any], Any]:
-        """Return reports that may be shown, and the second channel: the reports themselves where rule 9 is off."""
-        keys, codes, labels = self.keys[rows], self.codes[rows], job.labels
+    @property
+    def stored(self) -> npt.NDArray[np.int64]:
+        """One number for what a row has reported of each attribute, or not."""
+        return np.asarray(np.ravel_multi_index((self.codes + 1).T, [len(labels) + 1 for labels in self.labels]))
+
+    def reports(self, rows: Any = slice(None)) -> npt.NDArray[Any]:
+        """Return the stored reports; those of several attributes as tuples, None where one of them is missing."""
+        return _join(
+            [decode_labels(codes, labels) for codes, labels in zip(self.codes[rows].T, self.labels, strict=True)]
+        )
+
+    def show(self, job: FitJob, rows: Any = slice(None)) -> ShownReports:
+        """Return the reports that may be shown."""
+        if job.names == (None,):
+            return ShownReports(*self._randomize(job, 0, None, job.channel, rows), {})
+        firsts = [known for name in job.names if (known := channel_of(one_attribute(job.study.attribute, name)))]
+        columns, seconds = [], []
+        for j, (name, first) in enumerate(zip(job.names, firsts, strict=True)):
+            reports, second = self._randomize(job, j, name, first, rows)
+            columns.append(reports)
+            seconds += [] if second is None else [second]
+        seen = [seen_channel(*drawn) for drawn in zip(seconds, firsts, columns, strict=True)] if seconds else firsts
+        pairs = zip(columns, seen, strict=True)
+        each = {str(name): pair for name, pair in zip(job.names, pairs, strict=True)}
+        together: RandomizedResponse | SecondDraws | None = seconds[0] if seconds else None
+        if len(seconds) > 1:
+            together = combine_draws(seconds, firsts, columns)
+        return ShownReports(_join(columns), together, each)
+
+    def _randomize(
+        self, job: FitJob, j: int, name: str | None, first: Channel | None, rows: Any
+    ) -> tuple[npt.NDArray[Any], RandomizedResponse | None]:
+        """Draw the reports of one attribute once more, if rule 9 asks for it."""
+        keys, codes, labels = self.keys[rows], self.codes[rows, j], self.labels[j]
         if job.study.release is None:
             return decode_labels(codes, labels), None
-        known, epsilon = channel_of(job.study.attribute), job.study.release.randomized_epsilon
         drawn = []
         for start in range(0, len(codes), _DRAWN_AT_ONCE):
             some = slice(start, start + _DRAWN_AT_ONCE)
             persons = [bytes(key) for key in keys[some]]
             reports = decode_labels(codes[some], labels)
-            drawn.append(randomize_reports(persons, reports, known, epsilon, job.secret, groups=labels))
+            epsilon = job.study.release.randomized_epsilon
+            drawn.append(randomize_reports(persons, reports, first, epsilon, job.secret, groups=labels, attribute=name))
         return np.concatenate([piece.reports for piece in drawn]), drawn[0].second
+
+
+def _join(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the reports of several attributes as tuples, None where one of them is missing."""
+    if len(columns) == 1:
+        return columns[0]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    joined = np.empty(len(columns[0]), dtype=object)
+    joined[:] = [None if None in row else row for row in rows]
+    return joined
 
 
 def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> FitJob:
@@ -146,19 +273,38 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
 
 
 def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
-    """Find the report of each row by its key; who reported to several collectors counts once, at the first of them."""
+    """Find the reports of each row by its key; who reported to several collectors counts once, at the first of them.
 
-    def look(connection: Connection) -> list[Callable[[Keys], Codes]]:
-        return [reports_of(connection, context, job.study_id, source) for source in sources_of(job.study)]
+    Of several attributes each is looked for by itself: a person can have told one collector the one, another the other.
+    """
+
+    def look(connection: Connection) -> list[list[Callable[[Keys], Codes]]]:
+        return [
+            [reports_of(connection, context, job.study_id, source) for source in sources_of(job.study, name)]
+            for name in job.names
+        ]
 
     with context.files.hold():  # what is open stays, should it be swept away
         look_ups = context.database.read(look)
     keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
-    codes = np.full(len(keys), -1, dtype=np.int32)
-    for look_up in look_ups:
-        rest = np.flatnonzero(codes < 0)
-        codes[rest] = look_up(keys[rest])
-    return JoinedReports(keys, codes)
+    codes = np.full((len(keys), len(look_ups)), -1, dtype=np.int32)
+    for j, sources in enumerate(look_ups):
+        for look_up in sources:
+            rest = np.flatnonzero(codes[:, j] < 0)
+            codes[rest, j] = look_up(keys[rest])
+    labels = tuple(labels_of(one_attribute(job.study.attribute, name)) for name in job.names)
+    return JoinedReports(keys, codes, labels)
+
+
+def per_unit(losses: Any, volume: Any, *, of: str | None = None) -> Any:
+    """Return losses per unit of volume: an outcome is so already; of claims it is their amount, or `of` "counts".
+
+    Of several perils amounts are added, and the number of claims is that of the first.
+    """
+    if not isinstance(losses, Claims):
+        return losses
+    totals = next(iter(losses.counts.values())) if of == "counts" else np.sum(list(losses.amounts.values()), axis=0)
+    return totals if volume is None else totals / volume
 
 
 def frame(table: pa.Table, names: list[str]) -> pd.DataFrame:

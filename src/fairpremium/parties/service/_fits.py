@@ -6,7 +6,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select, update
 
-from fairpremium.parties.protocol import ENDED, Fit, FitSpec, Problem, Refusal
+from fairpremium.audit import MAX_GROUPS
+from fairpremium.models import parse_terms
+from fairpremium.parties.protocol import (
+    ENDED,
+    Fit,
+    FitSpec,
+    PortfolioSpec,
+    Problem,
+    Refusal,
+    StudySpec,
+    channel_of,
+    choose_attributes,
+    stored_fields,
+)
 from fairpremium.parties.store.log import append, iso
 from fairpremium.parties.store.schema import fits
 
@@ -28,26 +41,60 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
         return _view(row)
     study = spec_of(find_study(connection, who, spec.study))
     lock_study(connection, spec.study)  # two requests must not both be the last one of rule 6
-    if spec.family not in study.families:
+    chosen = channel_of(choose_attributes(study.attribute, spec.attributes))
+    if study.attribute.kind == "several" and chosen is not None and len(chosen.groups) > MAX_GROUPS:
+        raise Problem("not-allowed-here", f"more than {MAX_GROUPS} combinations of groups in one fit")
+    if not set(spec.families) <= set(study.families):
         raise Problem("not-allowed-here", "family")
     if spec.model not in study.models:
         raise Problem("not-allowed-here", "model")
     portfolio = find_portfolio(connection, who, spec.portfolio, lock=True)
+    if spec.report is not None and spec.report.by is not None:
+        _check_classes(spec.report.by, study, PortfolioSpec.model_validate_json(portfolio.spec))
     if portfolio.study != spec.study:
         raise Problem("not-found")
     if portfolio.state == "deleted":
         raise Problem("portfolio-deleted")
     if portfolio.state != "sealed":
         raise Problem("portfolio-open")
+    _check_columns(spec, PortfolioSpec.model_validate_json(portfolio.spec), study)
     known = select(fits.c.id).where(fits.c.party == who.name, fits.c.study == spec.study, fits.c.spec == text)
     if connection.execute(known.limit(1)).first() is None and (
         count_fits(connection, spec.study, who.name) >= study.rules.fits
     ):
         raise Problem("quota", "distinct fits of a study")
-    seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, spec=spec.model_dump(mode="json"))
+    waiting = select(func.count()).where(fits.c.party == who.name, fits.c.state == "queued")
+    if connection.execute(waiting).scalar_one() >= context.limits.queued_fits:
+        raise Problem("quota", "fits that wait; ask again when one of them has ended")
+    seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, spec=stored_fields(spec))
     values = {"party": who.name, "id": fit, "study": spec.study, "portfolio": spec.portfolio, "spec": text}
     connection.execute(insert(fits).values(**values, state="queued", log_seq=seq, created=context.now()))
     return get_fit(connection, context, who, fit)
+
+
+def _check_columns(spec: FitSpec, portfolio: PortfolioSpec, study: StudySpec) -> None:
+    """Refuse what the columns of the portfolio, or the release, cannot give; nothing is charged for that."""
+    if spec.claims is None and portfolio.claims:
+        raise Problem("cannot-fit", "the portfolio has claims; ask for a fit of claims")
+    if spec.claims is not None:
+        if not portfolio.claims:
+            raise Problem("cannot-fit", "the portfolio has no claims; upload their number and amount")
+        if isinstance(spec.claims.cap, dict) and not set(spec.claims.cap) <= {p.name for p in portfolio.claims}:
+            raise Problem("cannot-fit", "the cap names a peril that the portfolio does not have")
+        if spec.release == "gaussian" and study.release is not None:
+            raise Problem(
+                "not-allowed-here", "Gaussian noise is for one outcome; claims need the release randomized, or default"
+            )
+    if spec.terms is not None and not set(parse_terms(spec.terms).columns) <= {f.name for f in portfolio.features}:
+        raise Problem("cannot-fit", "terms name a column that is no feature of the portfolio")
+
+
+def _check_classes(by: str, study: StudySpec, portfolio: PortfolioSpec) -> None:
+    """Refuse classes that are no feature, and tables by class of reports that nothing else protects."""
+    if study.release is None:
+        raise Problem("not-allowed-here", "by: without rule 9 there are no tables by class")
+    if by not in [feature.name for feature in portfolio.features]:
+        raise Problem("not-allowed-here", "by: not a feature of the portfolio")
 
 
 def get_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:

@@ -8,7 +8,7 @@ import json
 import secrets
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Update, delete, or_, select, update
+from sqlalchemy import Connection, Update, case, delete, func, or_, select, update
 
 from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store.log import append
@@ -31,11 +31,17 @@ class LeaseLost(Exception):  # noqa: N818 (an event, not an error of anybody)
 
 
 def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | None:
-    """Take the oldest fit that waits or whose worker went silent."""
+    """Take a fit that waits or whose worker went silent: insurers in turn, the oldest fit of an insurer first."""
     now = context.now()
     free = or_(fits.c.state == "queued", (fits.c.state == "running") & (fits.c.lease_until < now))
+    other = fits.alias()
+    is_running = case(((other.c.state == "running") & (other.c.lease_until >= now), 1), else_=0)
+    of_insurer = select(func.sum(is_running), func.coalesce(func.max(other.c.ended), 0.0)).where(
+        other.c.party == fits.c.party
+    )
+    running, last = (of_insurer.with_only_columns(each).scalar_subquery() for each in of_insurer.selected_columns)
     while True:
-        query = select(fits).where(free).order_by(fits.c.created, fits.c.party, fits.c.id).limit(1)
+        query = select(fits).where(free).order_by(running, last, fits.c.created, fits.c.party, fits.c.id).limit(1)
         row = connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
         if row is None:
             return None
@@ -93,15 +99,13 @@ def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, st
 
 
 def refund(connection: Connection, party: str, fit: str) -> None:
-    """Delete the charge of a fit of which nothing was released."""
+    """Delete the charge of an attempt that was killed, before the same fit is charged again."""
     connection.execute(delete(releases).where(releases.c.party == party, releases.c.fit == fit))
 
 
 def end_fit(connection: Connection, context: ServiceContext, row: Any, state: str, **values: Any) -> None:
-    """Write the end of a fit, and an event; a fit that was cancelled costs nothing."""
+    """Write the end of a fit, and an event. What was charged stays charged, for a rule has looked at the reports."""
     now = context.now()
-    if state == "cancelled":
-        refund(connection, row.party, row.id)
     done = {"state": state, "ended": now, "lease_until": None, "lease_token": None, "phase": state, "progress": 1.0}
     connection.execute(update(fits).where(is_fit(row)).values(**done, **values))
     body: dict[str, Any] = {"fit": row.id}

@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
@@ -64,6 +64,11 @@ def put_part(
         raise Problem("portfolio-sealed")
     if part.n >= context.limits.parts:
         raise Problem("quota", "parts of a portfolio")
+    stored = select(func.coalesce(func.sum(portfolio_parts.c.bytes), 0)).select_from(_undeleted_parts)
+    if connection.execute(stored.where(portfolio_parts.c.party == who.name)).scalar_one() + size > (
+        context.limits.stored_bytes
+    ):
+        raise Problem("quota", "storage; erase a portfolio that is no longer needed")
     values = {"party": who.name, "portfolio": portfolio, **part.model_dump(), "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
     known = {"portfolio": portfolio, "part": part.n, "sha256": part.sha256, "rows": part.rows}
@@ -129,6 +134,14 @@ def parts_of(connection: Connection, party: str, portfolio: str) -> list[Any]:
     """Return the rows of the parts, in order."""
     mine = (portfolio_parts.c.party == party, portfolio_parts.c.portfolio == portfolio)
     return list(connection.execute(select(portfolio_parts).where(*mine).order_by(portfolio_parts.c.n)))
+
+
+_undeleted_parts = portfolio_parts.join(
+    portfolios,
+    (portfolios.c.party == portfolio_parts.c.party)
+    & (portfolios.c.id == portfolio_parts.c.portfolio)
+    & (portfolios.c.state != "deleted"),
+)
 
 
 def _mine(who: Party, portfolio: str) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from ._access import use_nonces
 from ._compaction import SINGLES, compact
 from ._context import ServiceContext
 from ._reports import SingleReport, put_reports
+from ._studies import source_of
 
 _Waiting = tuple[SingleReport, "Future[Problem | None]"]
 
@@ -61,7 +62,7 @@ class ReportQueue:
             for (_, future), problem in zip(waiting, answers, strict=True):
                 future.set_result(problem)
             taken = [report for (report, _), problem in zip(waiting, answers, strict=True) if problem is None]
-            self._taken.count((report.study, report.who.name) for report in taken)
+            self._taken.count((report.study, source_of(report.who.name, report.attribute)) for report in taken)
 
         self._writer.submit(write).add_done_callback(answer)
 

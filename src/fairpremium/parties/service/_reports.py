@@ -17,6 +17,7 @@ from sqlalchemy import Connection, insert, select
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
+    Attribute,
     Problem,
     Report,
     ReportBatch,
@@ -29,6 +30,7 @@ from fairpremium.parties.protocol import (
     labels_of,
     match,
     meaning,
+    one_attribute,
     sort_batch,
 )
 from fairpremium.parties.store import Incoming
@@ -36,7 +38,7 @@ from fairpremium.parties.store.log import append, upsert
 from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies
 
 from ._context import Party, ServiceContext
-from ._studies import find_study, spec_of, study_row, takes_reports
+from ._studies import find_study, source_of, spec_of, study_row, takes_reports
 
 _SHORT = 4096  # bytes of the JSON text of a report that is cached
 
@@ -51,15 +53,22 @@ class SingleReport(NamedTuple):
     study: str
     key: bytes
     report: Report
+    attribute: str | None = None  # its name in a study of several
 
 
 def put_report(
-    connection: Connection, context: ServiceContext, who: Party, study: str, key: bytes, report: Report
+    connection: Connection,
+    context: ServiceContext,
+    who: Party,
+    study: str,
+    key: bytes,
+    report: Report,
+    attribute: str | None = None,
 ) -> None:
     """Take one report. The same report again is accepted; another value is a conflict."""
     if not isinstance(key, bytes) or len(key) != 16:
         raise Problem("bad-key")
-    problem = put_reports(connection, context, [SingleReport(who, study, key, report)])[0]
+    problem = put_reports(connection, context, [SingleReport(who, study, key, report, attribute)])[0]
     if problem is not None:
         raise problem
 
@@ -67,9 +76,9 @@ def put_report(
 def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[SingleReport]) -> list[Problem | None]:
     """Take many reports that came one by one, each on its own: the answer to each is None or a problem."""
     answers: list[Problem | None] = [None] * len(sent)
-    positions: dict[tuple[str, str], list[int]] = {}
+    positions: dict[tuple[str, str, str | None], list[int]] = {}
     for i, item in enumerate(sent):
-        positions.setdefault((item.who.name, item.study), []).append(i)
+        positions.setdefault((item.who.name, item.study, item.attribute), []).append(i)
     for places in positions.values():
         for i, answer in zip(places, _put_alike(connection, context, [sent[i] for i in places]), strict=True):
             answers[i] = answer
@@ -77,27 +86,28 @@ def put_reports(connection: Connection, context: ServiceContext, sent: Sequence[
 
 
 def _put_alike(connection: Connection, context: ServiceContext, sent: list[SingleReport]) -> list[Problem | None]:
-    """Take reports of one collector to one study."""
-    who, study = sent[0].who, sent[0].study
+    """Take reports of one collector to one attribute of a study."""
+    who, study, name = sent[0].who, sent[0].study, sent[0].attribute
     try:
         spec = spec_of(_open_study(connection, context, who, study))
+        attribute, source = one_attribute(spec.attribute, name), source_of(who.name, name)
     except Problem as problem:
         return [problem] * len(sent)
     distinct = {id(item.report): item.report for item in sent}  # few: `read_report` caches them
-    code_of = {name: _code(spec, report) for name, report in distinct.items()}
+    code_of = {place: _code(attribute, report) for place, report in distinct.items()}
     codes = [code_of[id(item.report)] for item in sent]
     coded: dict[bytes, int] = {}  # the first code of each key
     for item, code in zip(sent, codes, strict=True):
         if isinstance(code, int):
             coded.setdefault(item.key, code)
-    first = _codes_of(connection, context, who, study, list(coded)) if coded else {}
+    first = _codes_of(connection, context, study, source, list(coded)) if coded else {}
     new = {key: code for key, code in coded.items() if key not in first}
     if new:
-        rows = [{"study": study, "collector": who.name, "key": key, "code": code} for key, code in new.items()]
+        rows = [{"study": study, "collector": source, "key": key, "code": code} for key, code in new.items()]
         connection.execute(upsert(connection, reports), rows)
         if connection.dialect.name == "postgresql":  # another process may have been faster
-            new |= _codes_of(connection, context, who, study, list(new))
-        append(connection, context.now(), who.name, "report.taken", study=study)
+            new |= _codes_of(connection, context, study, source, list(new))
+        append(connection, context.now(), who.name, "report.taken", study=study, **_named(name))
     first |= new
     return [
         code if isinstance(code, Problem) else None if first[item.key] == code else Problem("report-conflict")
@@ -115,17 +125,17 @@ def _read_short(body: bytes) -> Report:
     return Report.parse(body)
 
 
-def _code(spec: StudySpec, report: Report) -> int | Problem:
+def _code(attribute: Attribute, report: Report) -> int | Problem:
     """Return the code of a report, or the problem with it."""
-    if canonical_json(descriptor_of(spec.attribute)) != canonical_json(report.channel):
+    if canonical_json(descriptor_of(attribute)) != canonical_json(report.channel):
         return Problem("wrong-channel")
-    code = code_of_label(spec, report.report)
+    code = code_of_label(attribute, report.report)
     return Problem("bad-values", "report") if code is None else code
 
 
-def code_of_label(spec: StudySpec, report: Any) -> int | None:
-    """Return the code of a report of the study's channel, or None if there is no such report."""
-    for code, label in enumerate(labels_of(spec.attribute)):
+def code_of_label(attribute: Attribute, report: Any) -> int | None:
+    """Return the code of a report of an attribute's channel, or None if there is no such report."""
+    for code, label in enumerate(labels_of(attribute)):
         if type(label) is type(report) and label == report:
             return code
     return None
@@ -140,21 +150,21 @@ def page_of(collector: str) -> str:
     return f"@{collector}"
 
 
-def sources_of(spec: StudySpec) -> list[str]:
-    """Return the sources of reports of a study, the one that counts first: people themselves, then their collector."""
+def sources_of(spec: StudySpec, attribute: str | None = None) -> list[str]:
+    """Return the sources of reports of an attribute, the one that counts first: people themselves, then collectors."""
     if spec.question is None:
-        return list(spec.collectors)
+        return [source_of(collector, attribute) for collector in spec.collectors]
     return [source for collector in spec.collectors for source in (page_of(collector), collector)]
 
 
 def _codes_of(
-    connection: Connection, context: ServiceContext, who: Party, study: str, keys: list[bytes]
+    connection: Connection, context: ServiceContext, study: str, source: str, keys: list[bytes]
 ) -> dict[bytes, int]:
-    """Look up the reports of a collector to some keys."""
-    mine = (reports.c.study == study, reports.c.collector == who.name)
+    """Look up the reports of a source to some keys."""
+    mine = (reports.c.study == study, reports.c.collector == source)
     single = select(reports.c.key, reports.c.code).where(*mine, reports.c.key.in_(keys))
     found = {bytes(row.key): int(row.code) for row in connection.execute(single)}
-    batches = batches_of(connection, context, study, who.name)
+    batches = batches_of(connection, context, study, source)
     if batches:
         codes = match(as_keys(keys), batches)
         found |= {key: int(code) for key, code in zip(keys, codes, strict=True) if code >= 0}
@@ -169,11 +179,13 @@ def put_report_batch(
     n: int,
     incoming: Incoming,
     batch: ReportBatch,
+    attribute: str | None = None,
 ) -> ReportsTaken:
     """Take a batch of reports that was checked, all of them or none; its file is stored if it has a new report."""
     _open_study(connection, context, who, study, lock=True)
+    source = source_of(who.name, attribute)
     sha256 = incoming.sha256
-    place = (sent_batches.c.study == study, sent_batches.c.collector == who.name, sent_batches.c.n == n)
+    place = (sent_batches.c.study == study, sent_batches.c.collector == source, sent_batches.c.n == n)
     before = connection.execute(select(sent_batches).where(*place)).one_or_none()
     if before is not None:
         if before.sha256 != sha256:
@@ -181,15 +193,21 @@ def put_report_batch(
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= context.limits.parts:
         raise Problem("quota", "batches of a study")
-    files = batches_of(connection, context, study, who.name)
-    new = len(batch) - _count_known(batch, [*files, singles_of(connection, study, who.name)])
-    values = {"study": study, "collector": who.name, "sha256": sha256}
+    files = batches_of(connection, context, study, source)
+    new = len(batch) - _count_known(batch, [*files, singles_of(connection, study, source)])
+    values = {"study": study, "collector": source, "sha256": sha256}
     if new:
         incoming.commit()
         connection.execute(insert(batch_files).values(**values, rows=new))
     connection.execute(insert(sent_batches).values(**values, n=n, rows=len(batch)))
-    append(connection, context.now(), who.name, "reports.taken", study=study, part=n, sha256=sha256)
+    about = {"study": study, "part": n, "sha256": sha256, **_named(attribute)}
+    append(connection, context.now(), who.name, "reports.taken", **about)
     return ReportsTaken(rows=len(batch), sha256=sha256)
+
+
+def _named(attribute: str | None) -> dict[str, str]:
+    """Return what the log adds about reports of one of several attributes."""
+    return {} if attribute is None else {"attribute": attribute}
 
 
 def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
@@ -205,27 +223,29 @@ def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
     return int(np.count_nonzero(is_known))
 
 
-def reports_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> Callable[[Keys], Codes]:
-    """Return the function from keys to the codes of their reports to a collector, -1 for keys without one."""
-    batches = [*batches_of(connection, context, study, collector), singles_of(connection, study, collector)]
+def reports_of(connection: Connection, context: ServiceContext, study: str, source: str) -> Callable[[Keys], Codes]:
+    """Return the function from keys to the codes of their reports from a source, -1 for keys without one."""
+    batches = [*batches_of(connection, context, study, source), singles_of(connection, study, source)]
     return lambda keys: match(keys, batches)
 
 
-def batches_of(connection: Connection, context: ServiceContext, study: str, collector: str) -> list[ReportBatch]:
-    """Return the files of reports to a collector."""
-    mine = (batch_files.c.study == study, batch_files.c.collector == collector)
+def batches_of(connection: Connection, context: ServiceContext, study: str, source: str) -> list[ReportBatch]:
+    """Return the files of reports from a source."""
+    mine = (batch_files.c.study == study, batch_files.c.collector == source)
     rows = connection.execute(select(batch_files.c.sha256).where(*mine).order_by(batch_files.c.sha256))
     return [context.open_batch(row.sha256) for row in rows]
 
 
-def singles_of(connection: Connection, study: str, collector: str) -> ReportBatch:
-    """Return the reports to a collector that came one by one and are not in a file yet."""
-    mine = (reports.c.study == study, reports.c.collector == collector)
+def singles_of(connection: Connection, study: str, source: str) -> ReportBatch:
+    """Return the reports from a source that came one by one and are not in a file yet."""
+    mine = (reports.c.study == study, reports.c.collector == source)
     rows = connection.execute(select(reports.c.key, reports.c.code).where(*mine).order_by(reports.c.key)).all()
-    attribute = spec_of(study_row(connection, study)).attribute
+    name = source.partition("/")[2] or None  # see `source_of`
+    attribute = one_attribute(spec_of(study_row(connection, study)).attribute, name)
     labels = labels_of(attribute)
     codes = np.array([row.code for row in rows], dtype=f"u{code_width(len(labels))}")
-    return sort_batch(as_keys([bytes(row.key) for row in rows]), codes, meaning(labels, descriptor_of(attribute)))
+    said = meaning(labels, descriptor_of(attribute), name)
+    return sort_batch(as_keys([bytes(row.key) for row in rows]), codes, said)
 
 
 def _open_study(connection: Connection, context: ServiceContext, who: Party, study: str, *, lock: bool = False) -> Any:

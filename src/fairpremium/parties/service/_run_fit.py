@@ -12,6 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,35 @@ from sqlalchemy import Connection, insert
 from fairpremium.audit import render_report
 from fairpremium.documents import canonical_json
 from fairpremium.errors import FairPremiumError
-from fairpremium.labels import decode_labels
+from fairpremium.models import LinearModel
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.parties.bundle import feature_ranges, write_bundle
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import EstimatedChannel, Problem, Refusal, channel_of, round_count, sort_batch
+from fairpremium.parties.protocol import (
+    EstimatedChannel,
+    Problem,
+    Refusal,
+    channel_of,
+    round_count,
+    sort_batch,
+    stored_fields,
+)
 from fairpremium.parties.release import (
+    Claims,
+    ClaimSettings,
     FileCheckpoint,
     FitSettings,
     RefusedError,
     Release,
     ReleaseSettings,
     RuleResult,
+    SecondDraws,
     check_fit_rows,
     check_overlap,
     default_release,
     fit_release,
     rarest_report,
+    recode,
 )
 from fairpremium.parties.store import store_batch
 from fairpremium.parties.store.log import store_checkpoint
@@ -47,7 +60,7 @@ from fairpremium.privacy import Channel
 from ._budget import plan_of, releases_to
 from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
-from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, read_job
+from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, per_unit, read_job
 from ._leases import Lease, finish_fit, record_progress, refund
 from ._studies import lock_study
 
@@ -59,6 +72,7 @@ _REASONS = {
     "OutOfRangeError": "a price would be far outside the range of the outcomes",
     "UnattainableReferenceError": "no reference distribution balances the portfolio",
     "MissingExtraError": "the service does not have this model class installed",
+    "TermsError": "its terms do not fit its columns",
 }
 
 Tell = Callable[[str, float], None]
@@ -96,12 +110,12 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("joining", 0.0)
     joined = find_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.codes + 1))
+    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.stored))
     identity = _identity(job, keys_sha256)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     _channel(job)  # what no reports could make fit costs nothing
-    if privacy.mechanism == "gaussian" and job.rows <= context.limits.memory_rows:
+    if (privacy.mechanism == "gaussian" or job.needs_check) and job.rows <= context.limits.memory_rows:
         _check_rows(job)
 
     def reserve(connection: Connection) -> None:
@@ -113,7 +127,8 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         _check_overlap(context, job, joined, earlier)
         _check_budget(job, privacy, identity, earlier)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
-        cost = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
+        cost: dict[str, Any] = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
+        cost["attributes"] = None if job.names == (None,) else json.dumps(job.names)
         refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
         connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_sha256, identity=identity))
 
@@ -168,55 +183,79 @@ def _fit(
     tell: Tell,
 ) -> Release:
     """Fit to a table in memory, or piece by piece to files with the reports beside the rows."""
-    portfolio, channel = job.portfolio, _channel(job)
-    reports, second = decode_labels(joined.codes, job.labels), None
+    channel = _channel(job)
+    reports, second = joined.reports(), None
     if privacy.mechanism == "randomized":
-        reports, second = joined.randomize(job)
+        reports, second, _ = joined.show(job)
     options: dict[str, Any] = {"groups": job.labels, "rules": job.study.rules, "second": second}
     options |= {"progress": tell, "checkpoint": steps}
     if job.rows > context.limits.memory_rows:
         if isinstance(channel, NoiseEstimator):
             raise Problem("cannot-fit", "an unknown channel needs a portfolio that fits into memory")
         source = folder / "joined"
+        if isinstance(channel, Channel) and len(job.names) > 1:  # a column of a file holds no tuples
+            reports, channel = _codes(reports, channel), recode(channel)
+            options["groups"] = channel.reports
+            if isinstance(second, SecondDraws):
+                options["second"] = replace(second, channel=recode(second.channel))
         job.write_joined(reports, source)
+        job.check_terms(str(source))
         release = fit_release(
-            _settings(job), str(source), portfolio.outcome, portfolio.weight, job.report_column, channel, privacy,
-            features=job.features, **options,
+            _settings(job), str(source), *job.roles, job.report_column, channel, privacy, features=job.features,
+            **options,
         )  # fmt: skip
         shutil.rmtree(source)
         return release
     table = pa.concat_tables(job.tables())
-    X, y, weight = job.split(table)
-    names = [feature.name for feature in portfolio.x_star]
+    X, losses, volume = job.split(table)
+    names = [feature.name for feature in job.portfolio.x_star]
     if isinstance(channel, NoiseEstimator) and names:  # from features of its own (Algorithm 2)
-        channel = _Estimated(channel.fit(frame(table, names), y, sensitive=reports, sample_weight=weight))
-    return fit_release(_settings(job), X, y, weight, reports, channel, privacy, **options)
+        y = per_unit(losses, volume, of="counts")
+        channel = _Estimated(channel.fit(frame(table, names), y, sensitive=reports, sample_weight=volume))
+    return fit_release(_settings(job), X, losses, volume, reports, channel, privacy, **options)
 
 
-def _settings(job: FitJob) -> FitSettings:
+def _codes(reports: Any, channel: Channel) -> Any:
+    """Return the codes of reports, None where there is none."""
+    codes = channel.encode(reports).astype(object)
+    codes[codes < 0] = None
+    return codes
+
+
+def _settings(job: FitJob) -> FitSettings | ClaimSettings:
     spec = job.spec
-    family: Any = spec.family if spec.power is None else {"name": spec.family, "power": spec.power}
     reference: Any = spec.reference
     if isinstance(reference, dict):
-        known = channel_of(job.study.attribute)
-        labels = {str(label): label for label in (job.labels if known is None else known.groups)}
-        if set(reference) != set(labels):
+        groups = job.labels if job.channel is None else job.channel.groups
+        labels = {", ".join(map(str, label)) if isinstance(label, tuple) else str(label): label for label in groups}
+        if set(reference) != set(labels) or len(labels) != len(groups):
             raise Problem("cannot-fit", "the reference must give a weight to each group")
         reference = {labels[name]: weight for name, weight in reference.items()}
-    return FitSettings(family, spec.model, spec.correction, spec.pooling, reference)
+    model = spec.model if spec.terms is None else LinearModel(terms=spec.terms)
+    common: dict[str, Any] = {"model": model, "correction": spec.correction, "pooling": spec.pooling}
+    if spec.claims is None:
+        return FitSettings(_family(spec.family, spec.power), reference=reference, **common)
+    frequency, severity, cap = spec.claims.frequency, _family(spec.claims.severity, spec.power), spec.claims.cap
+    return ClaimSettings(frequency, severity, cap, reference=reference, **common)
+
+
+def _family(name: str, power: float | None) -> Any:
+    return name if power is None else {"name": name, "power": power}
 
 
 def _channel(job: FitJob) -> Channel | NoiseEstimator | None:
-    attribute = job.study.attribute
+    attribute = job.attribute
     if not isinstance(attribute, EstimatedChannel):
-        return channel_of(attribute)
+        return job.channel
     groups = attribute.groups
     if attribute.method == "anchor":
         if attribute.anchor is None:
             raise Problem("cannot-fit", "the study declares no anchor, without which reports do not tell their noise")
         group, share = attribute.anchor.group, attribute.anchor.share
         return AnchorNoise(attribute.n_splits, group=group, anchor_share=share, groups=groups, random_state=0)
-    return LikelihoodNoise(family=_settings(job).family, groups=groups, random_state=0)
+    settings = _settings(job)
+    family = settings.frequency if isinstance(settings, ClaimSettings) else settings.family
+    return LikelihoodNoise(family=family, groups=groups, random_state=0)
 
 
 class _Estimated(NoiseEstimator):
@@ -224,6 +263,10 @@ class _Estimated(NoiseEstimator):
 
     def __init__(self, estimate: NoiseEstimator):
         self.estimate = estimate
+
+    def __sklearn_clone__(self) -> _Estimated:
+        """Return it with what was estimated, which a copy of its parameters would not have."""
+        return self
 
     def fit(self, X: Any, y: Any = None, *, sensitive: Any, sample_weight: Any = None) -> _Estimated:
         """Return the estimate."""
@@ -239,26 +282,35 @@ def _privacy(job: FitJob, identity: str) -> ReleaseSettings:
     rule, spec = job.study.release, job.spec
     if rule is None:
         return ReleaseSettings("none")
-    wanted = default_release(spec.model, spec.correction, job.rows) if spec.release == "default" else spec.release
-    if wanted == "gaussian" and (spec.model != "linear" or spec.correction not in ("auto", "inverse")):
-        raise Problem("not-allowed-here", "Gaussian noise is for linear models with the inverse correction")
+    claims = spec.claims is not None
+    wanted = spec.release
+    if wanted == "default":
+        wanted = default_release(spec.model, spec.correction, job.rows, claims=claims)
+    if wanted == "gaussian" and (claims or spec.model != "linear" or spec.correction not in ("auto", "inverse")):
+        raise Problem("not-allowed-here", "Gaussian noise is for one linear model with the inverse correction")
     if wanted == "randomized" or isinstance(job.study.attribute, EstimatedChannel):
-        return ReleaseSettings("randomized", rule.randomized_epsilon, rule.delta, job.secret)
+        return ReleaseSettings("randomized", len(job.names) * rule.randomized_epsilon, rule.delta, job.secret)
     noise_key = hmac.digest(job.secret, identity.encode(), "sha256")
     return ReleaseSettings("gaussian", rule.fit_epsilon, rule.delta, noise_key)
 
 
 def _identity(job: FitJob, keys_sha256: str) -> str:
     """Return what tells two fits apart: settings, rows and reports. The same fit again has the same noise, for free."""
-    settings = job.spec.model_dump(mode="json", exclude={"portfolio"})
+    left_out = ("portfolio", "attributes", "report")
+    settings = {name: value for name, value in stored_fields(job.spec).items() if name not in left_out}
+    if job.names != (None,):  # named or not, in whatever order
+        settings["attributes"] = list(job.names)
     content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_sha256}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
 def _check_rows(job: FitJob) -> None:
     """Refuse rows that no reports could make fit, before anything is paid: the reports play no part in it."""
-    X, y, weight = job.split(pa.concat_tables(job.tables()))
-    check_fit_rows(_settings(job), X, y, weight, job.labels, job.study.rules)
+    X, losses, volume = job.split(pa.concat_tables(job.tables()))
+    job.check_terms(X)
+    if isinstance(losses, Claims) and not all(counts.any() for counts in losses.counts.values()):
+        raise Problem("cannot-fit", "a peril has no claims")
+    check_fit_rows(_settings(job), X, losses, volume, job.labels, job.study.rules)
 
 
 def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, earlier: list[Any]) -> None:
@@ -279,9 +331,10 @@ def _check_budget(job: FitJob, privacy: ReleaseSettings, identity: str, earlier:
     rule = job.study.release
     if rule is None:
         return
-    plan = plan_of(rule, earlier).after("randomized", rule.randomized_epsilon)
-    spent = {row.identity for row in earlier if row.mechanism == "gaussian"}
-    is_new = privacy.mechanism == "gaussian" and identity not in spent
-    if is_new and not plan.allows("gaussian", privacy.epsilon):
+    plan, before = plan_of(rule, earlier, *job.names), plan_of(rule, earlier)
+    known = {row.identity for row in earlier if row.mechanism == "gaussian"}
+    if privacy.mechanism == "gaussian" and identity not in known:
+        plan = plan.after("gaussian", privacy.epsilon)
+    if before.spent < plan.spent and plan.spent > rule.epsilon * (1 + 1e-9):
         limit = f"epsilon {rule.epsilon:g} at delta {rule.delta:g}"
-        raise RefusedError([RuleResult(9, False, limit, f"{plan.spent:.3g} spent")])
+        raise RefusedError([RuleResult(9, False, limit, f"{before.spent:.3g} spent")])

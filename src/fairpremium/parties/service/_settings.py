@@ -33,10 +33,12 @@ class ServiceSettings:
         Where to listen.
     certificate, certificate_key : path or None
         Files for TLS.
-    behind_proxy : bool
-        A proxy on the way does TLS.
+    proxies : tuple of str
+        Addresses of proxies in front that do TLS. Then nobody else can connect, and what they say in X-Forwarded-For
+        and X-Forwarded-Host is believed.
     hosts : tuple of str
-        Names under which clients reach the service, with port where it is not the usual one; none allows all.
+        Names under which clients reach the service, with port where it is not the usual one. A service on
+        loopback has the names of this machine, too; another one needs some.
     console_password : str or None
         For the console, 8 letters or more; without one the console answers on loopback only.
     collect : bool
@@ -55,7 +57,7 @@ class ServiceSettings:
     port: int = 8350
     certificate: str | None = None
     certificate_key: str | None = None
-    behind_proxy: bool = False
+    proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     console_password: str | None = field(default=None, repr=False)
     collect: bool = False
@@ -69,6 +71,8 @@ class ServiceSettings:
             raise ValueError(f"Got a short password for the console, but expected {_SHORTEST} letters or more.")
         for origin in self.collect_origins:
             _check_origin(origin)
+        for proxy in self.proxies:
+            _check_address(proxy)
         if self.collect_origins and not self.collect:
             raise ValueError("Got origins of pages, but no page; expected them with collect (--collect).")
 
@@ -77,10 +81,20 @@ class ServiceSettings:
         if not (self.is_loopback or self.certificate or self.behind_proxy):
             raise ValueError(
                 f"Got host={self.host!r} without encryption, but expected TLS. Give a certificate (--certificate, "
-                "--certificate-key), say that a proxy does TLS (--behind-proxy), or listen on 127.0.0.1."
+                "--certificate-key), name the proxy that does TLS (--proxy), or listen on 127.0.0.1."
             )
         if bool(self.certificate) != bool(self.certificate_key):
             raise ValueError("Got one of certificate and certificate-key, but expected both or none.")
+        if not self.hosts and not (self.is_loopback and not self.proxies):
+            raise ValueError(
+                "Got no host names, but expected those under which clients reach the service (--names fair.example): "
+                "a request that was signed for another service must not be taken."
+            )
+
+    @property
+    def behind_proxy(self) -> bool:
+        """Does a proxy in front do TLS?"""
+        return bool(self.proxies)
 
     @property
     def is_loopback(self) -> bool:
@@ -94,7 +108,8 @@ class ServiceSettings:
 
     def check_host(self, host: str) -> None:
         """Refuse a request for another host."""
-        if self.hosts and host.lower() not in self.hosts:
+        is_local = self.is_loopback and not self.proxies and is_loopback_name(host)
+        if host.lower() not in self.hosts and not is_local:
             raise Problem("not-found")
 
 
@@ -113,6 +128,23 @@ def _check_origin(origin: str) -> None:
             f"Got {origin!r} as the origin of a page, but expected one such as https://app.example: encrypted, in "
             "lower case, without a path."
         )
+
+
+def _check_address(address: str) -> None:
+    """Insist on the address of one machine."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise ValueError(f"Got {address!r} as a proxy, but expected an address such as 10.0.0.2.") from None
+
+
+def is_loopback_name(host: str) -> bool:
+    """Is this a name of this machine itself, with or without a port?"""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return name == "localhost" or is_loopback(name)
 
 
 def is_loopback(address: str) -> bool:

@@ -13,11 +13,13 @@ from fairpremium.parties.protocol import (
     Problem,
     StudySpec,
     invitation_key,
+    names_of,
     round_count,
 )
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import batch_files, fits, participants, reports, studies
 
+from ._budget import spent_by
 from ._context import Party, ServiceContext, as_json, find_row
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
@@ -116,17 +118,31 @@ def takes_reports(row: Any, now: float) -> bool:
     return bool(row.state == "open" and has_begun and (spec.closes is None or now < spec.closes.timestamp()))
 
 
-def count_reports(connection: Connection, study: str, *collectors: str) -> int:
-    """Count the reports of a study, all of them or those that some collectors sent themselves.
+def count_reports(connection: Connection, study: str, *sources: str) -> int:
+    """Count the reports of a study, all of them or those of some sources (`sent_by`).
 
     How many people answered on the page of a collector is told as a released number only (`answers`).
     """
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
     in_files = select(func.coalesce(func.sum(batch_files.c.rows), 0)).where(batch_files.c.study == study)
-    if collectors:
-        single = single.where(reports.c.collector.in_(collectors))
-        in_files = in_files.where(batch_files.c.collector.in_(collectors))
+    if sources:
+        single = single.where(reports.c.collector.in_(sources))
+        in_files = in_files.where(batch_files.c.collector.in_(sources))
     return int(connection.execute(single).scalar_one()) + int(connection.execute(in_files).scalar_one())
+
+
+def source_of(collector: str, attribute: str | None = None) -> str:
+    """Name the source of reports that a collector sends, for each of several attributes another one.
+
+    Attributes are never compared with each other: a person reports some of them now, others later or never.
+    """
+    return collector if attribute is None else f"{collector}/{attribute}"
+
+
+def sent_by(spec: StudySpec, *collectors: str) -> list[str]:
+    """Return the sources of what some collectors send themselves, of all attributes; of all collectors by default."""
+    names = names_of(spec.attribute)
+    return [source_of(collector, name) for collector in collectors or spec.collectors for name in names]
 
 
 def count_fits(connection: Connection, study: str, party: str | None = None) -> int:
@@ -143,19 +159,27 @@ def count_fits(connection: Connection, study: str, party: str | None = None) -> 
 def _view(connection: Connection, context: ServiceContext, who: Party, row: Any) -> StudyView:
     spec = spec_of(row)
     if who.role == "collector":
-        accepted = round_count(count_reports(connection, row.id, who.name), spec.rules)
+        accepted = round_count(count_reports(connection, row.id, *sent_by(spec, who.name)), spec.rules)
         sealed_to = None if spec.question is None else invitation_key(context.key)
-        return CollectorStudy(**_common(row), accepted=accepted, invitation_key=sealed_to)
+        by_attribute = {
+            name: round_count(count_reports(connection, row.id, source_of(who.name, name)), spec.rules)
+            for name in names_of(spec.attribute)
+            if name is not None
+        }
+        counts: dict[str, Any] = {"accepted": accepted, "accepted_by_attribute": by_attribute or None}
+        return CollectorStudy(**_common(row), **counts, invitation_key=sealed_to)
     if who.role == "insurer":
         left = max(spec.rules.fits - count_fits(connection, row.id, who.name), 0)
         allowed: dict[str, Any] = {name: getattr(spec, name) for name in ("families", "models", "rules", "release")}
-        return InsurerStudy(**_common(row), **allowed, fits_left=left)
+        return InsurerStudy(
+            **_common(row), **allowed, fits_left=left, spent=spent_by(connection, row.id, spec, who.name)
+        )
     return _operator_view(connection, row)
 
 
 def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
     spec = spec_of(row)
-    counted = round_count(count_reports(connection, row.id, *spec.collectors), spec.rules)
+    counted = round_count(count_reports(connection, row.id, *sent_by(spec)), spec.rules)
     return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
 
 

@@ -29,6 +29,7 @@ from fairpremium.parties.protocol import (
     check_portfolio_part,
     descriptor_of,
     labels_of,
+    one_attribute,
 )
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
@@ -196,23 +197,27 @@ class ThirdParty:
 
     put_report = _transaction(_reports.put_report)
 
-    def queue_report(self, who: Party, study: str, key: bytes, report: Report) -> Future[Problem | None]:
+    def queue_report(
+        self, who: Party, study: str, key: bytes, report: Report, attribute: str | None = None
+    ) -> Future[Problem | None]:
         """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
-        return self._queue.put(_reports.SingleReport(who, study, key, report))
+        return self._queue.put(_reports.SingleReport(who, study, key, report, attribute))
 
     @_checked
-    def put_report_batch(self, who: Party, study: str, n: int, body: bytes | Incoming) -> ReportsTaken:
-        """Take a batch of reports: its bytes, or a file that has arrived."""
+    def put_report_batch(
+        self, who: Party, study: str, n: int, body: bytes | Incoming, attribute: str | None = None
+    ) -> ReportsTaken:
+        """Take a batch of reports: its bytes, or a file that has arrived; in a study of several, of one attribute."""
         row = self._read(lambda c: _studies.find_study(c, who, study))
-        attribute = _studies.spec_of(row).attribute
+        one = one_attribute(_studies.spec_of(row).attribute, attribute)
         with self._received(body) as incoming:
             with incoming.syncing():  # on its way to the disk while it is checked
-                batch = check_batch(incoming.path, labels_of(attribute), descriptor_of(attribute))
+                batch = check_batch(incoming.path, labels_of(one), descriptor_of(one), attribute)
             with self.context.files.hold():
                 taken = self._write(
-                    lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, batch)
+                    lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, batch, attribute)
                 )
-        compact(self.context, study, who.name, self._write)
+        compact(self.context, study, _studies.source_of(who.name, attribute), self._write)
         return taken
 
     @contextmanager

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -133,15 +134,24 @@ def _supervise(
 
 
 def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:
+    context = reopen()
+    _limit_process(context.limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _run(reopen(), lease)
+        _run(context, lease)
     except LeaseLost:
         pass
     except Exception as error:  # its text may quote data
         log_failure("a fit")
         sys.exit(_FULL if _is_full(error) else 1)
+
+
+def _limit_process(limits: ServiceLimits) -> None:
+    """Bound the memory and the processor time of this process: a request of a few kilobytes may ask for much."""
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.fit_memory, limits.fit_memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.fit_seconds, limits.fit_seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _is_full(error: BaseException) -> bool:

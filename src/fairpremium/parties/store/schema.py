@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer,
 
 from fairpremium.errors import FairPremiumError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
@@ -152,6 +152,7 @@ releases = _table(  # what was released about the reports of a study
     Column("epsilon", Float),
     Column("delta", Float),
     _column("identity", _digest),
+    Column("attributes", Text),  # names in JSON, of those of several whose reports were used; none where there is one
 )
 
 log = _table(
@@ -186,7 +187,6 @@ commits = _table(  # marks of transactions, for an hour; see `Database`
     _column("at", Float, index=True),
 )
 
-_WITHOUT_ANSWERS = "2"  # the version before people could be asked on a page
 START = "0" * 64  # what the first entry of the log follows
 
 _APPEND_ONLY = {
@@ -207,8 +207,21 @@ class UnknownSchemaError(FairPremiumError):
     """A database was written by another version of fairpremium."""
 
 
+def _add_answers(connection: sa.Connection) -> None:
+    """Let people be asked on a page."""
+    metadata.create_all(connection, tables=[answers, answer_counts])
+
+
+def _add_attributes(connection: sa.Connection) -> None:
+    """Let a study have several attributes."""
+    connection.exec_driver_sql("ALTER TABLE releases ADD COLUMN attributes TEXT")
+
+
+_MIGRATIONS = {2: _add_answers, 3: _add_attributes}  # from each version to the next
+
+
 def prepare_tables(connection: sa.Connection) -> None:
-    """Create the tables in an empty database, add those that an older one lacks; refuse one of an unknown version."""
+    """Create the tables in an empty database, migrate an older one; refuse one of an unknown version."""
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
     if not sa.inspect(connection).has_table("meta"):
@@ -219,11 +232,13 @@ def prepare_tables(connection: sa.Connection) -> None:
         connection.execute(sa.insert(log_head).values(id=1, seq=0, hash=START))
         return
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
-    if found == _WITHOUT_ANSWERS:
-        metadata.create_all(connection, tables=[answers, answer_counts])
-        connection.execute(sa.update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))
-    elif found != str(SCHEMA_VERSION):
+    versions = {str(version): version for version in (*_MIGRATIONS, SCHEMA_VERSION)}
+    if found not in versions:
         raise UnknownSchemaError(
             f"Got a database with schema version {found}, but expected version {SCHEMA_VERSION}. "
             "Run the version that wrote it, or start with an empty folder."
         )
+    if found != str(SCHEMA_VERSION):
+        for version in range(versions[found], SCHEMA_VERSION):
+            _MIGRATIONS[version](connection)
+        connection.execute(sa.update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from fairpremium.blocks import Block, Reduction, Rows, Stream
+from fairpremium.corrections import ReportChannel
 from fairpremium.families import Normal
 from fairpremium.models import Design, check_weight
 from fairpremium.pricing._source_portfolio import SourcePortfolio, is_small
-from fairpremium.pricing._source_reader import PortfolioReader, read_numbers
+from fairpremium.pricing._source_reader import PortfolioReader, ReportReader, read_numbers
 from fairpremium.pricing.claims._claim_rows import ClaimLayout, Kind, check_claims
 
 
@@ -30,23 +31,26 @@ class ClaimSource(SourcePortfolio):
         exposure: Any,
         features: Sequence[str] | None,
         terms: str | None = None,
+        channel_key: Any = None,
     ):
         wanted = {"sensitive": [sensitive], "counts": counts.values(), "amounts": amounts.values()}
         wanted["exposure"] = [] if exposure is None else [exposure]
+        wanted["channel_key"] = [] if channel_key is None else [channel_key]
         for name, values in wanted.items():
             for value in values:
                 if not isinstance(value, str):
                     raise TypeError(f"Got {name} with {type(value).__name__}, but expected names of columns of X.")
-        super().__init__(X, next(iter(counts.values())), sensitive, None, features, terms, exposure)
+        super().__init__(X, next(iter(counts.values())), sensitive, None, features, terms, exposure, channel_key)
         self.counts, self.amounts = tuple(counts.values()), tuple(amounts.values())
         claims = {"counts": counts, "amounts": amounts}
         own = {f"{kind} of {peril}": name for kind, given in claims.items() for peril, name in given.items()}
         self._roles = {**own, **{role: name for role, name in self._roles.items() if role != "y"}}
         self.roles = list(self._roles.values())
 
-    def stream(self, layout: ClaimLayout, labels: tuple[Any, ...], *, thorough: bool) -> Stream:
+    def stream(self, layout: ClaimLayout, channel: ReportChannel, *, thorough: bool) -> Stream:
         """Return the rows with their claims."""
-        reader = ClaimReader(layout, self.design, self.counts, self.amounts, self.sensitive, self.weight, labels)
+        reports = self.reports(channel)
+        reader = ClaimReader(layout, self.design, self.counts, self.amounts, reports, self.weight)
         return Stream(self.source, reader, self.source.counts, thorough=thorough)
 
 
@@ -58,15 +62,14 @@ class ClaimReader:
     design: Design
     counts: tuple[str, ...]  # names of columns, one of each per peril
     amounts: tuple[str, ...]
-    sensitive: str
+    reports: ReportReader
     exposure: str | None
-    labels: tuple[Any, ...]  # reports in the order of their codes
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that are read."""
         own = () if self.exposure is None else (self.exposure,)
-        return (*self.design.names, *self.counts, *self.amounts, self.sensitive, *own)
+        return (*self.design.names, *self.counts, *self.amounts, *self.reports.columns, *own)
 
     @property
     def n_features(self) -> int:
@@ -76,7 +79,7 @@ class ClaimReader:
     def __call__(self, table: pa.Table) -> Rows:
         """Turn some rows of a table into numbers, after the same checks that a table in memory gets."""
         n = table.num_rows
-        plain = PortfolioReader(self.design, self.amounts[0], self.sensitive, None, self.labels, Normal())(table)
+        plain = PortfolioReader(self.design, self.amounts[0], self.reports, None, Normal())(table)
         counts, amounts = (
             [check_claims(read_numbers(table, name), f"column {name!r}", n) for name in names]
             for names in (self.counts, self.amounts)

@@ -36,9 +36,11 @@ from fairpremium.pricing._fit_arguments import (
     resolve_channel,
     terms_of,
     warn_if_refuted,
+    warn_if_sources_depend,
 )
 from fairpremium.pricing._model_file import NOUN
 from fairpremium.pricing._model_file import from_document as pricer_from_document
+from fairpremium.pricing._model_file import to_document as pricer_to_document
 from fairpremium.pricing._model_selection import ClassFit, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval, group_interval
@@ -131,7 +133,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
 
     frequency: Any = "poisson"
     severity: Any = "gamma"
-    channel: Channel | NoiseEstimator | None = None
+    channel: Channel | NoiseEstimator | Mapping[Any, Any] | None = None
     reference: Any = "marginal"
     cap: Any = None
     model: Any = "linear"
@@ -148,6 +150,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         amounts: Any,
         *,
         sensitive: Any = None,
+        channel_key: Any = None,
         exposure: Any = None,
         cluster: Any = None,
         features: Sequence[str] | None = None,
@@ -164,6 +167,8 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
             Total amount of each row's claims; zero without a claim.
         sensitive : array of shape (n,)
             The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported".
+        channel_key : array of shape (n,), optional
+            The source of each row, if `channel` is a mapping: one of its keys.
         exposure : array of shape (n,), optional
             Exposure of each row, such as years; one for each row if left out.
         cluster : array of shape (n,), optional
@@ -183,23 +188,23 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
 
         Only a row's total is known, not its single claims. A row with m claims is capped at m times the cap.
 
-        Data larger than memory: X may name a source, and `counts`, `amounts`, `sensitive` and `exposure` are then names
-        of its columns (by peril: dicts of names). Claims are read into memory if they are few, as they usually are.
+        Data larger than memory: X may name a source, and `counts`, `amounts`, `sensitive`, `channel_key` and `exposure`
+        are then names of its columns (by peril: dicts of names). Claims are read into memory if they are few, as they
+        usually are.
         `DiscriminationFreePricer.fit` has more about sources, and the errors and warnings of a fit.
         """
         if self.unseen_levels not in ("error", "base"):
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
         counts, amounts = by_peril(counts, "counts"), by_peril(amounts, "amounts")
         perils = self._perils(counts, amounts)
-        parts = [part for peril in perils for part in (peril.frequency, peril.severity)]
-        terms = terms_of([model for part in parts for model in part.models])
+        terms = _terms_of_parts(perils)
         if source_kind(X) is not None:
             if cluster is not None:
                 raise ValueError("Got cluster=..., which needs all rows in memory; expected None with a source.")
-            with ClaimSource(X, counts, amounts, sensitive, exposure, features, terms) as source:
+            with ClaimSource(X, counts, amounts, sensitive, exposure, features, terms, channel_key) as source:
                 channel = resolve_channel(self.channel, *source.preview(self.channel, np.random.default_rng(0)))
                 layout = ClaimLayout(len(source.design.features), tuple(each.peril for each in perils))
-                stream = source.stream(layout, channel.labels, thorough=self.channel is not None)
+                stream = source.stream(layout, channel, thorough=not channel.truth)
                 small = is_small(len(stream), layout.width)
                 rows = stream.take(np.arange(len(stream))) if small else stream
                 return self._fit(perils, rows, layout, source.design, channel)
@@ -208,14 +213,54 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         design, matrix = Design.learn_transform(X, least_rows=2, terms=terms)
         n = len(matrix)
         layout = ClaimLayout(matrix.shape[1], tuple(each.peril for each in perils))
-        numbers = [check_claims(counts[name], "counts", n) for name in counts]
-        paid = [check_claims(amounts[name], "amounts", n) for name in counts]
+        numbers, paid = _check_all_claims(counts, amounts, n)
         frequency, volume = check_volume(numbers[0], n, None, exposure)
         used = X if terms is None else design.select(X)
-        channel = resolve_channel(self.channel, used, frequency, sensitive, volume)
-        report = encode_reports(sensitive, channel.labels, n)
+        channel = resolve_channel(self.channel, used, frequency, sensitive, volume, channel_key)
+        report = encode_reports(sensitive, channel, n, channel_key)
         rows = layout.pack(matrix, numbers, paid, volume, report, check_cluster(cluster, n))
         return self._fit(perils, rows, layout, design, channel)
+
+    @contextmanager
+    def open_parts(
+        self,
+        X: Any,
+        counts: Any,
+        amounts: Any,
+        *,
+        sensitive: Any,
+        labels: tuple[Any, ...],
+        exposure: Any = None,
+        features: Sequence[str] | None = None,
+    ) -> Iterator[Iterator[PartRows]]:
+        """Read the rows of every part without a fit, such as for rules about them.
+
+        Parameters are those of `fit`; `labels` are the values of the reports, in the order of their codes.
+        """
+        counts, amounts = by_peril(counts, "counts"), by_peril(amounts, "amounts")
+        perils = self._perils(counts, amounts)
+        terms, settings = _terms_of_parts(perils), tuple(each.peril for each in perils)
+
+        def read(rows: Rows | Stream, layout: ClaimLayout, design: Design) -> Iterator[PartRows]:
+            for p, peril in enumerate(perils):
+                for kind in KINDS:
+                    part: _PartSettings = getattr(peril, kind)
+                    yield PartRows(
+                        peril.name, kind, part.family, part.models, _part_rows(rows, layout, p, kind), design
+                    )
+
+        if source_kind(X) is not None:
+            with ClaimSource(X, counts, amounts, sensitive, exposure, features, terms) as source:
+                layout = ClaimLayout(len(source.design.features), settings)
+                yield read(source.stream(layout, ReportChannel.of(None, labels), thorough=False), layout, source.design)
+            return
+        design, matrix = Design.learn_transform(X, least_rows=2, terms=terms)
+        n = len(matrix)
+        layout = ClaimLayout(matrix.shape[1], settings)
+        numbers, paid = _check_all_claims(counts, amounts, n)
+        volume = check_volume(numbers[0], n, None, exposure)[1]
+        rows = layout.pack(matrix, numbers, paid, volume, encode_reports(sensitive, ReportChannel.of(None, labels), n))
+        yield read(rows, layout, design)
 
     def _perils(self, counts: Mapping[str, Any], amounts: Mapping[str, Any]) -> list[_PerilSettings]:
         """Check the settings of every part."""
@@ -259,6 +304,11 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
                 "Got a part with a channel of its own, but expected none: all parts have the channel of the "
                 "FrequencySeverityPricer."
             )
+        if given.unreported != "exclude":
+            raise ValueError(
+                f"Got a part with unreported={given.unreported!r}, but expected none: claims are priced from the rows "
+                "with a report."
+            )
         if given.reference not in ("marginal", self.reference):
             raise ValueError(
                 f"Got a part with reference={given.reference!r}, but expected none: all parts have one P*, that of the "
@@ -287,6 +337,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         first = _part_rows(rows, layout, 0, "frequency")
         check_features(design, first)
         warn_if_refuted(first, channel)
+        warn_if_sources_depend(first, channel)
         fits: list[ClassFit] = []
         for p, peril in enumerate(perils):
             for kind in KINDS:
@@ -336,8 +387,8 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         prices: ProductPrices,
         parts: dict[str, Parts],
         excess: pd.DataFrame,
-        channel: Channel | None,
-        noise: NoiseEstimator | None = None,
+        channel: Channel | Mapping[Any, Channel | None] | None,
+        noise: NoiseEstimator | dict[Any, NoiseEstimator] | None = None,
     ) -> None:
         """Set the attributes that a fit learns; nothing of an earlier fit stays."""
         first = next(iter(parts.values())).frequency
@@ -346,8 +397,8 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         self.excess_ = excess
         self.design_ = prices.design
         self.groups_ = prices.groups
-        self.channel_ = channel
-        self.noise_ = noise
+        self.channel_: Any = channel
+        self.noise_: Any = noise
         self.group_distribution_ = first.group_distribution_
         self.reference_distribution_ = prices.reference
         self.n_rows_ = first.n_rows_
@@ -472,7 +523,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         parts: dict[str, Parts],
         excess: pd.DataFrame,
         *,
-        channel: Channel | None,
+        channel: Channel | Mapping[Any, Channel | None] | None,
         reference: Any = "marginal",
         unseen_levels: Literal["error", "base"] = "error",
     ) -> Self:
@@ -507,12 +558,21 @@ def load_pricer(path: str | PathLike[str]) -> DiscriminationFreePricer | Frequen
     ModelFileError
         If the file is damaged, is not a model, or is from an unknown version.
     """
-    document = load_json(path, NOUN)
+    return read_pricer(load_json(path, NOUN), str(path))
+
+
+def read_pricer(document: Any, where: str = "The document") -> DiscriminationFreePricer | FrequencySeverityPricer:
+    """Build the pricer of a model file's content, of the kind that its `format` says."""
     if isinstance(document, dict) and document.get("format") == FORMAT:
-        claims: FrequencySeverityPricer = from_document(FrequencySeverityPricer, document, str(path))
+        claims: FrequencySeverityPricer = from_document(FrequencySeverityPricer, document, where)
         return claims
-    pricer: DiscriminationFreePricer = pricer_from_document(DiscriminationFreePricer, document, str(path))
+    pricer: DiscriminationFreePricer = pricer_from_document(DiscriminationFreePricer, document, where)
     return pricer
+
+
+def write_pricer(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, Any]:
+    """Return the content of the model file of a fitted pricer of either kind."""
+    return to_document(pricer) if isinstance(pricer, FrequencySeverityPricer) else pricer_to_document(pricer)
 
 
 @dataclass(frozen=True)
@@ -544,6 +604,28 @@ class _PerilSettings:
     @property
     def peril(self) -> Peril:
         return Peril(self.name, self.frequency.family, self.severity.family, self.cap)
+
+
+class PartRows(NamedTuple):
+    """The rows that one part is fitted to: all with claims per exposure, or those with claims and their mean amount."""
+
+    peril: str
+    kind: Kind
+    family: Family
+    models: list[LinearModel | GroupModel]
+    rows: Rows | Stream
+    design: Design
+
+
+def _terms_of_parts(perils: list[_PerilSettings]) -> str | None:
+    parts = [part for peril in perils for part in (peril.frequency, peril.severity)]
+    return terms_of([model for part in parts for model in part.models])
+
+
+def _check_all_claims(counts: dict[str, Any], amounts: dict[str, Any], n: int) -> tuple[list[Array], list[Array]]:
+    """Return numbers and amounts by peril, in the order of the former."""
+    numbers = [check_claims(counts[name], "counts", n) for name in counts]
+    return numbers, [check_claims(amounts[name], "amounts", n) for name in counts]
 
 
 def _part_rows(rows: Rows | Stream, layout: ClaimLayout, peril: int, kind: Kind) -> Rows | Stream:

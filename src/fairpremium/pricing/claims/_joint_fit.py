@@ -10,7 +10,7 @@ fold of the rows instead.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,11 +23,10 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
 from fairpremium.corrections import FAILURES, GroupFit, ModelFit, ReportChannel, sum_of_squares
 from fairpremium.models import AddedPrices, GroupModel
-from fairpremium.pricing._model_selection import ClassFit, LinearFit, NonlinearFit, keep_step
+from fairpremium.pricing._model_selection import ClassFit, LinearFit, NonlinearFit, near_channels
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Reference
 from fairpremium.pricing.claims._claim_rows import KINDS, ClaimLayout, Kind
 from fairpremium.pricing.claims._product_prices import PerilPrices, ProductPrices
-from fairpremium.privacy import RandomizedResponse
 
 _ANY = (-float(np.finfo(np.float64).max), float(np.finfo(np.float64).max))  # linear parts have no bounds
 
@@ -201,8 +200,7 @@ class JointFit:
         single[:size, :size] += block_diag(
             *(J @ _or_zero(p, "hidden", J) @ J.T for J, p in zip(scale, pooled, strict=True))
         )
-        moved = self._channel_slope(fits, size, H)
-        if moved is not None:
+        for moved in self._channel_slopes(size, H):
             covariance += np.outer(moved, moved)
             moved[size:] = 0.0
             single += np.outer(moved, moved)
@@ -214,23 +212,21 @@ class JointFit:
         reduce[size : size + K] = 0.0
         return np.asarray(covariance), np.asarray(reduce @ single @ reduce.T)
 
-    def _channel_slope(self, fits: Sequence[GroupFit], size: int, H: Array) -> Array | None:
-        """Differentiate the statistics in an estimated keep, times its standard error; None if it has none."""
-        estimator, groups = self.channel.estimator, self.channel.groups
-        step = None if estimator is None else keep_step(estimator, len(groups))
-        if estimator is None or step is None:
-            return None
-        K = len(groups)
+    def _channel_slopes(self, size: int, H: Array) -> Iterator[Array]:
+        """Differentiate the statistics in each estimated keep, times its standard error."""
+        K = len(self.channel.groups)
 
-        def stacked(keep: float) -> Array:
-            near = [_with_channel(fit, ReportChannel.of(RandomizedResponse(groups, keep=keep))) for fit in self.fits]
+        def stacked(channel: ReportChannel) -> Array:
+            near = [_with_channel(fit, channel) for fit in self.fits]
             means = self._mean_prices(near)[0] if self.reference.needs_means else H
             return np.concatenate([*(fit.coefficients.T.ravel() for fit in near), near[0].shares, means])  # type: ignore[union-attr]
 
-        found = np.zeros(size + 2 * K + 1 + len(self.layout.perils))
-        slope = (stacked(estimator.keep_ + step) - stacked(estimator.keep_ - step)) / (2 * step)
-        found[: len(slope)] = estimator.standard_error_ * slope
-        return found
+        pairs, shift = near_channels(self.channel)
+        for up, down in pairs:
+            found = np.zeros(size + 2 * K + 1 + len(self.layout.perils))
+            slope = shift * (stacked(up) - stacked(down))
+            found[: len(slope)] = slope
+            yield found
 
     # --- other model classes: a joint jackknife -------------------------------------------------------------------
 
@@ -296,14 +292,10 @@ class JointFit:
         return found
 
     def _shifted(self) -> tuple[list[list[Formula]], float]:
-        """Fit with an estimated keep a little higher and lower, and what their difference is in standard errors."""
-        estimator, groups = self.channel.estimator, self.channel.groups
-        step = None if estimator is None else keep_step(estimator, len(groups))
-        if estimator is None or step is None:
-            return [], 0.0
-        near = [ReportChannel.of(RandomizedResponse(groups, keep=estimator.keep_ + s * step)) for s in (1, -1)]
-        fits = [self._formulas([_with_channel(fit, c) for fit in self.fits], self.totals) for c in near]
-        return fits, estimator.standard_error_ / (2 * step)
+        """Fit with each estimated keep a little higher and lower, and what their difference is in standard errors."""
+        pairs, shift = near_channels(self.channel)
+        near = [channel for pair in pairs for channel in pair]
+        return [self._formulas([_with_channel(fit, c) for fit in self.fits], self.totals) for c in near], shift
 
 
 def _or_zero(posterior: Any, name: str, J: Array) -> Array:

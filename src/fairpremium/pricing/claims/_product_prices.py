@@ -180,6 +180,7 @@ class ProductPrices(Prices):
         moved = None
         if first.shifted:
             now = [p.loading for p in self.perils]
-            up, down = (prices(lambda part, i=i: part.shifted[i], now) for i in (0, 1))  # type: ignore[misc]
-            moved = first.shift * (up - down)
+            near = range(len(first.shifted))
+            pairs = np.array([prices(lambda part, i=i: part.shifted[i], now) for i in near])  # type: ignore[misc]
+            moved = first.shift * np.sqrt(np.sum((pairs[::2] - pairs[1::2]) ** 2, axis=0))
         return replicates, moved

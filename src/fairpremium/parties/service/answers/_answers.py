@@ -92,7 +92,7 @@ def check_answer(
     found = find_invitation(connection, context, token, used=True)
     if found is None:
         return None
-    code = None if report is None else code_of_label(found.spec, report)
+    code = None if report is None else code_of_label(found.spec.attribute, report)
     if report is not None and code is None:
         return None
     described = descriptor_of(found.spec.attribute)

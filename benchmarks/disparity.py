@@ -1,0 +1,266 @@
+"""Coverage of the measures that supervisors ask for, and of group means of heavy-tailed losses.
+
+    python benchmarks/disparity.py                       # 1,000 samples for each of K = 2, 3, 4 and keep 0.9, 0.7
+    python benchmarks/disparity.py --repeats 100 --groups 3 --json
+    python benchmarks/disparity.py --part heavy
+
+A population of finitely many kinds of people is known exactly: the truth of every table is the same table over the
+population itself with the true attribute. Samples have exposures, and one report in ten is missing. A measure passes if
+its 95 % intervals cover the truth in 93 to 97 % of the samples, over all groups.
+
+The second part draws losses with heavy tails, 4,000 rows, and compares the limits of the audit with normal ones
+(Fieller's alone): coverage over all groups, and how much wider the intervals are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from fairpremium import RandomizedResponse
+from fairpremium import audit as fa
+
+SHARES = {2: [0.6, 0.4], 3: [0.5, 0.3, 0.2], 4: [0.4, 0.3, 0.2, 0.1]}
+KEEPS = (0.9, 0.7)
+LEVEL, LOW, HIGH = 0.95, 0.93, 0.97
+AGES, TOWNS = 10, 2
+
+
+@dataclass(frozen=True)
+class Population:
+    """Cells of age, town and group; premiums that miss the group, decisions and losses that depend on all."""
+
+    joint: np.ndarray  # (cells,)
+    age: np.ndarray
+    town: np.ndarray
+    d: np.ndarray
+    groups: list[str]
+
+    @classmethod
+    def with_groups(cls, K: int) -> Population:
+        age, town, d = (v.ravel() for v in np.indices((AGES, TOWNS, K)))
+        given = np.exp(-(((age - 3 - d) / 3.0) ** 2)) * np.where(town == 1, 0.3 + 0.12 * d, 0.7 - 0.12 * d)
+        joint = given / np.bincount(d, weights=given)[d] * np.array(SHARES[K])[d]
+        return cls(joint, age, town, d, list("abcd"[:K]))
+
+    def rows(self, cell: np.ndarray) -> dict[str, Any]:
+        """Premiums, features, probabilities of a favourable decision and mean losses of some cells."""
+        age, town, d = self.age[cell], self.town[cell], self.d[cell]
+        premium = 100 + 8 * age + 30 * town + 3 * age * town + 0.8 * (age - 4) ** 2
+        return {
+            "X": pd.DataFrame({"age": age.astype(float), "town": np.where(town == 1, "u", "r")}),
+            "premium": premium,
+            "chance": 1 / (1 + np.exp(-(1.2 - 0.1 * age - 0.15 * d))),
+            "mean": premium * (0.7 + 0.05 * d + 0.01 * age),
+            "D": np.array(self.groups, dtype=object)[d],
+        }
+
+    def sample(self, n: int, keep: float, rng: np.random.Generator) -> dict[str, Any]:
+        rows = self.rows(rng.choice(len(self.joint), n, p=self.joint))
+        channel = RandomizedResponse(self.groups, keep=keep)
+        S = channel.privatize(rows["D"], rng=int(rng.integers(2**31)))
+        e = rng.choice([0.5, 1.0], n)
+        return {
+            **rows,
+            "y": e * rng.exponential(rows["mean"]),
+            "decision": np.where(rng.random(n) < rows["chance"], "accepted", "declined"),
+            "S": np.where(rng.random(n) < 0.1, None, S),
+            "channel": channel,
+            "e": e,
+        }
+
+    def itself(self) -> dict[str, Any]:
+        """All cells, twice for the decisions and twice for losses of the same mean and variance."""
+        cell, decision, sign = (v.ravel() for v in np.indices((len(self.joint), 2, 2)))
+        cell, decision, sign = (np.tile(v, 50) for v in (cell, decision, sign))  # so that no cell looks small
+        rows = self.rows(cell)
+        chance = np.where(decision == 1, rows["chance"], 1 - rows["chance"])
+        weight = self.joint[cell] * chance / 2
+        return {
+            **rows,
+            "y": weight * rows["mean"] * 2.0 * sign,
+            "decision": np.where(decision == 1, "accepted", "declined"),
+            "S": rows["D"],
+            "channel": None,
+            "e": weight,
+        }
+
+
+def roles(data: dict[str, Any]) -> dict[str, Any]:
+    return {"sensitive": data["S"], "channel": data["channel"], "exposure": data["e"], "against": "a", "level": LEVEL}
+
+
+Table = Callable[[dict[str, Any], dict[str, Any]], pd.DataFrame]
+TABLES: dict[str, tuple[Table, list[str]]] = {
+    "adverse impact": (
+        lambda d, r: fa.compute_adverse_impact(d["decision"], favourable="accepted", **r),
+        ["rate", "difference", "ratio", "denial_odds_ratio"],
+    ),
+    "standardized difference": (
+        lambda d, r: fa.compute_standardized_difference(d["premium"], d["y"], **r),
+        ["difference", "standardized"],
+    ),
+    "standardized, spread of groups": (
+        lambda d, r: fa.compute_standardized_difference(d["premium"], d["y"], spread="groups", **r),
+        ["standardized"],
+    ),
+    "marginal effect": (
+        lambda d, r: fa.compute_marginal_effect(d["mean"] / d["premium"], d["X"], **r),
+        ["effect"],
+    ),
+    "marginal effect, log": (
+        lambda d, r: fa.compute_marginal_effect(d["premium"], d["X"][["town"]], scale="log", **r),
+        ["effect"],
+    ),
+    "drivers": (lambda d, r: fa.compute_disparity_drivers(d["premium"], d["X"], **r), ["contribution", "share"]),
+}
+
+
+def simulate(K: int, n: int, keep: float, repeats: int, seed: int) -> list[dict[str, Any]]:
+    """Count, over the cells of every table, how often the interval has the truth."""
+    population = Population.with_groups(K)
+    whole = population.itself()
+    truth = {name: table(whole, roles(whole)) for name, (table, _) in TABLES.items()}
+    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    rng = np.random.default_rng(seed)
+    for _ in range(repeats):
+        data = population.sample(n, keep, rng)
+        for name, (table, columns) in TABLES.items():
+            got = table(data, roles(data))
+            for column in columns:
+                found.setdefault((name, column), []).append(covered(got, truth[name], column))
+    return [describe(name, column, np.stack(parts)) for (name, column), parts in found.items()]
+
+
+def covered(table: pd.DataFrame, truth: pd.DataFrame, column: str) -> np.ndarray:
+    """1, 0, or nan where there are no limits."""
+    low, high = (table[f"{column}{end}"].to_numpy(float) for end in ("_low", "_high"))
+    true = truth[column].to_numpy(float)
+    fixed = high - low <= 1e-9 * np.abs(true)  # the share of the total is one
+    return np.where(np.isfinite(low + high) & ~fixed, (low <= true) & (true <= high), np.nan)
+
+
+def describe(name: str, column: str, parts: np.ndarray) -> dict[str, Any]:
+    """parts : (repeats, cells)."""
+    cells = np.nanmean(parts[:, np.isfinite(parts).any(axis=0)], axis=0)
+    coverage = float(np.nanmean(parts))
+    return {
+        "table": name,
+        "measure": column,
+        "coverage": round(coverage, 4),
+        "lowest_cell": round(float(cells.min()), 4),
+        "highest_cell": round(float(cells.max()), 4),
+        "without_limits": round(float(1 - np.isfinite(parts).mean()), 4),
+        "passed": bool(LOW <= coverage <= HIGH),
+    }
+
+
+# --- heavy tails ---
+
+Losses = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+LAWS: dict[str, tuple[Losses, bool]] = {  # mean m; whether the tail is heavy
+    "exponential": (lambda rng, m: rng.exponential(m), False),
+    "lognormal, sigma 1": (lambda rng, m: m * rng.lognormal(-0.5, 1.0, len(m)), False),
+    "lognormal, sigma 1.5": (lambda rng, m: m * rng.lognormal(-1.125, 1.5, len(m)), True),
+    "Pareto, index 2.5": (lambda rng, m: m * 1.5 * rng.pareto(2.5, len(m)), True),
+    "claims 10 %, gamma 1/2": (lambda rng, m: 20 * rng.standard_gamma(0.5 * rng.poisson(0.1 * m)), True),
+    "claims 10 %, lognormal 1": (lambda rng, m: 10 * rng.poisson(0.1 * m) * rng.lognormal(-0.5, 1.0, len(m)), True),
+    "claims 5 %, lognormal 1.5": (
+        lambda rng, m: 20 * rng.poisson(0.05 * m) * rng.lognormal(-1.125, 1.5, len(m)),
+        True,
+    ),
+}
+
+
+def simulate_heavy(K: int, keep: float, law: str, repeats: int, seed: int, n: int = 4000) -> dict[str, Any]:
+    """Coverage of a group's mean loss, and the median width over that of Fieller's normal limits."""
+    rng, groups = np.random.default_rng(seed), np.array(list("abcd"[:K]), dtype=object)
+    channel = RandomizedResponse(list(groups), keep=keep)
+    true, parts = 1 + 0.3 * np.arange(K), []
+    for _ in range(repeats):
+        d = rng.choice(K, n, p=SHARES[K])
+        y = LAWS[law][0](rng, true[d])
+        S = channel.privatize(groups[d], rng=int(rng.integers(2**31)))
+        table = fa.compute_group_means(np.ones(n), y, sensitive=S, channel=channel)
+        low, high = table["loss_low"].to_numpy(), table["loss_high"].to_numpy()
+        normal = np.array([_fieller(channel.inverse[k][_codes(S, groups)], y) for k in range(K)])
+        known = np.isfinite(low + high)
+        with np.errstate(invalid="ignore"):
+            inside = [(low <= true) & (true <= high), (normal[:, 0] <= true) & (true <= normal[:, 1])]
+            wider = (high - low) / (normal[:, 1] - normal[:, 0])
+        parts.append(np.where(known, [*inside, wider], np.nan))
+    found = np.stack(parts)  # (repeats, 3, K)
+    coverage, cells = float(np.nanmean(found[:, 0])), np.nanmean(found[:, 0], axis=0)
+    return {
+        "law": law,
+        "groups": K,
+        "keep": keep,
+        "coverage": round(coverage, 4),
+        "lowest_cell": round(float(cells.min()), 4),
+        "normal_limits": round(float(np.nanmean(found[:, 1])), 4),
+        "normal_lowest_cell": round(float(np.nanmean(found[:, 1], axis=0).min()), 4),
+        "wider": round(float(np.nanmedian(found[:, 2])), 3),
+        "passed": bool(LOW <= coverage <= HIGH),
+    }
+
+
+def _codes(S: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    return np.asarray(np.searchsorted(groups.astype(str), np.asarray(S, dtype=str)))
+
+
+def _fieller(a: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    z2 = ndtri(0.5 + LEVEL / 2) ** 2
+    N, D, nn, nd, dd = (a * y).sum(), a.sum(), ((a * y) ** 2).sum(), (a * a * y).sum(), (a * a).sum()
+    A, B, C = D**2 - z2 * dd, N * D - z2 * nd, N**2 - z2 * nn
+    root = np.sqrt(max(B**2 - A * C, 0.0))
+    return ((B - root) / A, (B + root) / A) if A > 0 else (np.nan, np.nan)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--groups", type=int, choices=list(SHARES), help="only this number of groups")
+    parser.add_argument("--keep", type=float, choices=KEEPS, help="only this keep")
+    parser.add_argument("--part", choices=["measures", "heavy"], help="only this part")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    cases = [(K, keep) for K in SHARES for keep in KEEPS if given.groups in (None, K) and given.keep in (None, keep)]
+    results: list[dict[str, Any]] = []
+
+    def say(row: dict[str, Any]) -> None:
+        results.append(row)
+        if not given.json:
+            words = ", ".join(f"{name} {value}" for name, value in row.items() if name != "passed")
+            print(f"{'pass' if row['passed'] else 'FAIL'}  {words}", flush=True)
+
+    start = time.perf_counter()
+    for K, keep in cases:
+        seed = given.seed + 100 * K + int(10 * keep)
+        if given.part != "heavy":
+            for row in simulate(K, given.rows, keep, given.repeats, seed):
+                say({"groups": K, "keep": keep, **row})
+        if given.part != "measures":
+            for law in LAWS:
+                say(simulate_heavy(K, keep, law, given.repeats, seed))
+    if given.json:
+        settings = {"repeats": given.repeats, "rows": given.rows, "seed": given.seed}
+        print(json.dumps({**settings, "results": results}, indent=1))
+    else:
+        failed = sum(not row["passed"] for row in results)
+        print(f"{len(results) - failed} passed, {failed} failed, {time.perf_counter() - start:.0f} s")
+    return int(any(not row["passed"] for row in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""``fairpremium monitor``: one more period of renewals in, alarms and a chart out; an exit code for schedulers."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from fairpremium.cli._channel_file import describe_channel
+from fairpremium.cli._command import Answer, command, option_panel
+from fairpremium.cli._parsing import split_list
+from fairpremium.cli._portfolio import Roles, column_option, load_data
+from fairpremium.cli._report_source import ReportSource
+from fairpremium.cli._terminal import new_table, print_facts, print_table, progress
+from fairpremium.cli.tables import TableFormat, as_text, check_output, read_table, require_filled, require_numbers
+from fairpremium.monitoring import Monitor, plot_monitor
+from fairpremium.privacy import Channel
+
+ALARM = 3  # exit code
+_CHARTS = (".svg", ".png", ".html", ".json")
+_watch = option_panel("What is watched")
+_OPTIONS = {"limits": "--limit"}  # of settings whose option has another name
+
+
+@command
+def monitor(
+    renewals: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file: the rows of one period.")],
+    period: Annotated[str, typer.Option(help="Name of the period, such as 2026-Q1: later ones sort behind it.")],
+    state: Annotated[Path, typer.Option(help="JSON file that keeps the monitor; begun where there is none.")],
+    premium: Annotated[str, column_option(help="Column with the premiums.")],
+    person: Annotated[str, column_option(help="Column that says whose row it is, the same in every period.")],
+    roles: Roles,
+    source: ReportSource,
+    files: TableFormat,
+    decision: Annotated[str | None, column_option(help="Column with decisions, for the adverse impact ratio.")] = None,
+    favourable: Annotated[str | None, column_option(help="The favourable decision, such as accepted.")] = None,
+    free: Annotated[str | None, column_option(help="Column with discrimination-free premiums: adds proxies.")] = None,
+    level: Annotated[float | None, _watch(help="Probability of no false alarm at any look; 0.95.")] = None,
+    against: Annotated[str | None, _watch(help="Group to compare with; the largest if left out.")] = None,
+    measures: Annotated[str | None, _watch(help="Some measures, such as premium_difference,loss_ratio.")] = None,
+    limit: Annotated[
+        list[str] | None, _watch(help="Limits of a measure, such as adverse_impact_ratio=0.8:1.25; may be repeated.")
+    ] = None,
+    baseline: Annotated[int | None, _watch(help="Number of first periods to compare later ones with; 1.")] = None,
+    start: Annotated[float | None, _watch(help="Effective reports per group before intervals begin; 200.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Chart: .svg, .png, .html or .json.")] = None,
+    unit: Annotated[str, typer.Option(help="What an amount is measured in, such as 'EUR a year'.")] = "",
+) -> Answer:
+    """Watch the prices of groups over renewals, from reports, with few false alarms however often you look.
+
+    Call it once for each period with the same options. The exit code is 0 if nothing is wrong, 3 if there is an alarm
+    and 2 for a mistake. A period that comes again with the same rows changes nothing and has the same exit code.
+
+    Example: fairpremium monitor 2026-Q1.csv --period 2026-Q1 --state monitor.json --premium premium --outcome y
+    --person policy --sensitive report --keep 0.8 -o monitor.svg
+    """
+    if (decision is None) != (favourable is None):
+        raise ValueError("Expected both --decision, a column, and --favourable, one of its values, or neither.")
+    if roles.channel_key is not None:
+        raise ValueError("A monitor needs one channel for all rows, but got --channel-key.")
+    inputs = [renewals, roles.reports, *source.files(None)]
+    check_output(state, suffixes=(".json",), inputs=inputs)
+    if output is not None:
+        check_output(output, suffixes=_CHARTS, inputs=[*inputs, state])
+    given = {
+        "level": level,
+        "against": against,
+        "measures": split_list(measures, "--measures"),
+        "limits": _limits(limit),
+        "baseline": baseline,
+        "start": start,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if source.estimator(files=files) is not None:
+        raise ValueError("A monitor needs one channel for all periods. Give --keep, --epsilon or --channel.")
+    with progress("Reading"):
+        columns = list(dict.fromkeys(name for name in (premium, decision, free) if name is not None))
+        data = load_data(renewals, roles, columns, files)
+        channel, reported, _ = source.resolve(data, None)
+        assert channel is None or isinstance(channel, Channel)
+        persons = read_table(renewals, files, require=[person], text={person})[person]
+        rows = {
+            "premiums": require_numbers(data.X, premium, renewals),
+            "y": data.y,
+            "sensitive": reported,
+            "person": require_filled(as_text(persons, renewals), renewals, "a person"),
+            "favourable": None if decision is None else _is(data.X[decision], favourable, renewals),
+            "free": None if free is None else require_numbers(data.X, free, renewals),
+            **data.volume,
+        }
+    with progress("Looking"):
+        watch = _open(state, channel, given)
+        known = period.strip() in watch.periods
+        look = watch.append(period, **rows)
+        if not known:
+            beside = state.with_name(f".{state.name}.new")
+            watch.save(beside)
+            beside.replace(state)
+        if output is not None:
+            plot_monitor(watch, unit=unit).save(str(output))
+    alarms = look[look["alarm"] != ""]
+    result = {
+        "period": period.strip(),
+        "known_already": known,
+        "periods": len(watch.periods),
+        "rows": len(data.X),
+        "channel": describe_channel(channel),
+        "level": watch.level,
+        "measures": look.to_dict("records"),
+        "alarms": alarms.to_dict("records"),
+        "state": str(state),
+        "output": None if output is None else str(output),
+    }
+    return Answer(result, _render, exit_code=ALARM if len(alarms) else 0)
+
+
+def _open(state: Path, channel: Channel | None, given: dict[str, Any]) -> Monitor:
+    """Return the monitor of a state, or a new one; raise if the options are not those that it began with."""
+    if not state.exists():
+        return Monitor(channel=channel, **given)
+    found = Monitor.load(state)
+    Monitor(channel=channel, **given)  # a mistake in an option is named as such
+    if found.channel != channel:
+        raise ValueError(
+            f"The reports went through another channel than those of {state}. Reports of two channels are not one "
+            "series: start a new monitor with another --state."
+        )
+    for name, value in given.items():
+        has = getattr(found, name)
+        same = str(has) == str(value) if name == "against" else has == value
+        if not same:
+            raise ValueError(
+                f"Got {_OPTIONS.get(name, f'--{name}')} {value}, but the monitor of {state} began with {has}. What is "
+                "watched cannot change between looks; start a new monitor with another --state."
+            )
+    return found
+
+
+def _limits(texts: list[str] | None) -> dict[str, tuple[float | None, float | None]] | None:
+    """Return the limits of ``measure=low:high``, where either number may be left out."""
+    if not texts:
+        return None
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for text in texts:
+        name, _, pair = text.partition("=")
+        low, colon, high = pair.partition(":")
+        try:
+            if not colon or name.strip() in found:
+                raise ValueError
+            found[name.strip()] = (float(low) if low.strip() else None, float(high) if high.strip() else None)
+        except ValueError:
+            raise ValueError(
+                f"Got --limit {text!r}, but expected a measure with a lower and an upper limit, such as "
+                "loss_ratio=0.9:1.1 or premium_difference=:20, each measure once."
+            ) from None
+    return found
+
+
+def _is(column: pd.Series, favourable: str | None, path: Path) -> pd.Series:
+    """Return whether decisions are the favourable one, 1 or 0."""
+    texts = require_filled(as_text(column, path), path, "a decision")
+    if favourable not in set(texts):
+        raise ValueError(
+            f"No row of {path} has the decision {favourable!r}; column {column.name!r} holds "
+            f"{', '.join(map(repr, sorted(set(texts))[:5]))}."
+        )
+    return (texts == favourable).astype(float)
+
+
+def _render(result: dict[str, Any]) -> None:
+    table = new_table()
+    for name in ("measure", "group", "value", "interval", "change", "interval", "alarm"):
+        table.add_column(name, justify="left" if name in ("measure", "group", "alarm") else "right", no_wrap=True)
+    for row in result["measures"]:
+        who = f"{row['group']}" if row["against"] is None else f"{row['group']} against {row['against']}"
+        table.add_row(
+            row["measure"], who, _number(row["value"]), _interval(row["low"], row["high"]),
+            _number(row["change"]), _interval(row["change_low"], row["change_high"]), row["alarm"],
+        )  # fmt: skip
+    print_table(table)
+    notes = list(dict.fromkeys(row["note"] for row in result["measures"] if row["note"]))
+    alarms = [f"{row['measure']} of {row['group']}: {row['alarm']}" for row in result["alarms"]]
+    print_facts(
+        {
+            "Alarm": "; ".join(alarms) if alarms else "none",
+            "Note": "; ".join(notes) or None,
+            "Period": f"{result['period']}, number {result['periods']}" + (", known" * result["known_already"]),
+            "Level": f"{100 * result['level']:g} % for all intervals at all looks",
+            "State": result["state"],
+            "Written": result["output"],
+        }
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{_number(low)} to {_number(high)}" if _number(low) else ""

@@ -1,0 +1,118 @@
+"""What the third party keeps to itself and within bounds: modes of files, storage, processes of fits and readers."""
+
+import multiprocessing
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairpremium.parties.protocol import _portfolio_part as portfolio_part
+from fairpremium.parties.protocol._safe_files import restrict_access
+from fairpremium.parties.service import ServiceLimits, ThirdParty
+from fairpremium.parties.service import _worker as worker_module
+from fairpremium.privacy import PrivacyLedger
+from helpers import wire
+
+
+def mode(path):
+    return stat.S_IMODE(Path(path).stat().st_mode)
+
+
+def test_a_folder_that_others_made_is_closed_to_others(tmp_path, caplog):
+    folder = tmp_path / "third-party"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    program = "import os, sys; from fairpremium.parties.service import ThirdParty; os.umask(0o022)"
+    command = f"{program}; ThirdParty(sys.argv[1]).close()"
+    subprocess.run([sys.executable, "-c", command, str(folder)], check=True, capture_output=True)
+    assert mode(folder) == 0o700
+    assert (folder / "fairpremium.sqlite").exists()
+    for path in folder.rglob("*"):
+        allowed = 0o644 if path.name == "service.key.pub" else 0o700 if path.is_dir() else 0o600
+        assert mode(path) == allowed, path
+
+
+def test_a_database_that_others_can_read_is_closed_at_the_start(tmp_path, caplog):
+    folder = tmp_path / "third-party"
+    ThirdParty(folder).close()
+    for path in (folder, folder / "fairpremium.sqlite"):
+        path.chmod(0o755)
+    ThirdParty(folder).close()
+    assert mode(folder / "fairpremium.sqlite") == 0o700 & 0o755
+    assert mode(folder) == 0o700
+    assert "fairpremium.sqlite" in caplog.text
+
+
+def test_a_file_of_another_user_is_an_error_that_says_what_helps(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.touch(mode=0o644)
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr("os.chmod", refuse)
+    with pytest.raises(PermissionError, match="run the service as its owner"):
+        restrict_access(path)
+
+
+def test_a_ledger_is_for_its_owner(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    path.touch(mode=0o644)
+    path.chmod(0o644)
+    with PrivacyLedger(path, budget=1.0):
+        assert mode(path) == 0o600
+
+
+def test_an_insurer_has_so_much_room_and_gets_it_back(tmp_path):
+    spec = wire.portfolio_spec("motor")
+    part = wire.portfolio_part(spec, 8, seed=1)
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(stored_bytes=2 * len(part))) as world:
+        world.declare()
+        world.declare("marine", ("app2",), ("other",))
+
+        def send(name, who="acme", study="motor"):
+            body = wire.portfolio_spec(study).model_dump_json().encode()
+            assert world.ask(who, "PUT", f"/v1/portfolios/{name}", body).status == 200
+            return world.ask(who, "PUT", f"/v1/portfolios/{name}/parts/0", part, wire.PARQUET)
+
+        assert [send(name).status for name in ("a", "b")] == [200, 200]
+        refused = send("c")
+        assert (refused.status, "storage" in refused.json()["title"]) == (409, True)
+        assert send("a").status == 200  # what is there already takes no room
+        assert send("d", "other", "marine").status == 200  # others have room of their own
+        assert world.ask("acme", "DELETE", "/v1/portfolios/a").status in (200, 204)
+        assert send("c").status == 200
+
+
+def _find_limits(answer):
+    worker_module._limit_process(ServiceLimits(fit_memory=3 * 2**30, fit_seconds=77))
+    answer.put([resource.getrlimit(which)[0] for which in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)])
+    try:
+        bytearray(4 * 2**30)
+        answer.put("got it")
+    except MemoryError:
+        answer.put("no memory")
+
+
+def test_the_process_of_a_fit_has_limits():
+    context = multiprocessing.get_context("spawn")
+    answer = context.Queue()
+    process = context.Process(target=_find_limits, args=(answer,))
+    process.start()
+    assert answer.get(timeout=60) == [3 * 2**30, 77]
+    assert answer.get(timeout=60) == "no memory"
+    process.join()
+
+
+def test_readers_of_files_get_no_secret(monkeypatch):
+    monkeypatch.setenv("FAIRPREMIUM_DATABASE", "postgresql://me:CANARY@host/name")
+    reader = portfolio_part._Reader()
+    try:
+        environment = Path(f"/proc/{reader._process.pid}/environ").read_bytes()
+    finally:
+        reader.close()
+    assert b"CANARY" not in environment
+    assert {item.partition(b"=")[0].decode() for item in environment.split(b"\0") if item} <= set(portfolio_part._SMALL)
