@@ -191,8 +191,9 @@ def test_all_parties_from_keys_to_prices(parties, workspace):
 
     events = [entry["event"] for entry in parties("acme", "log", "show")["entries"]]
     assert events[-1] == "bundle.fetched"
-    assert "reports.taken" not in events  # another party's
-    assert "reports.taken" in [entry["event"] for entry in parties("aud", "log", "show")["entries"]]
+    assert "epoch.begun" in events
+    assert "study.open" not in events  # another party's
+    assert "study.open" in [entry["event"] for entry in parties("aud", "log", "show")["entries"]]
     checked = run_json("log", "verify", "--folder", workspace / "third-party", "--bundle", "bundle.zip")
     assert checked["intact"]
     assert checked["bundles"] == 1

@@ -36,7 +36,8 @@ ROLES = {"op": "operator", "app": "collector", "acme": "insurer"}
 APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op", "operator")
 ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
-VOLATILE = {"seq", "time", "previous", "hash", "created", "ended", "secret", "lease_until", "lease_token", "signature"}
+VOLATILE = {"seq", "time", "previous", "hash", "created", "ended", "closed", "secret", "signature"}
+VOLATILE |= {"lease_until", "lease_token"}
 
 
 def name_keys(start, stop):
@@ -138,6 +139,7 @@ def requests():
         "erase": ("acme", ["DELETE", "/v1/portfolios/old", "", ""]),
         "fit": ("acme", ["PUT", "/v1/fits/new", JSON, body["fit"]]),
         "answer": ("app", ["POST", "/collect/v1/report", JSON, ANSWER]),
+        "epoch": ("op", ["POST", "/v1/studies/motor/epochs/2", "", ""]),
         "cancel": ("acme", ["POST", "/v1/fits/waits/cancel", "", ""]),
     }  # fmt: skip
 
@@ -181,8 +183,6 @@ class Place:
                     if name not in ("nonces", "commits", "log_head"):
                         columns = [column for column in table.columns if column.name not in VOLATILE]
                         seen[name] = sorted(map(repr, connection.execute(select(*columns))))
-            # One report more or less in the log is no difference: an entry tells that reports came, new or not.
-            seen["log"] = [entry for entry in seen["log"] if "'report.taken'" not in entry]
             clean(party.context, older_than=-1.0)  # what was left over may go: it must not be needed
             seen["files"] = sorted(party.context.files)
             rest = {path.name for path in party.context.files.folder.iterdir()} - set(seen["files"])
@@ -216,4 +216,4 @@ def send(place, who, request):
 
 def plain(answers):
     """Answers without times."""
-    return [[status, re.sub(r'"(created|ended)":"[^"]*"', "", text)] for status, text in answers]
+    return [[status, re.sub(r'"(created|ended|closed|ends)":"[^"]*"', "", text)] for status, text in answers]

@@ -322,6 +322,7 @@ def text(message):
 ASKED = {
     "put_study": ("PUT", "/v1/studies/{study}", lambda: text(study_spec()), JSON),
     "open_study": ("POST", "/v1/studies/{study}/open", bytes, None),
+    "begin_epoch": ("POST", "/v1/studies/{study}/epochs/2", bytes, None),
     "close_study": ("POST", "/v1/studies/{study}/close", bytes, None),
     "get_study": ("GET", "/v1/studies/{study}", bytes, None),
     "list_studies": ("GET", "/v1/studies", bytes, None),

@@ -27,7 +27,7 @@ from fairpremium.parties.protocol._keys import read_key
 from fairpremium.parties.protocol._messages import Report, ReportsTaken
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
-from fairpremium.parties.store.schema import fits, log, reports, sent_batches
+from fairpremium.parties.store.schema import fits, log, reports
 from helpers.places import ACME, CHANNEL, OP, STUDY, batch, fit_spec, name_keys
 from helpers.processes import PATIENCE, descendants, state_of, wait_until
 
@@ -342,9 +342,6 @@ def test_a_soak_of_kills(base, zygote, tmp_path, repetitions):
             (bytes(row.key), CHANNEL.reports[row.code])
             for row in connection.execute(select(reports).where(reports.c.study == "other"))
         }
-        entries = connection.execute(select(func.count()).select_from(log).where(log.c.event == "reports.taken"))
-        parts = connection.execute(select(func.count()).select_from(sent_batches)).scalar()
-        assert entries.scalar() == parts  # each batch is in the log once
     party.close()
     assert set(clients.told) <= stored
     assert len(stored) <= len(clients.told) + 1  # the last one may have had no answer

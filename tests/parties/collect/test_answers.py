@@ -22,10 +22,9 @@ from fairpremium.parties.collect import _answers
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.release import CountNoise
-from fairpremium.parties.service import _compaction, _report_queue
 from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
-from fairpremium.parties.service._reports import page_of
+from fairpremium.parties.service.reports import _compaction, _queue, page_of
 from fairpremium.parties.store import _database
 from fairpremium.parties.store.schema import answer_counts, answers, batch_files, log, metadata, reports
 from helpers import places, wire
@@ -527,7 +526,7 @@ def _job(party):
 
 
 def test_many_answers_become_a_file_and_stay_final(world, monkeypatch):
-    for module in (_compaction, _report_queue):
+    for module in (_compaction, _queue):
         monkeypatch.setattr(module, "SINGLES", 10)
     tokens = [token_of(world, wire.policy_key(i)) for i in range(10)]
     for token in tokens:

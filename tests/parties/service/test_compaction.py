@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from fairpremium.parties.protocol import match
 from fairpremium.parties.protocol._policy_keys import as_keys
-from fairpremium.parties.service import _compaction, _report_queue
-from fairpremium.parties.service._compaction import compact
 from fairpremium.parties.service._context import Party
-from fairpremium.parties.service._reports import reports_of
 from fairpremium.parties.service._studies import count_reports
+from fairpremium.parties.service.reports import _compaction, _queue
+from fairpremium.parties.service.reports._compaction import compact
+from fairpremium.parties.service.reports._reports import batches_of, singles_of
 from fairpremium.parties.store.schema import batch_files, reports
 from helpers import wire
 from helpers.batches import write_batch
@@ -53,9 +54,12 @@ def state(world) -> tuple[int, int, int]:
 
 
 def codes(world) -> list[int]:
-    """What a fit would use."""
-    find = world.context.database.read(lambda c: reports_of(c, world.context, "motor", "app"))
-    return find(as_keys(KEYS)).tolist()
+    """What a snapshot would have."""
+
+    def look(connection):
+        return [*batches_of(connection, world.context, "motor", "app"), singles_of(connection, "motor", "app")]
+
+    return match(as_keys(KEYS), world.context.database.read(look)).tolist()
 
 
 def compact_now(world) -> None:
@@ -83,7 +87,7 @@ def test_single_reports_become_a_file_and_nothing_else_changes(world, monkeypatc
 
 
 def test_the_service_compacts_by_itself(world, monkeypatch):
-    for module in (_compaction, _report_queue):
+    for module in (_compaction, _queue):
         monkeypatch.setattr(module, "SINGLES", 10)
     for i in range(35):
         assert send_one(world, i, "F") == 200

@@ -180,7 +180,7 @@ def test_every_step_is_in_the_log(context):
     from fairpremium.parties.store.schema import log
 
     events = [row.event for row in context.database.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())]
-    assert events == ["study.declared", "fit.requested", "fit.started", "fit.succeeded"]
+    assert events == ["study.declared", "epoch.begun", "fit.requested", "fit.started", "fit.succeeded"]
     assert context.database.read(lambda c: c.execute(select(fits.c.lease_token)).scalar()) is None
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import zipfile
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from fairpremium.parties.protocol._linkage import new_secret
 from fairpremium.parties.protocol._messages import ReleaseRules, stored_fields
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
+from fairpremium.parties.release._randomized import randomize_reports, second_channel
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._fits import cancel_fit
 from fairpremium.parties.service._leases import LeaseLost, acquire_lease, release_lease
@@ -140,14 +142,56 @@ def test_a_fit_without_a_word_about_its_report_is_written_as_before():
     assert FitSpec.model_validate_json(asked.model_dump_json()) == asked
 
 
-def test_the_same_fit_over_more_reports_is_another_fit_and_pays(world):
-    assert fit(world, "a")["state"] == "succeeded"
-    report(world, slice(REPORTED, ROWS), 1)  # enough for the overlap rule
-    assert fit(world, "b")["state"] == "succeeded"
-    assert premiums(world, "a") != premiums(world, "b")
-    assert fit(world, "c", level=0.9)["refusal"]["rule"] == 9  # nothing is left
+def begin_epoch(world, number):
+    assert world.ask("op", "POST", f"/v1/studies/motor/epochs/{number}").status == 200
+
+
+def test_in_an_epoch_nothing_changes_with_what_is_reported_meanwhile(world):
+    first = fit(world, "a")
+    report(world, slice(REPORTED, ROWS), 1)
+    second = fit(world, "b")
+    assert [seen["epoch"] for seen in (first, second)] == [1, 1]
+    assert first["matched"] == second["matched"]
+    assert premiums(world, "a") == premiums(world, "b")
     paid = world.context.database.read(lambda c: {r.identity for r in c.execute(select(releases))})
-    assert len(paid) == 2
+    assert len(paid) == 1
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["no report more", "more reports"])
+def test_the_next_epoch_has_noise_of_its_own_and_is_paid_whether_reports_changed_or_not(world, more):
+    """What it costs, and that prices change, tell nothing about the reports."""
+    assert fit(world, "a", release="randomized")["state"] == "succeeded"
+    if more:
+        report(world, slice(REPORTED, ROWS), 1)
+    begin_epoch(world, 2)
+    refused = fit(world, "b", release="randomized")  # the second randomization again: 2 and 2 of 3.6
+    assert refused["refusal"]["rule"] == 9
+    spent = world.ask("acme", "GET", "/v1/studies/motor").json()["spent"]["epsilon"]
+    assert spent == pytest.approx(RELEASE.randomized_epsilon)
+
+
+def test_epochs_last_as_long_as_the_study_says_and_a_fit_may_name_its_own(world):
+    assert fit(world, "a", epoch=1)["epoch"] == 1
+    world.clock.now += 30 * 86_400 - 1
+    assert fit(world, "b", level=0.9)["epoch"] == 1
+    spec = FitSpec(study="motor", portfolio="p1", level=0.85, epoch=2)
+    ask = partial(world.ask, "acme", "PUT", "/v1/fits/c", wire.text(spec))
+    assert ask().code == "epoch-over"
+    world.clock.now += 1
+    assert ask().json()["epoch"] == 2
+    assert world.ask("acme", "GET", "/v1/studies/motor").json()["epoch"]["number"] == 2
+    late = spec.model_copy(update={"epoch": 1})
+    assert world.ask("acme", "PUT", "/v1/fits/d", wire.text(late)).code == "epoch-over"
+
+
+def test_draws_of_two_epochs_have_nothing_in_common():
+    """Else a draw that stayed the same would tell that a report did."""
+    keys, reports = [f"P{i}" for i in range(4000)], np.array(["F", "M"] * 2000, dtype=object)
+    drawn = [randomize_reports(keys, reports, wire.CHANNEL, 2.0, bytes(32), epoch=epoch).reports for epoch in (1, 2)]
+    second = second_channel(wire.CHANNEL.reports, 2.0)
+    same = np.mean([a == b for a, b in zip(*drawn, strict=True)])
+    expected = np.sum(second.matrix[:, 0] ** 2)  # of independent draws of the same report
+    assert abs(same - expected) < 5 * np.sqrt(expected * (1 - expected) / len(keys))
 
 
 def test_two_fits_that_race_for_the_rest_of_the_budget(world):

@@ -234,6 +234,7 @@ def _fit_facts(fit: dict[str, Any]) -> dict[str, Any]:
         "Free of": ", ".join(spec.get("attributes") or ()) or None,
         "Refused": refusal and f"rule {refusal['rule']}: {refusal['title']} ({refusal['limit']})",
         "Problem": problem and problem["title"],
+        "Epoch": fit["epoch"],
         "Matched": None if matched is None else f"about {matched:,} rows have a report",
         "SHA-256": fit["sha256"],
     }

@@ -52,11 +52,14 @@ def create(
     ] = None,
     opens: Annotated[str | None, typer.Option(help="Take reports from then on (ISO 8601).")] = None,
     closes: Annotated[str | None, typer.Option(help="Take no reports from then on (ISO 8601).")] = None,
-    release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all Gaussian releases together.")] = None,
+    epoch_days: Annotated[
+        float | None, _rule_option(help="How long an epoch lasts, in which all comes from one snapshot; 30.")
+    ] = None,
+    release_epsilon: Annotated[float | None, _rule_option(help="Epsilon of all releases to an insurer.")] = None,
     release_delta: Annotated[float | None, _rule_option(help="Its delta.")] = None,
     fit_epsilon: Annotated[float | None, _rule_option(help="Epsilon of one Gaussian release.")] = None,
     randomized_epsilon: Annotated[
-        float | None, _rule_option(help="Epsilon of the second randomization of an attribute.")
+        float | None, _rule_option(help="Epsilon of the second randomization of an attribute, for each epoch.")
     ] = None,
     no_release_noise: Annotated[bool, _rule_option("--no-release-noise", help="Switch rule 9 off.")] = False,
     open_now: Annotated[bool, typer.Option("--open", help="Open it for reports at once.")] = False,
@@ -82,7 +85,7 @@ def create(
     release = {name: value for name, value in release.items() if value is not None}
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
-        given += [anchor_group, anchor_share, question, attribute]
+        given += [anchor_group, anchor_share, question, attribute, epoch_days]
         if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
         declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
@@ -112,6 +115,7 @@ def create(
             "question": None if question is None else _question(question),
             "opens": opens,
             "closes": closes,
+            "epoch_seconds": None if epoch_days is None else round(86_400 * epoch_days),
             "release": release,
         }
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -225,6 +229,23 @@ def close_study(study: _IdArgument, connection: Connection) -> Answer:
     return _set_state(study, "close", connection)
 
 
+@party_command
+def begin_epoch(study: _IdArgument, connection: Connection) -> Answer:
+    """Take a new snapshot of the reports; until the next one, all that is released comes from it.
+
+    The first fit after the end of an epoch does the same. Every epoch costs each insurer that asks for a fit in it the
+    epsilon of the second randomization anew.
+
+    Example: fairpremium study begin-epoch motor --key operator.key
+    """
+    from fairpremium.parties.clients import Operator
+
+    check_ids(study=study)
+    with connection.open(Operator) as operator:
+        seen = message_fields(operator.begin_epoch(study))
+    return Answer(seen, _facts(seen))
+
+
 def _set_state(study: str, state: str, connection: Connection) -> Answer:
     from fairpremium.parties.clients import Operator
 
@@ -273,7 +294,8 @@ def _facts(study: dict[str, Any]) -> dict[str, Any]:
         **_attributes(study["attribute"]),
         **listed,
         "Question": _languages(spec.get("question")),
-        "Received": _count(study, "reports"),
+        "Epoch": _epoch(study),
+        "Received": _received(study),
         "Accepted": _count(study, "accepted"),
         **{
             f"Accepted {name}": _count({name: count}, name)
@@ -299,12 +321,31 @@ def _attributes(attribute: dict[str, Any]) -> dict[str, str]:
     return {**facts, "Reports": f"epsilon {total:.4g} of a person who reports all attributes"}
 
 
+def _epoch(study: dict[str, Any]) -> str | None:
+    """Say which epoch it is, and until when."""
+    newest = study["epoch"] if "epoch" in study else (study.get("epochs") or [None])[-1]
+    if newest is None:
+        return "none yet, the first fit begins one" if "accepted" not in study else None
+    return f"{newest['number']}, snapshot of {newest['closed'][:16]}, ends {newest['ends'][:16]} UTC"
+
+
+def _received(study: dict[str, Any]) -> str | None:
+    """Say how many reports the newest snapshot has, as it was released."""
+    if not study.get("epochs"):
+        return None
+    newest = study["epochs"][-1]
+    error = f" (standard error {newest['standard_error']:.0f})" if newest["standard_error"] else ""
+    return f"{_count(newest, 'reports')} in epoch {newest['number']}{error}"
+
+
 def _spent(spent: dict[str, Any] | None) -> str | None:
     """Say what releases have cost, together and for each of several attributes."""
     if spent is None:
         return None
     each = ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in (spent["by_attribute"] or {}).items())
-    return f"epsilon {spent['epsilon']:.3g}" + (f" ({each})" if each else "")
+    total = spent["with_other_studies"]
+    others = f"; {total:.3g} with other studies of the same collectors" if total > spent["epsilon"] else ""
+    return f"epsilon {spent['epsilon']:.3g}" + (f" ({each})" if each else "") + others
 
 
 def _groups(attribute: dict[str, Any]) -> list[Any]:
@@ -337,12 +378,12 @@ def _noise(release: dict[str, Any] | None) -> str:
     if release is None:
         return "rule 9 is off"
     return (
-        f"epsilon {release['epsilon']:g} at delta {release['delta']:g} for all Gaussian releases, "
-        f"{release['fit_epsilon']:g} for each; second randomization epsilon {release['randomized_epsilon']:g}"
+        f"epsilon {release['epsilon']:g} at delta {release['delta']:g} for all releases to an insurer, Gaussian ones "
+        f"{release['fit_epsilon']:g} each; second randomization epsilon {release['randomized_epsilon']:g} in each epoch"
     )
 
 
 study = make_group(
     "Studies: what is learned about which groups, by whom, under which rules.",
-    {"create": create, "open": open_study, "close": close_study, "show": show_study},
+    {"create": create, "open": open_study, "close": close_study, "begin-epoch": begin_epoch, "show": show_study},
 )

@@ -197,6 +197,12 @@ class Operator(Client):
         """``open`` or ``close`` a study."""
         return self.post(f"/v1/studies/{study}/{state}", OperatorStudy)
 
+    def begin_epoch(self, study: str) -> OperatorStudy:
+        """Take a new snapshot of the reports of a study."""
+        number = max((epoch.number for epoch in self.get_study(study).epochs), default=0) + 1
+        answer = self.send("POST", f"/v1/studies/{study}/epochs/{number}")
+        return OperatorStudy.model_validate_json(answer.content)
+
     def get_study(self, study: str) -> OperatorStudy:
         """Look at a study."""
         return self.get(f"/v1/studies/{study}", OperatorStudy)

@@ -12,7 +12,7 @@ from fairpremium.parties.store.schema import fits, releases
 
 from ._study_views import StudyView
 
-_SHOWN = ("party", "id", "state", "phase", "progress", "attempt", "matched", "sha256", "created", "ended")
+_SHOWN = ("party", "id", "epoch", "state", "phase", "progress", "attempt", "matched", "sha256", "created", "ended")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class FitView:
 
     party: str
     id: str
+    epoch: int
     state: str
     phase: str
     progress: float
@@ -103,12 +104,12 @@ def _costs(connection: Connection, study: StudyView, rows: Any) -> dict[tuple[st
     made.sort(key=lambda row: (ended.get((row.party, row.fit), 0.0), row.fit))
     rule = study.spec.release
     first: dict[tuple[str, str], str] = {}
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[tuple[str, int, str | None]] = set()
     costs = {}
     for row in made:
         payer = first.setdefault((row.party, row.identity), row.fit)
-        new = {(row.party, name) for name in attributes_of(row)} - seen
-        once = "" if rule is None or not new else f"{len(new) * rule.randomized_epsilon:g} once"
+        new = {(row.party, row.epoch, name) for name in attributes_of(row)} - seen
+        once = "" if rule is None or not new else f"{len(new) * rule.randomized_epsilon:g} once per epoch"
         seen |= new
         if row.mechanism == "none":
             words = "rule 9 is off"

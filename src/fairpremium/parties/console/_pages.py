@@ -91,7 +91,9 @@ class Pages:
             return NOT_FOUND
         latest = next((fit for fit in fits if fit.summary), None)
         values = {"study": study, "fits": fits, "latest": latest, "is_live": any(not fit.has_ended for fit in fits)}
-        values["opening"] = f"fairpremium study open {study.id} --key operator.key{self._options(request)[1]}"
+        options = f"{study.id} --key operator.key{self._options(request)[1]}"
+        values |= {"opening": f"fairpremium study open {options}"}
+        values |= {"beginning": f"fairpremium study begin-epoch {options}"}
         return Page("study.html", values | (show_comparison(latest.summary, latest.spec.level) if latest else {}))
 
     def fit(self, request: Request) -> Page:

@@ -1,4 +1,4 @@
-"""What the operator and the auditor may see of studies: rounded counts and what insurers have spent.
+"""What the operator and the auditor may see of studies: released counts and what insurers have spent.
 
 Nothing here carries a report, a key of a policy, a row of a portfolio or a small count.
 """
@@ -10,20 +10,19 @@ from sqlalchemy import Connection, select
 
 from fairpremium.parties.protocol import (
     Answered,
+    CountedEpoch,
     EstimatedChannel,
     SeveralAttributes,
     StudySpec,
     TrueAttribute,
     channel_of,
     one_attribute,
-    round_count,
 )
 from fairpremium.parties.service import (
     ServiceContext,
+    count_epochs,
     count_fits,
-    count_reports,
     read_answered,
-    sent_by,
     spec_of,
     spent_by,
 )
@@ -39,6 +38,7 @@ class InsurerView:
     fits: int
     spent: float | None
     by_attribute: tuple[tuple[str, float], ...]
+    with_other_studies: float | None
     budget: float
 
     @property
@@ -49,7 +49,7 @@ class InsurerView:
 
 @dataclass(frozen=True)
 class StudyView:
-    """A study. `reports` is rounded by rule 7; None stands for a count that is too small to be told.
+    """A study. `epochs` have the numbers of reports as they were released, the newest epoch last.
 
     `attributes` has the name, the groups and the epsilon of each of several attributes.
 
@@ -66,7 +66,7 @@ class StudyView:
     epsilon: float | None
     collectors: tuple[tuple[str, bool], ...]
     insurers: tuple[InsurerView, ...]
-    reports: int | None
+    epochs: tuple[CountedEpoch, ...]
     answered: tuple[tuple[str, Answered | None], ...]
     created: float
 
@@ -119,7 +119,7 @@ def _view(connection: Connection, context: ServiceContext, row: Any, roles: dict
         epsilon=epsilon,
         collectors=tuple((name, roles.get(name) == "collector") for name in spec.collectors),
         insurers=tuple(_insurer(connection, row.id, spec, name, roles) for name in spec.insurers),
-        reports=round_count(count_reports(connection, row.id, *sent_by(spec)), spec.rules),
+        epochs=count_epochs(connection, row.id, spec),
         answered=tuple((name, read_answered(connection, row.id, name)) for name in spec.collectors if spec.question),
         created=row.created,
     )
@@ -175,5 +175,6 @@ def _insurer(connection: Connection, study: str, spec: StudySpec, name: str, rol
         fits=count_fits(connection, study, name),
         spent=None if spent is None else spent.epsilon,
         by_attribute=tuple((spent.by_attribute or {}).items()) if spent is not None else (),
+        with_other_studies=None if spent is None else spent.with_other_studies,
         budget=0.0 if rule is None else rule.epsilon,
     )

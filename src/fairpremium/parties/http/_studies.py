@@ -5,7 +5,7 @@ from fastapi import FastAPI, Request
 
 from fairpremium.parties.protocol import Answered, CollectorStudy, InsurerStudy, OperatorStudy, StudySpec
 
-from ._openapi import NAMED, SENT, SIGNED, Id, route, takes_message
+from ._openapi import NAMED, SENT, SIGNED, Id, Number, route, takes_message
 from ._requests import Requests
 
 
@@ -25,6 +25,10 @@ def add_studies(app: FastAPI, requests: Requests) -> None:
     @route(app, "POST", "/v1/studies/{study}/close", NAMED)
     async def close_study(request: Request, study: Id) -> OperatorStudy:
         return await run_sync(party.close_study, await requests.verify(request, "close_study"), study)
+
+    @route(app, "POST", "/v1/studies/{study}/epochs/{number}", (*NAMED, "epoch-over"))
+    async def begin_epoch(request: Request, study: Id, number: Number) -> OperatorStudy:
+        return await run_sync(party.begin_epoch, await requests.verify(request, "begin_epoch"), study, number)
 
     @route(app, "GET", "/v1/studies", SIGNED)
     async def list_studies(request: Request) -> list[OperatorStudy | CollectorStudy | InsurerStudy]:

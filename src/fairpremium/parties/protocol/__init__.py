@@ -34,9 +34,10 @@ __all__, __getattr__ = lazy_exports(
         "_keys": "SigningKey VerifyKey load_or_create_key new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",
         "_messages": (
-            "Answered Checkpoint ClaimFit CollectorStudy DeclaredAnchor ENDED Entry EstimatedChannel Feature Fit "
-            "FitSpec ID InsurerStudy KnownChannel LogPage Message NamedAttribute OperatorStudy PartTaken PerilColumns "
-            "Portfolio PortfolioSpec PublicKey Question QuestionText Refusal ReleaseRules Report ReportSpec "
+            "Answered Checkpoint ClaimFit CollectorStudy CountedEpoch DeclaredAnchor ENDED Entry Epoch "
+            "EstimatedChannel Feature Fit FitSpec ID InsurerStudy KnownChannel LogPage Message NamedAttribute "
+            "OperatorStudy PartTaken PerilColumns Portfolio PortfolioSpec PublicKey Question QuestionText Refusal "
+            "ReleaseRules Report ReportSpec "
             "ReportsTaken Role SeveralAttributes Spent StudySpec TrueAttribute check_id stored_fields"
         ),
         "_policy_keys": "KEY as_keys has_repeats read_keys sort_words",

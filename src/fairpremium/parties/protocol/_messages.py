@@ -78,7 +78,9 @@ def _describe(error: Exception, cls: type[Message]) -> str:
     return "it has unknown fields" if tops - {""} else "it is not a JSON object"
 
 
-_LATER = frozenset({"attributes", "claims", "exposure", "report", "terms"})  # fields that messages of 0.1 did not have
+_LATER = frozenset(
+    {"attributes", "claims", "epoch", "exposure", "report", "terms"}
+)  # fields that messages of 0.1 did not have
 
 
 def stored_fields(message: Message) -> dict[str, Any]:
@@ -173,13 +175,15 @@ class ReleaseRules(Message):
     """Rule 9: what releases may tell about a report. None in a study switches the noise off.
 
     `epsilon` and `delta` bound all releases to an insurer together, for all attributes of a person;
-    `randomized_epsilon` is what the second randomization of the reports costs, once per study and attribute.
+    `randomized_epsilon` is what the second randomization of the reports costs, once per epoch and attribute.
+    `count_epsilon` is what the number of reports of an epoch costs, which operator and auditor see.
     """
 
     epsilon: Annotated[float, Field(gt=0, le=100)] = 4.0
     delta: Annotated[float, Field(gt=0, le=1e-3)] = 1e-6
     fit_epsilon: Annotated[float, Field(gt=0, le=100)] = 1.0
     randomized_epsilon: Annotated[float, Field(gt=0, le=100)] = 2.0
+    count_epsilon: Annotated[float, Field(gt=0, le=100)] = 0.1
 
     def model_post_init(self, _: Any) -> None:
         """Refuse a budget that the first fit would break."""
@@ -236,6 +240,7 @@ class StudySpec(Message):
     """What the operator declares; it cannot change once the first report is in.
 
     A policy that reported to several collectors counts with its report to the first of them, as they are listed here.
+    All that is released in an epoch comes from the reports at its beginning; it lasts `epoch_seconds`.
     """
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
@@ -248,6 +253,7 @@ class StudySpec(Message):
     release: ReleaseRules | None = ReleaseRules()
     opens: AwareDatetime | None = None
     closes: AwareDatetime | None = None
+    epoch_seconds: Annotated[int, Field(ge=1, le=315_360_000)] = 30 * 86_400
     question: Question | None = None
 
     def model_post_init(self, _: Any) -> None:
@@ -327,15 +333,39 @@ class Answered(Message):
 class Spent(Message):
     """What releases have cost an insurer (rule 9): for all attributes of a person together, and for each of several.
 
-    A Gaussian release of several attributes counts for each of them, and once in the total.
+    A Gaussian release of several attributes counts for each of them, and once in the total. `with_other_studies` adds
+    what the insurer's other studies with one of these collectors cost, should the same people have reported there.
     """
 
     epsilon: float
     by_attribute: dict[str, float] | None = None
+    with_other_studies: float
+
+
+class Epoch(Message):
+    """A numbered snapshot of the reports of a study, from which all is computed that is released in the epoch.
+
+    - `closed`: When the snapshot was taken.
+    - `ends`: From when on the next fit takes another one.
+    """
+
+    number: int
+    closed: str
+    ends: str
+
+
+class CountedEpoch(Epoch):
+    """An epoch with the number of its reports, as it was released: with noise of a stated standard error.
+
+    `reports` is None where rule 9 is off and the number is too small to be told.
+    """
+
+    reports: int | None
+    standard_error: float
 
 
 class InsurerStudy(StudyState):
-    """An insurer's view: what may be fitted, what was spent, and how much is left."""
+    """An insurer's view: what may be fitted, from which snapshot, what was spent, and how much is left."""
 
     families: tuple[str, ...]
     models: tuple[str, ...]
@@ -343,13 +373,14 @@ class InsurerStudy(StudyState):
     rules: Rules
     release: ReleaseRules | None
     spent: Spent | None = None
+    epoch: Epoch | None = None
 
 
 class OperatorStudy(StudyState):
     """The view of the operator and the auditor."""
 
     spec: StudySpec
-    reports: int | None
+    epochs: tuple[CountedEpoch, ...]
     fits: int
 
 
@@ -501,6 +532,7 @@ class FitSpec(Message):
 
     - `terms`: What the features become, in the language of `LinearModel`; they are parsed and never evaluated.
     - `attributes`: Of which attributes of a study of several the prices are to be free; None: of all.
+    - `epoch`: The number of the epoch, which must be the present one; None takes that one.
     """
 
     study: Id
@@ -517,6 +549,7 @@ class FitSpec(Message):
     terms: Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_check_terms)] | None = None
     attributes: Annotated[Ids, Field(min_length=1)] | None = None
     report: ReportSpec | None = None
+    epoch: Annotated[int, Field(ge=1)] | None = None
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -552,10 +585,11 @@ class Refusal(Message):
 
 
 class Fit(Message):
-    """An insurer's view of a fit."""
+    """An insurer's view of a fit. `matched` is estimated from what was released, and rounded."""
 
     id: str
     spec: FitSpec
+    epoch: int
     state: State
     phase: str
     progress: float

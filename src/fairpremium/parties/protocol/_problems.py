@@ -57,6 +57,7 @@ PROBLEMS = {
     "portfolio-deleted": Kind(410, "The rows of this portfolio were erased."),
     "portfolio-busy": Kind(409, "A fit of this portfolio has not ended. Cancel it first."),
     "portfolio-empty": Kind(409, "The portfolio has no rows."),
+    "epoch-over": Kind(409, "The fit names another epoch than the present one, which the study shows."),
     "not-finished": Kind(409, "The fit has not ended with a result."),
     "not-allowed-here": Kind(422, "The study does not allow this: {}."),
     "quota": Kind(409, "A quota is used up: {}."),

@@ -1,8 +1,9 @@
 """A second randomized response by the third party: whatever is computed from the new reports says little about the old.
 
 Each stored report S is drawn once more, through a channel T2 with epsilon_r, from a keyed hash of the person's key. The
-same person has the same new report S' in every fit of the study, so that repeating, differencing and reshaping fits
-learns nothing more. S' came from D through T2 T, and every correction undoes that channel as it would undo T.
+same person has the same new report S' in every fit of an epoch, so that repeating, differencing and reshaping fits
+learns nothing more. Reports change between epochs only, and each epoch has draws of its own, which are paid for anew.
+S' came from D through T2 T, and every correction undoes that channel as it would undo T.
 
 Whether a person reported at all is hidden in the same draw: "no report" is one more value among those that T2 mixes up.
 Some who reported then count as if they had not, and some who did not are given a report at random. The first costs
@@ -127,8 +128,9 @@ def randomize_reports(
     groups: Sequence[Any] | None = None,
     hidden: bool = True,
     attribute: str | None = None,
+    epoch: int = 0,
 ) -> Randomized:
-    """Draw every report once more, the same for the same key in every call.
+    """Draw every report once more, the same for the same key in every call of an epoch.
 
     - `keys` (sequence of str, int or bytes, length n): One key per person, none twice.
     - `reports` (array of shape (n,)): S; None stands for a person who did not report.
@@ -138,6 +140,8 @@ def randomize_reports(
     - `groups` (sequence, optional): The groups, if `channel` is None.
     - `hidden`: Whether to hide who reported; otherwise a missing report stays missing, and no other becomes so.
     - `attribute`: The name of the attribute, if the study has several: each has draws of its own.
+    - `epoch`: Number of the snapshot that has the reports. The next one has draws of its own for everybody, or a draw
+      that changed would tell that a report did.
     """
     labels = tuple(groups or ()) if channel is None else channel.reports
     if not labels:
@@ -150,7 +154,8 @@ def randomize_reports(
     if len(set(persons)) < len(persons):
         raise ValueError("Got keys that are repeated, but expected each person once: one person has one report.")
     about = "stored report" if attribute is None else f"stored report of {attribute}"
-    memo = MemoizedReports(second, secret, attribute=about, campaign="release")
+    campaign = f"release {epoch}" if epoch else "release"
+    memo = MemoizedReports(second, secret, attribute=about, campaign=campaign)
     new = np.full(len(codes), -1, dtype=np.int64)
     if hidden:
         drawn = np.asarray(memo.privatize(persons, np.where(codes < 0, len(labels), codes)), dtype=np.int64)

@@ -224,13 +224,14 @@ def _parts_and_whole(pricer: DiscriminationFreePricer | FrequencySeverityPricer)
 _NONE = "The prices are exact: whoever shaped the features or outcomes can read single reports from them."
 _HIDDEN = (
     "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
-    "fit of the study: for any single report, its value and whether there is one, it is {:.4g}-differentially private, "
-    "however many fits there are and whatever their features, outcomes and settings."
+    "fit of an epoch: for any single report, its value and whether there is one, it is {:.4g}-differentially private, "
+    "however many fits of the epoch there are and whatever their features, outcomes and settings. Epochs add up."
 )
 _RANDOMIZED = (
     "Everything in this bundle is computed from reports that the third party randomized once more, the same for every "
-    "fit of the study: for the value of any single report it is {:.4g}-differentially private, however many fits there "
-    "are and whatever their features, outcomes and settings. Whether a key reported at all is not covered."
+    "fit of an epoch: for the value of any single report it is {:.4g}-differentially private, however many fits of the "
+    "epoch there are and whatever their features, outcomes and settings. Epochs add up. Whether a key reported at all "
+    "is not covered."
 )
 
 

@@ -2,14 +2,15 @@
 
 from ._budget import attributes_of, spent_by
 from ._context import Party, ServiceContext, ServiceLimits
+from ._epochs import count_epochs
 from ._log_monitor import LogMonitor
 from ._rate_limit import RateLimiter
-from ._reports import read_report
 from ._settings import ServiceSettings, is_loopback, is_loopback_name, log_failure
-from ._studies import count_fits, count_reports, sent_by, spec_of
+from ._studies import count_fits, spec_of
 from ._third_party import ThirdParty
 from ._worker import stop_with_parent, work
 from .answers import OpenInvitation, read_answered
+from .reports import read_report
 
 __all__ = [
     "LogMonitor",
@@ -21,14 +22,13 @@ __all__ = [
     "ServiceSettings",
     "ThirdParty",
     "attributes_of",
+    "count_epochs",
     "count_fits",
-    "count_reports",
     "is_loopback",
     "is_loopback_name",
     "log_failure",
     "read_answered",
     "read_report",
-    "sent_by",
     "spec_of",
     "spent_by",
     "stop_with_parent",

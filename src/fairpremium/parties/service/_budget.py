@@ -1,14 +1,14 @@
 """Rule 9 in numbers: what the releases to an insurer have cost; the worker checks it, the console shows it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from fairpremium.parties.protocol import ReleaseRules, Spent, StudySpec, names_of
 from fairpremium.parties.release import ReleasePlan
-from fairpremium.parties.store.schema import releases
+from fairpremium.parties.store.schema import participants, releases, studies
 
 
 def releases_to(connection: Connection, study: str, party: str) -> list[Any]:
@@ -28,24 +28,42 @@ def spent_by(connection: Connection, study: str, spec: StudySpec, party: str) ->
         return None
     made = releases_to(connection, study, party)
     each = {name: plan_of(spec.release, made, only=name).spent for name in names_of(spec.attribute) if name is not None}
-    return Spent(epsilon=plan_of(spec.release, made).spent, by_attribute=each or None)
+    spent = plan_of(spec.release, made).spent
+    others = sum(spent_in for spent_in in _spent_elsewhere(connection, study, spec, party))
+    return Spent(epsilon=spent, by_attribute=each or None, with_other_studies=spent + others)
 
 
-def plan_of(rule: ReleaseRules, made: Iterable[Any], *more: str | None, only: str | None = None) -> ReleasePlan:
-    """Add up releases: the second randomization once for each attribute, and every distinct Gaussian fit.
+def _spent_elsewhere(connection: Connection, study: str, spec: StudySpec, party: str) -> Iterator[float]:
+    """Return what each other study of an insurer with one of the same collectors has cost.
+
+    Each study has linkage secrets of its own, so that nobody can tell whether the same person reported to two of them.
+    The sum holds if everybody did, and told the same.
+    """
+    mine = (participants.c.party == party, participants.c.role == "insurer", studies.c.id != study)
+    query = select(studies.c.id, studies.c.spec).join(participants, participants.c.study == studies.c.id).where(*mine)
+    for row in connection.execute(query).all():
+        other = StudySpec.model_validate_json(row.spec)
+        if other.release is not None and set(other.collectors) & set(spec.collectors):
+            yield plan_of(other.release, releases_to(connection, row.id, party)).spent
+
+
+def plan_of(
+    rule: ReleaseRules, made: Iterable[Any], *more: tuple[int, str | None], only: str | None = None
+) -> ReleasePlan:
+    """Add up releases: the second randomization once for each epoch and attribute, and every distinct Gaussian fit.
 
     - `rule`: Rule 9 of the study.
     - `made` (iterable of rows): From `releases_to`. A fit that was asked for again has the same noise and costs
       nothing.
-    - `more`: Attributes whose reports are randomized as well.
+    - `more`: Epochs and attributes whose reports are randomized as well.
     - `only`: Add up what was released about this attribute. A Gaussian release of several attributes tells about each
       of them what it tells about all together, so that the plan of all attributes can cost less than theirs in sum.
     """
     rows = [row for row in made if only is None or only in attributes_of(row)]
     plan = ReleasePlan(rule.epsilon, rule.delta)
-    randomized = {name for row in rows for name in attributes_of(row)} | set(more)
+    randomized = {(row.epoch, name) for row in rows for name in attributes_of(row)} | set(more)
     if only is not None:
-        randomized &= {only}
+        randomized = {(epoch, name) for epoch, name in randomized if name == only}
     if randomized:
         plan = plan.after("randomized", len(randomized) * rule.randomized_epsilon)
     distinct = {row.identity: row.epsilon for row in rows if row.mechanism == "gaussian"}

@@ -1,6 +1,7 @@
 """What comes back from a fit: prices of all rows, the audit, the manifest of the bundle, what the console shows."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from fairpremium.parties.protocol import (
     stored_fields,
 )
 from fairpremium.parties.release import Release, SecondDraws, seen_channel
+from fairpremium.parties.store.log import iso
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
-from ._fit_inputs import FitJob, JoinedReports, frame, per_unit
+from ._fit_inputs import FitJob, ShownReports, frame, per_unit
 
 _AUDIT_ROWS = 200_000  # rows that the audit looks at
 _BANDS, _MAX_CLASSES = 5, 24  # of a feature by which the report is divided
@@ -45,11 +47,11 @@ def price_rows(job: FitJob, pricer: DiscriminationFreePricer | FrequencySeverity
             writer.close()
 
 
-def summarize(job: FitJob, release: Release, joined: JoinedReports) -> dict[str, Any]:
+def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], ShownReports]) -> dict[str, Any]:
     """Audit the released prices with the reports that may be shown, on all rows or evenly spaced ones."""
     rows = np.unique(np.linspace(0, job.rows - 1, min(job.rows, _AUDIT_ROWS)).astype(np.int64))
     X, losses, volume = job.split(job.take(rows))
-    reports, second, each = joined.show(job, rows)
+    reports, second, each = show(job, rows)
     pricer = copy.copy(release.pricer)
     added = release.epsilon if np.isfinite(release.epsilon) else None
     reported = round_count(round(release.reported * len(rows) / job.rows), job.study.rules)
@@ -91,20 +93,19 @@ def summarize(job: FitJob, release: Release, joined: JoinedReports) -> dict[str,
     )
 
 
-def write_manifest(
-    job: FitJob, joined: JoinedReports, release: Release, summary: dict[str, Any], checkpoint: Checkpoint
-) -> dict[str, Any]:
+def write_manifest(job: FitJob, release: Release, summary: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what the bundle says about a fit."""
     study, channel = job.study, job.channel
     return {
         "study": {"id": job.study_id, "title": study.title, "attribute": study.attribute.model_dump(mode="json")},
         "fit": {"id": job.lease.fit, "spec": stored_fields(job.spec)},
+        "epoch": {"number": job.epoch, "closed": iso(job.epoch_at.timestamp())},
         "true_attribute": study.attribute.kind == "true",
         "channel": None if channel is None else channel.descriptor(),
         "epsilon": None if channel is None else channel.epsilon,
         **_attributes(job),
         "portfolio": {"sha256": job.portfolio_sha256, "rows": job.rows},
-        "matched": round_count(joined.matched, study.rules),
+        "matched": round_count(release.reported, study.rules),
         "versions": {"fairpremium": __version__},
         "disclosure": {
             **_protection(job, release),
@@ -159,6 +160,6 @@ def _statement(job: FitJob, release: Release) -> str:
         return statement
     return (
         f"{statement} The audit in the report is computed from reports that the third party randomized once "
-        "more, the same for every fit of the study: "
-        f"epsilon {len(job.names) * rule.randomized_epsilon:g} on top, paid once."
+        "more, the same for every fit of the epoch: "
+        f"epsilon {len(job.names) * rule.randomized_epsilon:g} on top, paid once per epoch."
     )

@@ -1,6 +1,6 @@
 """What a fit is made of: its specification, the study, the rows of the portfolio, and the reports beside them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,15 +29,15 @@ from fairpremium.parties.protocol import (
     read_keys,
 )
 from fairpremium.parties.release import Claims, SecondDraws, combine_draws, randomize_reports, seen_channel
-from fairpremium.parties.store.schema import fits, portfolios
+from fairpremium.parties.store.schema import epochs, fits, portfolios
 from fairpremium.pricing import SourcePortfolio, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 
 from ._context import ServiceContext
 from ._leases import Lease
 from ._portfolios import parts_of
-from ._reports import reports_of, sources_of
 from ._studies import spec_of, study_row
+from .reports import open_snapshot, sources_of
 
 _DRAWN_AT_ONCE = 500_000
 _MOST_FEATURES = 2000  # as a portfolio may have at most
@@ -58,6 +58,8 @@ class FitJob:
     portfolio_sha256: str
     parts: tuple[Path, ...]
     rows: int
+    epoch: int
+    epoch_at: datetime
     log_seq: int
     asked_at: datetime
 
@@ -153,12 +155,13 @@ class FitJob:
             y = numbers(losses)
         return frame(table, self.features), y, numbers(volume)
 
-    def write_joined(self, reports: npt.NDArray[Any], folder: Path) -> None:
-        """Write the parts with the reports beside the rows."""
+    def write_joined(self, reports: npt.NDArray[Any], labels: Sequence[Any], folder: Path) -> None:
+        """Write the parts with the reports beside the rows; `labels` are the values that a report can have."""
         folder.mkdir()
         start, names = 0, [*self.features, *self.portfolio.losses]
+        kind = pa.array(list(labels)).type  # declared, so that files in which nobody reported are like all others
         for n, table in enumerate(self.tables()):
-            beside = pa.array(reports[start : start + len(table)].tolist())
+            beside = pa.array(reports[start : start + len(table)].tolist(), type=kind)
             joined = table.select(names).append_column(self.report_column, beside)
             pq.write_table(joined, folder / f"{n:06d}.parquet", compression="none")
             start += len(table)
@@ -188,16 +191,6 @@ class JoinedReports:
     keys: Keys
     codes: Codes
     labels: tuple[tuple[Any, ...], ...]
-
-    @property
-    def matched(self) -> int:
-        """Number of rows with a report of every attribute."""
-        return int((self.codes >= 0).all(axis=1).sum())
-
-    @property
-    def stored(self) -> npt.NDArray[np.int64]:
-        """One number for what a row has reported of each attribute, or not."""
-        return np.asarray(np.ravel_multi_index((self.codes + 1).T, [len(labels) + 1 for labels in self.labels]))
 
     def reports(self, rows: Any = slice(None)) -> npt.NDArray[Any]:
         """Return the stored reports; those of several attributes as tuples, None where one of them is missing."""
@@ -236,7 +229,8 @@ class JoinedReports:
             persons = [bytes(key) for key in keys[some]]
             reports = decode_labels(codes[some], labels)
             epsilon = job.study.release.randomized_epsilon
-            drawn.append(randomize_reports(persons, reports, first, epsilon, job.secret, groups=labels, attribute=name))
+            about: dict[str, Any] = {"groups": labels, "attribute": name, "epoch": job.epoch}
+            drawn.append(randomize_reports(persons, reports, first, epsilon, job.secret, **about))
         return np.concatenate([piece.reports for piece in drawn]), drawn[0].second
 
 
@@ -257,6 +251,8 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
     mine = (portfolios.c.party == lease.party, portfolios.c.id == row.portfolio)
     portfolio = connection.execute(select(portfolios).where(*mine)).one()
     parts = parts_of(connection, lease.party, row.portfolio)
+    this = (epochs.c.study == row.study, epochs.c.number == row.epoch)
+    closed = connection.execute(select(epochs.c.closed).where(*this)).scalar_one()
     return FitJob(
         lease=lease,
         spec=FitSpec.model_validate_json(row.spec),
@@ -267,6 +263,8 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
         portfolio_sha256=portfolio.sha256,
         parts=tuple(context.files.path(part.sha256) for part in parts),
         rows=sum(part.rows for part in parts),
+        epoch=row.epoch,
+        epoch_at=datetime.fromtimestamp(closed, UTC),
         log_seq=row.log_seq,
         asked_at=datetime.fromtimestamp(row.created, UTC),
     )
@@ -280,7 +278,7 @@ def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
 
     def look(connection: Connection) -> list[list[Callable[[Keys], Codes]]]:
         return [
-            [reports_of(connection, context, job.study_id, source) for source in sources_of(job.study, name)]
+            [open_snapshot(connection, context, job.study_id, job.epoch, s) for s in sources_of(job.study, name)]
             for name in job.names
         ]
 

@@ -27,6 +27,7 @@ from ._context import Party, ServiceContext, as_json, find_row
 from ._leases import end_fit, is_fit
 from ._portfolios import find_portfolio
 from ._studies import count_fits, find_study, lock_study, spec_of
+from .reports import choose_epoch
 
 Progress = tuple[str, str, float]  # state, phase, progress
 
@@ -58,7 +59,9 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
     if portfolio.state != "sealed":
         raise Problem("portfolio-open")
     _check_columns(spec, PortfolioSpec.model_validate_json(portfolio.spec), study)
-    known = select(fits.c.id).where(fits.c.party == who.name, fits.c.study == spec.study, fits.c.spec == text)
+    epoch = choose_epoch(connection, context, who, spec.study, spec.epoch)
+    same = (fits.c.study == spec.study, fits.c.spec == text, fits.c.epoch == epoch)
+    known = select(fits.c.id).where(fits.c.party == who.name, *same)
     if connection.execute(known.limit(1)).first() is None and (
         count_fits(connection, spec.study, who.name) >= study.rules.fits
     ):
@@ -66,9 +69,10 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
     waiting = select(func.count()).where(fits.c.party == who.name, fits.c.state == "queued")
     if connection.execute(waiting).scalar_one() >= context.limits.queued_fits:
         raise Problem("quota", "fits that wait; ask again when one of them has ended")
-    seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, spec=stored_fields(spec))
+    seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, epoch=epoch, spec=stored_fields(spec))
     values = {"party": who.name, "id": fit, "study": spec.study, "portfolio": spec.portfolio, "spec": text}
-    connection.execute(insert(fits).values(**values, state="queued", log_seq=seq, created=context.now()))
+    state = {"epoch": epoch, "state": "queued", "log_seq": seq, "created": context.now()}
+    connection.execute(insert(fits).values(**values, **state))
     return get_fit(connection, context, who, fit)
 
 
@@ -140,7 +144,7 @@ def _mine(who: Party, fit: str) -> Select[Any]:
 
 def _view(row: Any) -> Fit:
     return Fit(
-        **{name: getattr(row, name) for name in ("id", "state", "phase", "progress", "sha256")},
+        **{name: getattr(row, name) for name in ("id", "epoch", "state", "phase", "progress", "sha256")},
         spec=FitSpec.model_validate_json(row.spec),
         refusal=None if row.refusal is None else Refusal.model_validate_json(row.refusal),
         problem=None if row.problem is None else json.loads(row.problem),

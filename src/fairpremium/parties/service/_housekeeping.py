@@ -11,6 +11,7 @@ from fairpremium.parties.store.schema import batch_files, commits, fits, release
 from ._access import delete_old_nonces
 from ._context import ServiceContext
 from ._portfolios import files_in_use
+from .reports import files_of_epochs, forget_old_snapshots
 
 _RETENTION = 24 * 3600.0  # seconds that a file without a reference may still be in use
 _MARK_RETENTION = 3600.0  # seconds before the mark of a transaction is deleted
@@ -20,6 +21,7 @@ def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
     """Delete what is not needed any more, and return the number of files deleted."""
     context.database.write(lambda c: delete_old_nonces(c, context))
     context.database.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
+    context.database.write(forget_old_snapshots)
     removed = context.files.sweep(lambda: context.database.read(referenced), older_than)
     for draft in context.files.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
@@ -37,4 +39,4 @@ def referenced(connection: Connection) -> set[str]:
         select(releases.c.keys_sha256),
         select(fits.c.sha256).where(fits.c.sha256.is_not(None)),
     ]
-    return {row[0] for query in queries for row in connection.execute(query)}
+    return {row[0] for query in queries for row in connection.execute(query)} | files_of_epochs(connection)

@@ -14,7 +14,8 @@ from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, releases
 
-from ._context import ServiceContext
+from ._context import Party, ServiceContext
+from .reports import choose_epoch
 
 
 class Lease(NamedTuple):
@@ -54,6 +55,8 @@ def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | No
         token = secrets.token_hex(16)
         until = now + context.limits.lease_seconds
         values = {"state": "running", "attempt": row.attempt + 1, "lease_until": until, "lease_token": token}
+        if not row.epoch:  # asked for before there were epochs
+            values["epoch"] = choose_epoch(connection, context, Party(row.party, "insurer"), row.study, None)
         connection.execute(update(fits).where(is_fit(row)).values(**values, phase="starting", progress=0.0))
         append(connection, now, row.party, "fit.started", fit=row.id, attempt=row.attempt + 1)
         return Lease(row.party, row.id, token, row.attempt + 1)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, insert
 
@@ -110,8 +111,8 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("joining", 0.0)
     joined = find_reports(context, job)
     # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, joined.stored))
-    identity = _identity(job, keys_sha256)
+    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, np.zeros(len(joined.keys), dtype=np.uint8)))
+    identity = _identity(job)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     _channel(job)  # what no reports could make fit costs nothing
@@ -130,7 +131,8 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         cost: dict[str, Any] = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
         cost["attributes"] = None if job.names == (None,) else json.dumps(job.names)
         refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
-        connection.execute(insert(releases).values(**mine, **cost, keys_sha256=keys_sha256, identity=identity))
+        about = {"keys_sha256": keys_sha256, "identity": identity, "epoch": job.epoch}
+        connection.execute(insert(releases).values(**mine, **cost, **about))
 
     context.database.write(reserve)
     steps = FileCheckpoint(context.files.folder / f".fit-{identity}.json")
@@ -142,14 +144,14 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         premiums = folder / "premiums.parquet"
         price_rows(job, release.pricer, premiums)
         tell("reporting", 0.8)
-        summary = summarize(job, release, joined)
+        summary = summarize(job, release, joined.show)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
         checkpoint = context.database.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,
-            manifest=write_manifest(job, joined, release, summary, checkpoint),
+            manifest=write_manifest(job, release, summary, checkpoint),
             premiums=premiums,
             report_html=render_report(summary),
             sign=context.key,
@@ -159,7 +161,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         digest = context.files.put(bundle)
     steps.remove()
     shown = json.dumps(describe_for_console(job, release, summary))
-    return {"sha256": digest, "matched": round_count(joined.matched, job.study.rules), "summary": shown}
+    return {"sha256": digest, "matched": round_count(release.reported, job.study.rules), "summary": shown}
 
 
 def _workspace(context: ServiceContext, lease: Lease) -> tempfile.TemporaryDirectory[str]:
@@ -198,7 +200,7 @@ def _fit(
             options["groups"] = channel.reports
             if isinstance(second, SecondDraws):
                 options["second"] = replace(second, channel=recode(second.channel))
-        job.write_joined(reports, source)
+        job.write_joined(reports, options["groups"], source)
         job.check_terms(str(source))
         release = fit_release(
             _settings(job), str(source), *job.roles, job.report_column, channel, privacy, features=job.features,
@@ -294,13 +296,16 @@ def _privacy(job: FitJob, identity: str) -> ReleaseSettings:
     return ReleaseSettings("gaussian", rule.fit_epsilon, rule.delta, noise_key)
 
 
-def _identity(job: FitJob, keys_sha256: str) -> str:
-    """Return what tells two fits apart: settings, rows and reports. The same fit again has the same noise, for free."""
-    left_out = ("portfolio", "attributes", "report")
+def _identity(job: FitJob) -> str:
+    """Return what tells two fits apart: settings, rows and epoch. The same fit again has the same noise, for free.
+
+    The reports of an epoch never change, so that nobody learns from the noise whether they did.
+    """
+    left_out = ("portfolio", "attributes", "report", "epoch")
     settings = {name: value for name, value in stored_fields(job.spec).items() if name not in left_out}
     if job.names != (None,):  # named or not, in whatever order
         settings["attributes"] = list(job.names)
-    content = {"settings": settings, "rows": job.portfolio_sha256, "reports": keys_sha256}
+    content = {"settings": settings, "rows": job.portfolio_sha256, "epoch": job.epoch}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
@@ -331,7 +336,7 @@ def _check_budget(job: FitJob, privacy: ReleaseSettings, identity: str, earlier:
     rule = job.study.release
     if rule is None:
         return
-    plan, before = plan_of(rule, earlier, *job.names), plan_of(rule, earlier)
+    plan, before = plan_of(rule, earlier, *((job.epoch, name) for name in job.names)), plan_of(rule, earlier)
     known = {row.identity for row in earlier if row.mechanism == "gaussian"}
     if privacy.mechanism == "gaussian" and identity not in known:
         plan = plan.after("gaussian", privacy.epsilon)

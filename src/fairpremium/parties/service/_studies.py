@@ -21,6 +21,7 @@ from fairpremium.parties.store.schema import batch_files, fits, participants, re
 
 from ._budget import spent_by
 from ._context import Party, ServiceContext, as_json, find_row
+from ._epochs import count_epochs, describe_epoch, newest_epoch
 
 StudyView = OperatorStudy | CollectorStudy | InsurerStudy
 
@@ -32,8 +33,8 @@ def put_study(
     row = connection.execute(select(studies).where(studies.c.id == study).with_for_update()).one_or_none()
     text = as_json(spec)
     if row is not None and spec_of(row) == spec:
-        return _operator_view(connection, row)
-    if row is not None and (row.state != "draft" or count_reports(connection, study)):
+        return describe_to_operator(connection, row)
+    if row is not None and row.state != "draft":
         raise Problem("study-frozen")
     if row is None:
         values = {"id": study, "spec": text, "state": "draft", "secret": secrets.token_bytes(32)}
@@ -46,7 +47,7 @@ def put_study(
     if rows:
         connection.execute(insert(participants), rows)
     append(connection, context.now(), who.name, "study.declared", study=study, spec=spec.model_dump(mode="json"))
-    return _operator_view(connection, study_row(connection, study))
+    return describe_to_operator(connection, study_row(connection, study))
 
 
 def open_study(connection: Connection, context: ServiceContext, who: Party, study: str) -> OperatorStudy:
@@ -64,7 +65,7 @@ def _set_state(connection: Connection, context: ServiceContext, who: Party, stud
     if row.state != state:
         connection.execute(update(studies).where(studies.c.id == study).values(state=state))
         append(connection, context.now(), who.name, f"study.{state}", study=study)
-    return _operator_view(connection, study_row(connection, study))
+    return describe_to_operator(connection, study_row(connection, study))
 
 
 def list_studies(connection: Connection, context: ServiceContext, who: Party) -> list[StudyView]:
@@ -121,7 +122,8 @@ def takes_reports(row: Any, now: float) -> bool:
 def count_reports(connection: Connection, study: str, *sources: str) -> int:
     """Count the reports of a study, all of them or those of some sources (`sent_by`).
 
-    How many people answered on the page of a collector is told as a released number only (`answers`).
+    A collector knows how many it sent itself. All other numbers of reports are released ones, with noise (`reports`,
+    `answers`).
     """
     single = select(func.count()).select_from(reports).where(reports.c.study == study)
     in_files = select(func.coalesce(func.sum(batch_files.c.rows), 0)).where(batch_files.c.study == study)
@@ -146,9 +148,9 @@ def sent_by(spec: StudySpec, *collectors: str) -> list[str]:
 
 
 def count_fits(connection: Connection, study: str, party: str | None = None) -> int:
-    """Count the distinct fits of a study, of all insurers or of one."""
+    """Count the distinct fits of a study, of all insurers or of one; the same in another epoch is another one."""
     query = select(func.count()).select_from(
-        select(fits.c.party, fits.c.spec)
+        select(fits.c.party, fits.c.spec, fits.c.epoch)
         .where(fits.c.study == study, *([] if party is None else [fits.c.party == party]))
         .distinct()
         .subquery()
@@ -171,16 +173,16 @@ def _view(connection: Connection, context: ServiceContext, who: Party, row: Any)
     if who.role == "insurer":
         left = max(spec.rules.fits - count_fits(connection, row.id, who.name), 0)
         allowed: dict[str, Any] = {name: getattr(spec, name) for name in ("families", "models", "rules", "release")}
-        return InsurerStudy(
-            **_common(row), **allowed, fits_left=left, spent=spent_by(connection, row.id, spec, who.name)
-        )
-    return _operator_view(connection, row)
+        spent, newest = spent_by(connection, row.id, spec, who.name), newest_epoch(connection, row.id)
+        epoch = None if newest is None else describe_epoch(newest, spec)
+        return InsurerStudy(**_common(row), **allowed, fits_left=left, spent=spent, epoch=epoch)
+    return describe_to_operator(connection, row)
 
 
-def _operator_view(connection: Connection, row: Any) -> OperatorStudy:
-    spec = spec_of(row)
-    counted = round_count(count_reports(connection, row.id, *sent_by(spec)), spec.rules)
-    return OperatorStudy(**_common(row), spec=spec, reports=counted, fits=count_fits(connection, row.id))
+def describe_to_operator(connection: Connection, row: Any) -> OperatorStudy:
+    """Return a study as operator and auditor may see it."""
+    spec, fits = spec_of(row), count_fits(connection, row.id)
+    return OperatorStudy(**_common(row), spec=spec, epochs=count_epochs(connection, row.id, spec), fits=fits)
 
 
 def _common(row: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Concatenate, ParamSpec, TypeVar
@@ -34,10 +34,8 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _access, _fits, _portfolios, _reports, _studies, answers
-from ._compaction import compact
+from . import _access, _fits, _portfolios, _studies, answers, reports
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
-from ._report_queue import CompactionTrigger, ReportQueue
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -65,13 +63,14 @@ def _checked(method: Method[P, T], *, uses_nonce: bool = False) -> Method[P, T]:
     return run
 
 
-def _transaction(command: Command[P, T], *, reads: bool = False) -> Method[P, T]:
-    """Make a method of a command: it runs in a transaction, perhaps in one that only reads."""
+def _transaction(command: Command[P, T], *, reads: bool = False, stores: bool = False) -> Method[P, T]:
+    """Make a method of a command: it runs in a transaction, perhaps in one that only reads, or that stores files."""
 
     @wraps(command)
     def run(self: ThirdParty, who: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
         execute = self._read if reads else partial(self._write_signed, who)
-        return execute(lambda c: command(c, self.context, who, *args, **kwargs))
+        with self.context.files.hold() if stores else nullcontext():  # nobody deletes what is not referred to yet
+            return execute(lambda c: command(c, self.context, who, *args, **kwargs))
 
     shown = signature(command)
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(shown.parameters.values())[2:]]
@@ -111,14 +110,14 @@ class ThirdParty:
         self._read = self.context.database.read
         self._write: Write = self.context.database.write
         self._writer: Writer | None = None
-        self._answers_taken = CompactionTrigger(self.context, lambda command: self._write(command))
+        self._answers_taken = reports.CompactionTrigger(self.context, lambda command: self._write(command))
 
     def start_writer(self) -> None:
         """Commit the commands of many threads together from now on, and let reports be queued."""
         if self._writer is None:
             self._writer = Writer(self.context.database)
             self._write = self._writer.write
-            self._queue = ReportQueue(self.context, self._writer)
+            self._queue = reports.ReportQueue(self.context, self._writer)
 
     def stop_writer(self) -> None:
         """Finish what is queued; each command is a commit of its own again."""
@@ -190,18 +189,19 @@ class ThirdParty:
     put_study = _transaction(_studies.put_study)
     open_study = _transaction(_studies.open_study)
     close_study = _transaction(_studies.close_study)
+    begin_epoch = _transaction(reports.begin_epoch, stores=True)
     get_study = _transaction(_studies.get_study, reads=True)
     list_studies = _transaction(_studies.list_studies, reads=True)
 
     # --- reports ---
 
-    put_report = _transaction(_reports.put_report)
+    put_report = _transaction(reports.put_report)
 
     def queue_report(
         self, who: Party, study: str, key: bytes, report: Report, attribute: str | None = None
     ) -> Future[Problem | None]:
         """Take one report of a signed request, in one commit with all others that wait (see `start_writer`)."""
-        return self._queue.put(_reports.SingleReport(who, study, key, report, attribute))
+        return self._queue.put(reports.SingleReport(who, study, key, report, attribute))
 
     @_checked
     def put_report_batch(
@@ -215,9 +215,9 @@ class ThirdParty:
                 batch = check_batch(incoming.path, labels_of(one), descriptor_of(one), attribute)
             with self.context.files.hold():
                 taken = self._write(
-                    lambda c: _reports.put_report_batch(c, self.context, who, study, n, incoming, batch, attribute)
+                    lambda c: reports.put_report_batch(c, self.context, who, study, n, incoming, batch, attribute)
                 )
-        compact(self.context, study, _studies.source_of(who.name, attribute), self._write)
+        reports.compact(self.context, study, _studies.source_of(who.name, attribute), self._write)
         return taken
 
     @contextmanager
@@ -244,7 +244,7 @@ class ThirdParty:
             return checked is not None
         taken = self._write(lambda c: answers.take_answer(c, self.context, token, report, sha256, channel))
         if taken is not None and report is not None:
-            self._answers_taken.count([(taken.study, _reports.page_of(taken.collector))])
+            self._answers_taken.count([(taken.study, reports.page_of(taken.collector))])
         return taken is not None
 
     # --- portfolios ---
@@ -291,7 +291,7 @@ class ThirdParty:
 
     # --- fits ---
 
-    put_fit = _transaction(_fits.put_fit)
+    put_fit = _transaction(_fits.put_fit, stores=True)
     get_fit = _transaction(_fits.get_fit, reads=True)
     list_fits = _transaction(_fits.list_fits, reads=True)
     cancel_fit = _transaction(_fits.cancel_fit)

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer,
 
 from fairpremium.errors import FairPremiumError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
@@ -94,6 +94,16 @@ batch_files = _table(  # files of reports, named as in 0.1.0; rows that were in 
     _column("rows", Integer),
 )
 
+epochs = _table(  # snapshots of the reports of a study
+    "epochs",
+    _key("study", _name, sa.ForeignKey("studies.id")),
+    _key("number", Integer),
+    _column("closed", Float),
+    Column("files", Text),  # JSON: digests by source; none once the epoch is over and its files are gone
+    Column("reports", Integer),  # as released
+    _column("standard_error", Float),
+)
+
 portfolios = _table(
     "portfolios",
     _key("party", _name),
@@ -138,6 +148,7 @@ fits = _table(
     _column("log_seq", Integer),
     _column("created", Float),
     Column("ended", Float),
+    _column("epoch", Integer, server_default="0"),
     ForeignKeyConstraint(["party", "portfolio"], ["portfolios.party", "portfolios.id"]),
     sa.Index("fits_of_a_study", "study", "party"),
 )
@@ -147,12 +158,13 @@ releases = _table(  # what was released about the reports of a study
     _key("study", _name),
     _key("party", _name),
     _key("fit", _name),
-    _column("keys_sha256", _digest),  # a batch with the keys that took part, and their reports
+    _column("keys_sha256", _digest),  # a batch with the keys of the rows that took part
     _column("mechanism", String(16)),
     Column("epsilon", Float),
     Column("delta", Float),
     _column("identity", _digest),
     Column("attributes", Text),  # names in JSON, of those of several whose reports were used; none where there is one
+    _column("epoch", Integer, server_default="0"),  # 0 for what was released before there were epochs
 )
 
 log = _table(
@@ -217,7 +229,14 @@ def _add_attributes(connection: sa.Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE releases ADD COLUMN attributes TEXT")
 
 
-_MIGRATIONS = {2: _add_answers, 3: _add_attributes}  # from each version to the next
+def _add_epochs(connection: sa.Connection) -> None:
+    """Let a study release from snapshots of its reports."""
+    metadata.create_all(connection, tables=[epochs])
+    for table in ("fits", "releases"):
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
+
+
+_MIGRATIONS = {2: _add_answers, 3: _add_attributes, 4: _add_epochs}  # from each version to the next
 
 
 def prepare_tables(connection: sa.Connection) -> None:

@@ -14,8 +14,8 @@ from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import answers, keys, participants, reports, studies
 
 from .._context import ServiceContext
-from .._reports import code_of_label, page_of
 from .._studies import spec_of, takes_reports
+from ..reports import code_of_label, page_of
 
 # What stands for a token that cannot be read, so that it takes the same look-ups as one that can.
 _NOBODY = Invitation("ed25519-" + "0" * 16, "-", bytes(16), 0, b"", bytes(64))

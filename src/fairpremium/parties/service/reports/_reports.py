@@ -3,16 +3,17 @@
 A batch is a file. Reports that come one by one wait in a table until there are many, and become a file then
 (`_compaction`).
 
+Nothing here writes to the log, whose length everybody sees: it has the epochs in which reports are used (`_snapshots`).
+
 What one collector sends is never compared with what another one sent: an answer that depended on it would tell the one
 what a policyholder reported to the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection, insert, select
 
 from fairpremium.documents import canonical_json
@@ -34,16 +35,13 @@ from fairpremium.parties.protocol import (
     sort_batch,
 )
 from fairpremium.parties.store import Incoming
-from fairpremium.parties.store.log import append, upsert
+from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies
 
-from ._context import Party, ServiceContext
-from ._studies import find_study, source_of, spec_of, study_row, takes_reports
+from .._context import Party, ServiceContext
+from .._studies import find_study, source_of, spec_of, study_row, takes_reports
 
 _SHORT = 4096  # bytes of the JSON text of a report that is cached
-
-Keys = npt.NDArray[Any]
-Codes = npt.NDArray[np.int32]
 
 
 class SingleReport(NamedTuple):
@@ -107,7 +105,6 @@ def _put_alike(connection: Connection, context: ServiceContext, sent: list[Singl
         connection.execute(upsert(connection, reports), rows)
         if connection.dialect.name == "postgresql":  # another process may have been faster
             new |= _codes_of(connection, context, study, source, list(new))
-        append(connection, context.now(), who.name, "report.taken", study=study, **_named(name))
     first |= new
     return [
         code if isinstance(code, Problem) else None if first[item.key] == code else Problem("report-conflict")
@@ -200,14 +197,7 @@ def put_report_batch(
         incoming.commit()
         connection.execute(insert(batch_files).values(**values, rows=new))
     connection.execute(insert(sent_batches).values(**values, n=n, rows=len(batch)))
-    about = {"study": study, "part": n, "sha256": sha256, **_named(attribute)}
-    append(connection, context.now(), who.name, "reports.taken", **about)
     return ReportsTaken(rows=len(batch), sha256=sha256)
-
-
-def _named(attribute: str | None) -> dict[str, str]:
-    """Return what the log adds about reports of one of several attributes."""
-    return {} if attribute is None else {"attribute": attribute}
 
 
 def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
@@ -221,12 +211,6 @@ def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:
     if np.any(known[is_known] != batch.codes[is_known]):
         raise Problem("report-conflict")
     return int(np.count_nonzero(is_known))
-
-
-def reports_of(connection: Connection, context: ServiceContext, study: str, source: str) -> Callable[[Keys], Codes]:
-    """Return the function from keys to the codes of their reports from a source, -1 for keys without one."""
-    batches = [*batches_of(connection, context, study, source), singles_of(connection, study, source)]
-    return lambda keys: match(keys, batches)
 
 
 def batches_of(connection: Connection, context: ServiceContext, study: str, source: str) -> list[ReportBatch]:

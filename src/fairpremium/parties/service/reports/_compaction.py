@@ -12,10 +12,10 @@ from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Extent, Write, merge_batches, plan_merge, store_batch
 from fairpremium.parties.store.schema import batch_files, reports
 
-from ._context import ServiceContext
+from .._context import ServiceContext
+from .._settings import log_failure
+from .._studies import lock_study
 from ._reports import singles_of
-from ._settings import log_failure
-from ._studies import lock_study
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
 _busy = threading.Lock()
@@ -49,15 +49,15 @@ def _step(context: ServiceContext, study: str, collector: str, write: Write) -> 
     extents = {sha256: Extent(len(batch), int(batch.high[0]), int(batch.high[-1])) for sha256, batch in batches.items()}
     chosen = plan_merge(extents)
     if singles >= SINGLES:
-        write(lambda c: _write_singles(c, context, study, collector))
+        write(lambda c: write_singles(c, context, study, collector))
     if chosen:
         merged = merge_batches(context.files, [batches[sha256] for sha256 in chosen])
         write(lambda c: _replace(c, study, collector, chosen, merged))
     return bool(singles >= SINGLES or chosen)
 
 
-def _write_singles(connection: Connection, context: ServiceContext, study: str, collector: str) -> None:
-    """Make a file of the single reports; meanwhile none comes."""
+def write_singles(connection: Connection, context: ServiceContext, study: str, collector: str) -> None:
+    """Make a file of the single reports of a source; meanwhile none comes."""
     lock_study(connection, study)
     batch = singles_of(connection, study, collector)
     if len(batch):

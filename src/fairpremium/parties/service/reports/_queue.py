@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Write, Writer
 
-from ._access import use_nonces
+from .._access import use_nonces
+from .._context import ServiceContext
+from .._studies import source_of
 from ._compaction import SINGLES, compact
-from ._context import ServiceContext
 from ._reports import SingleReport, put_reports
-from ._studies import source_of
 
 _Waiting = tuple[SingleReport, "Future[Problem | None]"]
 

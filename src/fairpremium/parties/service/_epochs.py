@@ -1,0 +1,37 @@
+"""What is told of the epochs of a study.
+
+An epoch begins with a snapshot of the reports (`reports.begin_epoch`), and lasts a time that the study declares.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from fairpremium.parties.protocol import CountedEpoch, Epoch, StudySpec
+from fairpremium.parties.store.log import iso
+from fairpremium.parties.store.schema import epochs
+
+
+def newest_epoch(connection: Connection, study: str) -> Any | None:
+    """Return the row of the newest epoch of a study, None before the first one."""
+    mine = select(epochs).where(epochs.c.study == study)
+    return connection.execute(mine.order_by(epochs.c.number.desc()).limit(1)).one_or_none()
+
+
+def end_of(row: Any, spec: StudySpec) -> float:
+    """Return when an epoch ends."""
+    return float(row.closed + spec.epoch_seconds)
+
+
+def describe_epoch(row: Any, spec: StudySpec) -> Epoch:
+    """Return what an insurer sees of an epoch."""
+    return Epoch(number=row.number, closed=iso(row.closed), ends=iso(end_of(row, spec)))
+
+
+def count_epochs(connection: Connection, study: str, spec: StudySpec) -> tuple[CountedEpoch, ...]:
+    """Return all epochs of a study as operator and auditor see them, the newest last."""
+    rows = connection.execute(select(epochs).where(epochs.c.study == study).order_by(epochs.c.number))
+    return tuple(
+        CountedEpoch(**describe_epoch(row, spec).model_dump(), reports=row.reports, standard_error=row.standard_error)
+        for row in rows
+    )

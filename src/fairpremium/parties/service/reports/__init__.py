@@ -1,0 +1,24 @@
+"""Reports as the third party keeps them: taken once, compacted into files, frozen in snapshots."""
+
+from ._compaction import compact
+from ._queue import CompactionTrigger, ReportQueue
+from ._reports import SingleReport, code_of_label, page_of, put_report, put_report_batch, read_report, sources_of
+from ._snapshots import begin_epoch, choose_epoch, files_of_epochs, forget_old_snapshots, open_snapshot
+
+__all__ = [
+    "CompactionTrigger",
+    "ReportQueue",
+    "SingleReport",
+    "begin_epoch",
+    "choose_epoch",
+    "code_of_label",
+    "compact",
+    "files_of_epochs",
+    "forget_old_snapshots",
+    "open_snapshot",
+    "page_of",
+    "put_report",
+    "put_report_batch",
+    "read_report",
+    "sources_of",
+]

@@ -1,0 +1,115 @@
+"""Snapshots of the reports, one for each epoch of a study: when they are taken, and how long their files are kept.
+
+The first fit that is asked for after the end of an epoch begins the next one, or the operator does. Neither depends on
+a report: what is released in an epoch changes with nothing that comes in meanwhile, and every epoch is paid for anew.
+"""
+
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, func, insert, select, update
+
+from fairpremium.documents import canonical_json
+from fairpremium.parties.protocol import ENDED, OperatorStudy, Problem, StudySpec, match, names_of, round_count
+from fairpremium.parties.release import CountNoise
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import batch_files, epochs, fits
+
+from .._context import Party, ServiceContext
+from .._epochs import end_of, newest_epoch
+from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
+from ._compaction import write_singles
+from ._reports import sources_of
+
+Keys = npt.NDArray[Any]
+Codes = npt.NDArray[np.int32]
+
+
+def choose_epoch(connection: Connection, context: ServiceContext, who: Party, study: str, wanted: int | None) -> int:
+    """Return the number of the epoch of a new fit, which begins now if the one before is over.
+
+    - `wanted`: The number that the fit names, if it does.
+    """
+    lock_study(connection, study)
+    row = newest_epoch(connection, study)
+    is_over = row is None or context.now() >= end_of(row, spec_of(study_row(connection, study)))
+    number = (0 if row is None else row.number) + is_over
+    if wanted not in (None, number):
+        raise Problem("epoch-over")
+    if is_over:
+        _begin(connection, context, who, study, number)
+    return int(number)
+
+
+def begin_epoch(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> OperatorStudy:
+    """Begin the next epoch of a study, whose number must be the next one; the newest one has begun already."""
+    row = find_study(connection, who, study)
+    lock_study(connection, study)
+    before = newest_epoch(connection, study)
+    newest = 0 if before is None else before.number
+    if number == newest + 1:
+        _begin(connection, context, who, study, number)
+    elif number != newest or not number:
+        raise Problem("epoch-over")
+    return describe_to_operator(connection, row)
+
+
+def _begin(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> None:
+    """Take a snapshot of the reports of a study, from which all is computed until the next one."""
+    row = study_row(connection, study)
+    files = _take(connection, context, study, spec_of(row))
+    counted, error = _release_count(count_reports(connection, study), row, number)
+    values = {"files": json.dumps(files), "reports": counted, "standard_error": error}
+    connection.execute(insert(epochs).values(study=study, number=number, closed=context.now(), **values))
+    # A plain digest would tell whoever knows all reports but one what that one is.
+    sealed = hmac.digest(row.secret, canonical_json(files), "sha256").hex()
+    append(connection, context.now(), who.name, "epoch.begun", study=study, epoch=number, sealed=sealed)
+
+
+def _take(connection: Connection, context: ServiceContext, study: str, spec: StudySpec) -> dict[str, list[str]]:
+    """Make files of all reports of a study, and return their digests by source."""
+    found = {}
+    for source in (source for name in names_of(spec.attribute) for source in sources_of(spec, name)):
+        write_singles(connection, context, study, source)
+        mine = (batch_files.c.study == study, batch_files.c.collector == source)
+        found[source] = sorted(connection.execute(select(batch_files.c.sha256).where(*mine)).scalars())
+    return found
+
+
+def _release_count(count: int, study: Any, number: int) -> tuple[int | None, float]:
+    """Return the number of reports of an epoch with noise, and its standard error; rounded where rule 9 is off."""
+    spec = spec_of(study)
+    if spec.release is None:
+        return round_count(count, spec.rules), 0.0
+    noise = CountNoise(spec.release.count_epsilon, spec.release.delta)
+    steps = noise.add(count, study.secret, b"reports", study.id.encode(), b"%d" % number)
+    return max(round(steps * noise.grid), 0), noise.sigma
+
+
+def open_snapshot(
+    connection: Connection, context: ServiceContext, study: str, epoch: int, source: str
+) -> Callable[[Keys], Codes]:
+    """Return the function from keys to the codes of their reports from a source in a snapshot, -1 for none."""
+    this = (epochs.c.study == study, epochs.c.number == epoch)
+    files = json.loads(connection.execute(select(epochs.c.files).where(*this)).scalar_one())
+    batches = [context.open_batch(digest) for digest in files[source]]
+    return lambda keys: match(keys, batches)
+
+
+def files_of_epochs(connection: Connection) -> set[str]:
+    """Return the digests of the files of all snapshots that are kept."""
+    kept = connection.execute(select(epochs.c.files).where(epochs.c.files.is_not(None))).scalars()
+    return {digest for text in kept for digests in json.loads(text).values() for digest in digests}
+
+
+def forget_old_snapshots(connection: Connection) -> None:
+    """Let go of the files of snapshots that were followed by another one, unless a fit still needs them."""
+    other = epochs.alias()
+    newest = select(func.max(other.c.number)).where(other.c.study == epochs.c.study).scalar_subquery()
+    needs = select(fits.c.id).where(fits.c.study == epochs.c.study, fits.c.epoch == epochs.c.number)
+    is_over = (epochs.c.number < newest, epochs.c.files.is_not(None), ~needs.where(fits.c.state.not_in(ENDED)).exists())
+    connection.execute(update(epochs).where(*is_over).values(files=None))
