@@ -111,18 +111,18 @@ def test_a_fit_that_waits_begins_the_first_epoch(place):
 
 @pytest.mark.parametrize("step", range(2, schema.SCHEMA_VERSION))
 def test_an_interrupted_upgrade_begins_anew(place, step, monkeypatch):
-    class Interrupted(Exception):
+    class InterruptedUpgradeError(Exception):
         pass
 
     real = schema._MIGRATIONS[step]
 
     def interrupt(connection):
         real(connection)
-        raise Interrupted
+        raise InterruptedUpgradeError
 
     with monkeypatch.context() as patch:
         patch.setitem(schema._MIGRATIONS, step, interrupt)
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedUpgradeError):
             opened(place)
     assert version_of(place) == 2
     party = opened(place)

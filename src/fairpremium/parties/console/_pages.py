@@ -3,8 +3,6 @@
 import os
 import shlex
 import shutil
-import threading
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -59,7 +57,6 @@ class Pages:
         self._context = context
         self._settings = settings
         self._monitor = monitor
-        self._cache = TimedCache()
 
     def _read(self, command: Callable[[Connection], T]) -> T:
         return self._context.database.read(command)
@@ -67,7 +64,7 @@ class Pages:
     def studies(self, request: Request) -> Page:
         """Show all studies, or what to do when there is none."""
         context = self._context
-        found = self._cache("studies", lambda: self._read(lambda c: read_studies(c, context)))
+        found = self._read(lambda c: read_studies(c, context))
         queue = self._read(lambda c: read_queue(c, context))
         since = queue.waiting_since
         self._monitor.start_if_due()
@@ -111,7 +108,7 @@ class Pages:
         name = request.path_params["study"]
         if not ID.fullmatch(name):
             return None, []
-        study = self._cache(f"study {name}", lambda: self._read(lambda c: read_study(c, self._context, name)))
+        study = self._read(lambda c: read_study(c, self._context, name))
         return study, [] if study is None else self._read(lambda c: read_fits(c, self._context, study))
 
     def log(self, request: Request) -> Page:
@@ -145,24 +142,3 @@ class Pages:
         service = f"{self._settings.scheme}://{request.headers.get('host', '')}"
         at = "" if service == _DEFAULT_SERVICE else f" --service {shlex.quote(service)}"
         return f" --folder {shlex.quote(os.fspath(self._settings.folder))}", at
-
-
-class TimedCache:
-    """Caches what was slow to read for ten times as long as it took: looking costs a tenth of a core at most."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, tuple[Any, float]] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, name: str, read: Callable[[], Any]) -> Any:
-        with self._lock:
-            value, until = self._values.get(name, (None, 0.0))
-        start = time.monotonic()
-        if start < until:
-            return value
-        value = read()
-        end = time.monotonic()
-        if value is not None:
-            with self._lock:
-                self._values[name] = (value, end + 10 * (end - start))
-        return value
