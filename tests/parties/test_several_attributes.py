@@ -29,11 +29,9 @@ from fairpremium.parties.protocol import (
 )
 from fairpremium.parties.release import ReleasePlan, combine_draws, randomize_reports, seen_channel
 from fairpremium.parties.service import ServiceLimits, _run_fit
-from fairpremium.parties.service._budget import spent_by
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store import _database
 from fairpremium.parties.store.schema import batch_files, fits, log, releases, reports, studies
 
 from .conftest import Parties
@@ -414,28 +412,3 @@ def test_a_fit_of_one_attribute_has_the_text_that_it_always_had(tmp_path, people
     (row,) = rows_of(parties, fits)
     assert "attributes" not in row.spec
     parties.close()
-
-
-# --- databases of earlier versions ---
-
-
-def test_a_folder_with_one_attribute_opens_unchanged(database_url):
-    database = _database.Database(database_url)
-    values = {"study": "s", "party": "acme", "keys_sha256": "0" * 64, "identity": "1" * 64}
-    with database._engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE releases DROP COLUMN attributes")
-        connection.exec_driver_sql("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
-        columns = "study, party, fit, keys_sha256, mechanism, epsilon, delta, identity"
-        row = ("s", "acme", "f", values["keys_sha256"], "gaussian", 1.0, 1e-6, values["identity"])
-        connection.exec_driver_sql(f"INSERT INTO releases ({columns}) VALUES {row!r}")
-    database.close()
-    again = _database.Database(database_url)
-    (found,) = again.read(lambda c: c.execute(select(releases)).all())
-    assert found.attributes is None
-    spec = StudySpec(
-        title="t", attribute=KnownChannel(channel=SEX.descriptor()), collectors=("app",), insurers=("acme",)
-    )
-    spent = again.read(lambda c: spent_by(c, "s", spec, "acme"))
-    assert (spent.epsilon, spent.by_attribute) == (pytest.approx(3.0), None)
-    again.close()
-    _database.Database(database_url).close()  # once migrated, it opens as any other

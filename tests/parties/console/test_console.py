@@ -695,6 +695,3 @@ def test_nothing_to_draw_is_no_drawing(summary):
     shown = show_comparison(summary, 0.95)
     assert not any(shown["charts"].values())
     assert (shown["means"], shown["classes"], shown["findings"]) == ([], [], [])
-
-
-# --- looking is cheap ---
