@@ -41,6 +41,7 @@ KNOWN = {
     "fit": ["done", "waiting"],
     "key": [wire.KEY],
     "n": [0, 7],
+    "number": [1, 7],
 }
 
 
