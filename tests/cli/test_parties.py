@@ -302,7 +302,7 @@ def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
 
     def invite(output, *words, code=0):
         parties.run = quick_json if code == 0 else quick
-        words = ("--ledger", "spent.sqlite", "--budget", 2, "--attribute", "sex", *words)
+        words = ("--budget", 2, "--attribute", "sex", *words)
         return parties("app", "collector", "invite", "invited.csv", "--study", "asked", "--secret",
                        workspace / "motor.secret", "-o", output, *words, code=code)  # fmt: skip
 
@@ -341,9 +341,9 @@ def test_mistakes_with_invitations(parties, workspace):
     parties.start("unasked")
     parties.run = quick
     words = ("collector", "invite", workspace / "people.csv", "--study", "unasked", "--secret",
-             workspace / "motor.secret", "-o", "links.csv")  # fmt: skip
+             workspace / "motor.secret", "-o", "links.csv", "--attribute", "sex")  # fmt: skip
     assert "study create --question" in parties("app", *words, code=2)
-    assert "belong together" in parties("app", *words, "--budget", 2, code=2)
+    assert "Missing option '--attribute'" in parties("app", *words[:-2], code=2)
     assert "asks nobody on a page" in parties("app", "collector", "status", "--study", "unasked", code=2)
     parties.run = quick_json
     assert not Path("links.csv").exists()
@@ -592,7 +592,6 @@ FIT = "insurer fit f --study s --portfolio p"
         ("study create s --spec t.csv --key me.key", "t.csv: "),
         (SUBMIT.replace("s.secret", "t.csv") + " --key me.key", "t.csv"),
         (SUBMIT.replace("r.csv", "t.csv") + " --key me.key", "overwrite an input"),
-        (SUBMIT + " --ledger l.sqlite --key me.key", "--ledger and --budget belong together"),
         (UPLOAD.replace("--outcome y", "--outcome z") + " --key me.key", "no column 'z'"),
         (UPLOAD.replace("t.csv", "none.csv") + " --key me.key", "no file none.csv"),
         (UPLOAD.replace("--outcome y", "") + " --key me.key", "Got neither --outcome nor --claims with --amount"),
