@@ -137,7 +137,7 @@ def test_another_campaign_is_another_draw(call, refuse, files):
     for name in ("a.csv", "b.csv"):
         call(*words, "--campaign", "2025", "-o", name)
     said = refuse(*words, "--campaign", "2026", "-o", "c.csv")
-    assert "for 2,000 people" in said
+    assert "for 2,000 persons" in said
     assert "epsilon 1.386 more, up to 2.773 in all" in said
     assert not Path("c.csv").exists()
     call(*words, "--campaign", "2026", "-o", "c.csv", "--confirm-new-draw")

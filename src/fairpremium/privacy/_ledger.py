@@ -226,10 +226,12 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         again, highest = connection.execute(
             "SELECT count(DISTINCT person), max(spent) FROM asked WHERE draw IS NOT NULL AND spent > 0"
         ).fetchone()
-        everybody = "people who were not named" if connection.execute(_ARE_UNNAMED).fetchone() else f"{again:,} people"
+        who = f"{again:,} person{'' if again == 1 else 's'} who reported it before, or may have"
+        if connection.execute(_ARE_UNNAMED).fetchone():
+            who = "people who were not named, and may have reported it before"
         if again:
             raise NewDrawError(
-                f"Got a new draw of {attribute!r} for {everybody} who have reported it before or may have. It would "
+                f"Got a new draw of {attribute!r} for {who}. It would "
                 f"cost each of them epsilon {epsilon:.4g} more, up to {highest + epsilon:.4g} in all; nothing was "
                 "drawn. The same memo key, channel, campaign and answer repeat a report at no cost: restore what "
                 "has changed, or accept the charge with --confirm-new-draw (in Python confirm_new_draw=True)."

@@ -181,7 +181,7 @@ def draw_reports(
     memo.draw_ids(persons, people[column])  # raises if a person has several values
     stored = numbers.isin(known[_POLICY])
     have_one = persons.isin(persons[stored])
-    ledger.charge_draws(
+    unknown = ledger.charge_draws(
         persons[have_one].tolist(), [None] * int(have_one.sum()), attribute=memo.attribute,
         epsilon=memo.channel.epsilon, policies=None if person is None else numbers[have_one].tolist(),
         confirm_new_draw=True,
@@ -202,7 +202,7 @@ def draw_reports(
         added = pd.DataFrame({_POLICY: more.index, _REPORT: more.to_numpy()})
         _write_safely(target, pd.concat([known, added], ignore_index=True), memo.channel)
     drawn = pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
-    return DrawnReports(drawn, charged)
+    return DrawnReports(drawn, unknown + charged)
 
 
 def _find_persons(people: pd.DataFrame, numbers: pd.Series, person: str | None, ledger: PrivacyLedger) -> pd.Series:
