@@ -65,6 +65,12 @@ class DrawOptions(LedgerOptions):
         """Where the secret of the memo is."""
         return collector_folder() / _MEMO_KEY if self.memo_key is None else self.memo_key
 
+    def files_text(self) -> str:
+        """Say where ledger and memo key are."""
+        if self.ledger is None and self.memo_key is None:
+            return f"{_LEDGER} and {_MEMO_KEY} in the collector's folder ({collector_folder()})"
+        return f"{self.ledger_path} and {self.memo_key_path}"
+
     def make_memo(self, channel: Channel, attribute: str, campaign: str | None = None) -> MemoizedReports:
         """Return the memo of a channel and an attribute, with the secret that is stored."""
         secret = _read_memo_key(self.memo_key_path, may_be_new=self.memo_key is None)

@@ -118,8 +118,7 @@ def privatize(
         "Channel": channel_text(described),
         "Persons": f"{persons:,}, each with one report" if account.person else "one per row (--person names a column)",
         "Charged": f"epsilon {channel.epsilon:.4g} to {charged:,} persons" if charged else "nothing: drawn before",
-        "Ledger": str(account.ledger_path),
-        "Memo key": f"{account.memo_key_path}  (back it up with the ledger; it undoes the noise)",
+        "Account": account.files_text(),
         "Written": str(output),
         "Described": None if descriptor == str(output) else descriptor,
     }
