@@ -19,6 +19,7 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+import _ledger_attacks
 from _attacks import ATTACKS, DEFENCES, bound, run
 
 import fairpremium
@@ -91,6 +92,7 @@ def main() -> None:
         document = {"fairpremium": fairpremium.__version__, "results": results}
         args.json.write_text(json.dumps(document, indent=1) + "\n")
         args.json.with_suffix(".md").write_text(table(results))
+    _ledger_attacks.write(args.json.with_name("red_team_ledger.json"))
 
 
 if __name__ == "__main__":

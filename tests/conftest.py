@@ -14,6 +14,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(autouse=True)
+def collector_folder_of_its_own(tmp_path_factory, monkeypatch) -> None:
+    """No test draws from, or charges, what another one left in the collector's folder."""
+    monkeypatch.setenv("FAIRPREMIUM_COLLECTOR", str(tmp_path_factory.mktemp("collector")))
+
+
 @pytest.fixture(scope="session")
 def project_root() -> Path:
     """The folder that holds pyproject.toml."""

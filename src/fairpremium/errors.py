@@ -42,6 +42,10 @@ class BudgetExceededError(FairPremiumError, RuntimeError):
     """A report would cost more epsilon than the person's budget has left."""
 
 
+class NewDrawError(FairPremiumError, ValueError):
+    """People who have reported before would be drawn afresh, which costs them epsilon again and was not confirmed."""
+
+
 class ModelFileError(FairPremiumError, ValueError):
     """A file is not a model that this version can read."""
 

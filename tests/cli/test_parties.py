@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -303,7 +304,7 @@ def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
 
     def invite(output, *words, code=0):
         parties.run = quick_json if code == 0 else quick
-        words = ("--ledger", "spent.sqlite", "--budget", 2, "--attribute", "sex", *words)
+        words = ("--budget", 2, "--attribute", "sex", *words)
         return parties("app", "collector", "invite", "invited.csv", "--study", "asked", "--secret",
                        workspace / "motor.secret", "-o", output, *words, code=code)  # fmt: skip
 
@@ -342,9 +343,9 @@ def test_mistakes_with_invitations(parties, workspace):
     parties.start("unasked")
     parties.run = quick
     words = ("collector", "invite", workspace / "people.csv", "--study", "unasked", "--secret",
-             workspace / "motor.secret", "-o", "links.csv")  # fmt: skip
+             workspace / "motor.secret", "-o", "links.csv", "--attribute", "sex")  # fmt: skip
     assert "study create --question" in parties("app", *words, code=2)
-    assert "belong together" in parties("app", *words, "--budget", 2, code=2)
+    assert "Missing option '--attribute'" in parties("app", *words[:-2], code=2)
     assert "asks nobody on a page" in parties("app", "collector", "status", "--study", "unasked", code=2)
     parties.run = quick_json
     assert not Path("links.csv").exists()
@@ -594,7 +595,6 @@ FIT = "insurer fit f --study s --portfolio p"
         ("study create s --spec t.csv --key me.key", "t.csv: "),
         (SUBMIT.replace("s.secret", "t.csv") + " --key me.key", "t.csv"),
         (SUBMIT.replace("r.csv", "t.csv") + " --key me.key", "overwrite an input"),
-        (SUBMIT + " --ledger l.sqlite --key me.key", "--ledger and --budget belong together"),
         (UPLOAD.replace("--outcome y", "--outcome z") + " --key me.key", "no column 'z'"),
         (UPLOAD.replace("t.csv", "none.csv") + " --key me.key", "no file none.csv"),
         (UPLOAD.replace("--outcome y", "") + " --key me.key", "Got neither --outcome nor --claims with --amount"),
@@ -694,6 +694,125 @@ def test_two_processes_do_not_draw_into_the_same_file(parties, workspace):
         fcntl.flock(lock, fcntl.LOCK_EX)
         said = quick(*_submit_words(workspace, "alone", "people.csv", "alone.csv"), "--service", parties.url, code=2)
     assert "Another process is drawing" in said
+
+
+def lose(*paths):
+    for path in paths:
+        for found in Path(path).parent.glob(f"{Path(path).name}*"):
+            found.unlink()
+
+
+def test_lost_files_and_other_places_draw_nobody_twice(parties, workspace):
+    """Reports lost, a second study, a column renamed, a file moved: the same reports, or a refusal with the cost."""
+    for study in ("again", "twin"):
+        parties.start(study)
+    first = parties.submit("again")
+    assert (first["drawn"], first["persons_charged"]) == (ROWS, ROWS)
+    reports = Path("reports.csv").read_text()
+    for _ in range(3):
+        lose("reports.csv")
+        sent = parties.submit("again")
+        assert (sent["drawn"], sent["charged"]) == (ROWS, None)
+        assert Path("reports.csv").read_text() == reports
+    Path("moved").mkdir()
+    people = pd.read_csv(workspace / "people.csv", dtype=str).rename(columns={"sex": "gender"})
+    people.to_csv("moved/next.csv", index=False)
+    words = ("collector", "submit", "moved/next.csv", "--study", "twin", "--policy", "policy", "--column", "gender",
+             "--secret", workspace / "motor.secret", "--reports", "moved/r.csv")  # fmt: skip
+    parties.run = quick
+    said = parties("app", *words, code=2)
+    assert f"knows {ROWS:,} of these people with 'sex'" in said
+    assert said.count("\n") == 1
+    parties.run = quick_json
+    assert parties("app", *words, "--attribute", "sex")["persons_charged"] == 0
+    assert Path("moved/r.csv").read_text() == reports
+
+    Path(os.environ["FAIRPREMIUM_COLLECTOR"], "memo.key").unlink()
+    lose("moved/r.csv", "reports.csv")
+    parties.run = quick
+    for _ in range(2):
+        said = parties("app", *words, "--attribute", "sex", code=2)
+        assert f"for {ROWS:,} persons" in said
+        assert "epsilon 1.386 more, up to 2.773 in all; nothing was drawn" in said
+        assert said.count("\n") == 1
+    assert not Path("moved/r.csv").exists()
+    parties.run = quick_json
+    parties.start("third")
+    drawn = parties.submit("third", "--confirm-new-draw")
+    assert drawn["persons_charged"] == ROWS
+    assert Path("reports.csv").read_text() != reports
+    with PrivacyLedger(drawn["ledger"]) as ledger:
+        assert ledger.spent("00007", "sex") == pytest.approx(2 * np.log(4))
+
+
+def test_policies_of_a_person_share_a_report_and_an_account(parties, workspace):
+    for study in ("persons", "later"):
+        parties.start(study)
+    people = pd.DataFrame(
+        {"policy": range(300), "holder": np.arange(300) // 3, "sex": ["F", "F", "F", "M", "M", "M"] * 50}
+    )
+    people.to_csv("people.csv", index=False)
+    words = ("collector", "submit", "people.csv", "--policy", "policy", "--column", "sex", "--secret",
+             workspace / "motor.secret", "--reports", "r.parquet")  # fmt: skip
+    sent = parties("app", *words, "--study", "persons", "--person", "holder", "--budget", 1.4)
+    assert (sent["reports"], sent["persons_charged"]) == (300, 100)
+    reports = pd.read_parquet("r.parquet")["report"].to_numpy()
+    assert (reports.reshape(100, 3) == reports[::3, None]).all()
+    assert (reports != people["sex"]).any()
+    again = parties("app", *words[:-1], "s.parquet", "--study", "later")  # the ledger knows whose the policies are
+    assert again["persons_charged"] == 0
+    assert (pd.read_parquet("s.parquet")["report"] == reports).all()
+
+    parties.run = quick
+    more = pd.concat([people, pd.DataFrame({"policy": [300], "holder": [0], "sex": ["F"]})])
+    more.to_csv("people.csv", index=False)
+    said = parties("app", *words, "--study", "persons", code=2)
+    assert "does not know to whom 1 of these policies belong. Name that column with --person" in said
+    parties.run = quick_json
+    sent = parties("app", *words, "--study", "persons", "--person", "holder")
+    assert (sent["drawn"], sent["persons_charged"]) == (1, 0)
+    assert pd.read_parquet("r.parquet")["report"].iloc[-1] == reports[0]
+    for path in (Path("r.parquet"), Path("r.parquet.parts.json"), Path(sent["ledger"])):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+    parties.run = quick
+    more.assign(sex=["M", *more["sex"][1:]]).to_csv("people.csv", index=False)
+    said = parties("app", *words, "--study", "persons", "--person", "holder", code=2)
+    assert "several values of 'sex' for 1 of 100 persons" in said
+    parties.run = quick_json
+
+
+def test_a_person_is_invited_once_and_not_for_every_policy(parties, workspace):
+    Path("question.json").write_text(json.dumps(QUESTION))
+    parties.start("holders", "--question", "question.json")
+    parties.start("unasked-holders")
+    people = pd.DataFrame({"policy": [f"P{i:02d}" for i in range(30)], "holder": np.arange(30) // 3, "sex": "F"})
+
+    def invite(table, output, *words, code=0):
+        table.to_csv("invited.csv", index=False)
+        parties.run = quick_json if code == 0 else quick
+        return parties("app", "collector", "invite", "invited.csv", "--study", "holders", "--attribute", "sex",
+                       "--secret", workspace / "motor.secret", "-o", output, "--person", "holder", *words,
+                       code=code)  # fmt: skip
+
+    made = invite(people, "links.csv")
+    assert (made["people"], made["charged"]) == (10, 10)
+    links = pd.read_csv("links.csv", dtype=str)["policy"].tolist()
+    assert links == [f"P{i:02d}" for i in range(0, 30, 3)]
+    other_order = pd.concat([people[::-1], pd.DataFrame({"policy": ["A1"], "holder": [0]})])
+    again = invite(other_order, "again.csv")  # whoever has more policies keeps the one that was invited
+    assert again["charged"] == 0
+    assert sorted(pd.read_csv("again.csv", dtype=str)["policy"]) == sorted(links)
+    said = invite(people[1:], "lapsed.csv", code=2)  # the link would be for another policy: a second report
+    assert "for 1 person who reported it before" in said
+    assert not Path("lapsed.csv").exists()
+    assert invite(people[1:], "lapsed.csv", "--confirm-new-draw")["charged"] == 1
+
+    words = ("collector", "submit", "invited.csv", "--study", "unasked-holders", "--policy", "policy", "--column",
+             "sex", "--secret", workspace / "motor.secret", "--reports", "r.csv", "--person", "holder")  # fmt: skip
+    parties.run = quick
+    assert "for 10 persons who reported it before" in parties("app", *words, code=2)
+    parties.run = quick_json
 
 
 def test_a_study_that_is_closed_costs_no_epsilon(parties, workspace):

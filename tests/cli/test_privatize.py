@@ -23,7 +23,8 @@ def test_black_box_audit(call, suffix, groups):
 
     def draw(values):
         pd.DataFrame({"policy": range(len(values)), "sex": values}).to_csv("in.csv", index=False)
-        call("privatize", "in.csv", "--column", "sex", "--groups", groups, "--epsilon", 1, "-o", f"out.{suffix}")
+        words = ["--column", "sex", "--groups", groups, "--epsilon", 1, "--confirm-new-draw", "-o", f"out.{suffix}"]
+        call("privatize", "in.csv", *words)
         frame, described = read_reports(f"out.{suffix}")
         assert described == channel
         assert frame["policy"].astype(int).tolist() == list(range(len(values)))
@@ -40,16 +41,17 @@ def test_sets_of_groups(call, call_json):
 
     def draw(values):
         pd.DataFrame({"policy": range(len(values)), "origin": values}).to_csv("in.csv", index=False)
-        said = call_json("privatize", "in.csv", *words, "--subset-size", 2, "-o", "out.csv")
+        said = call_json("privatize", "in.csv", *words, "--subset-size", 2, "--confirm-new-draw", "-o", "out.csv")
         assert said["channel"]["subset_size"] == 2
         frame, described = read_reports("out.csv")
         assert described == channel
         return frame["report"]
 
     assert audit(draw, channel, n=5_000) == {"privacy": [], "channel": []}
-    assert "subset selection, 1 of 5 groups in a report" in call("privatize", "in.csv", *words, "-o", "best.csv").stdout
+    more = ["--confirm-new-draw", "-o", "best.csv"]
+    assert "subset selection, 1 of 5 groups in a report" in call("privatize", "in.csv", *words, *more).stdout
     Path("secret").write_bytes(b"a secret of the tests")
-    words += ["--subset-size", 2, "--person", "policy", "--memo-key", "secret", "--campaign", "1"]
+    words += ["--subset-size", 2, "--person", "policy", "--memo-key", "secret", "--ledger", "new.sqlite"]
     for name in ("one.csv", "two.csv"):
         call("privatize", "in.csv", *words, "-o", name)
     assert Path("one.csv").read_bytes() == Path("two.csv").read_bytes()
@@ -66,7 +68,7 @@ def test_black_box_audit_of_memoized_reports(call):
         frame = pd.DataFrame({"policy": range(start, start + len(values)), "sex": values})
         start += len(values)
         frame.to_csv("in.csv", index=False)
-        call("privatize", "in.csv", *words, "--campaign", "2025", "-o", "out.csv")
+        call("privatize", "in.csv", *words, "-o", "out.csv")
         return read_reports("out.csv")[0]["report"]
 
     assert audit(draw, channel, n=4_000) == {"privacy": [], "channel": []}
@@ -84,11 +86,11 @@ def test_the_output_holds_the_report_in_place_of_the_attribute(call, files, port
 def test_no_trace_of_a_true_value_that_was_not_reported(call):
     # One person of 200 has a rare label; in most runs its report is another label, and then no file knows it.
     seen = 0
-    for _ in range(12):
+    for k in range(12):
         frame = pd.DataFrame({"policy": range(200), "sex": ["common"] * 199 + ["zebra"]})
         frame.to_parquet("in.parquet")
         words = ["--column", "sex", "--groups", "common,zebra,other", "--keep", "0.34"]
-        call("privatize", "in.parquet", *words, "-o", "out.parquet")
+        call("privatize", "in.parquet", *words, "-o", "out.parquet", "--confirm-new-draw", "--campaign", k)
         reports = pd.read_parquet("out.parquet")
         assert "sex" not in Path("out.parquet").read_bytes().decode("latin-1")
         if reports["report"].iloc[-1] != "zebra":
@@ -97,10 +99,12 @@ def test_no_trace_of_a_true_value_that_was_not_reported(call):
     assert seen > 0  # fails with probability 0.34 ** 12
 
 
-def test_two_calls_differ(call, files):
+def test_two_calls_give_the_same_reports_and_another_memo_key_others(call, files, monkeypatch):
     for name in ("a.csv", "b.csv"):
         call("privatize", "people.csv", *WORDS, "-o", name)
-    assert Path("a.csv").read_text() != Path("b.csv").read_text()
+    monkeypatch.setenv("FAIRPREMIUM_COLLECTOR", "elsewhere")
+    call("privatize", "people.csv", *WORDS, "-o", "c.csv")
+    assert Path("a.csv").read_text() == Path("b.csv").read_text() != Path("c.csv").read_text()
 
 
 def test_json_and_text_tell_the_same(call, call_json, files):
@@ -127,11 +131,16 @@ def test_parquet_of_whole_numbers(call):
     assert channel.groups == ("0", "1")
 
 
-def test_memoized_reports_repeat(call, files):
+def test_another_campaign_is_another_draw(call, refuse, files):
     Path("secret").write_bytes(b"sixteen bytes or more")
-    words = ["--memo-key", "secret", "--person", "policy"]
-    for name, campaign in (("a.csv", "2025"), ("b.csv", "2025"), ("c.csv", "2026")):
-        call("privatize", "people.csv", *WORDS, *words, "--campaign", campaign, "-o", name)
+    words = ["privatize", "people.csv", *WORDS, "--memo-key", "secret", "--person", "policy"]
+    for name in ("a.csv", "b.csv"):
+        call(*words, "--campaign", "2025", "-o", name)
+    said = refuse(*words, "--campaign", "2026", "-o", "c.csv")
+    assert "for 2,000 persons" in said
+    assert "epsilon 1.386 more, up to 2.773 in all" in said
+    assert not Path("c.csv").exists()
+    call(*words, "--campaign", "2026", "-o", "c.csv", "--confirm-new-draw")
     a, b, c = (pd.read_csv(name)["report"] for name in ("a.csv", "b.csv", "c.csv"))
     assert a.equals(b)
     assert not a.equals(c)
@@ -140,9 +149,11 @@ def test_memoized_reports_repeat(call, files):
 def test_the_ledger_charges_and_refuses(call, refuse, files):
     words = ["privatize", "people.csv", *WORDS, "--ledger", "spent.db", "--budget", 2.0, "--person", "policy"]
     call(*words, "-o", "a.csv")
+    call(*words, "-o", "again.csv")
+    assert Path("a.csv").read_text() == Path("again.csv").read_text()
     with PrivacyLedger("spent.db", budget=2.0) as ledger:
         assert ledger.spent("00007", "sex") == pytest.approx(1.3862943611)
-    assert "beyond the budget" in refuse(*words, "-o", "b.csv")
+    assert "beyond the budget" in refuse(*words, "-o", "b.csv", "--campaign", "2", "--confirm-new-draw")
     assert not Path("b.csv").exists()
 
 
@@ -162,9 +173,10 @@ def test_the_ledger_charges_and_refuses(call, refuse, files):
         ([*WORDS, "--mechanism", "subset-selection"], "needs --epsilon and has no --keep"),
         (["--column", "sex", "--groups", "F,M", "--mechanism", "subset-selection"], "needs --epsilon"),
         ([*SETS, "--subset-size", 2], "a whole number from 1 to 1"),
-        ([*WORDS, "--memo-key", "secret"], "belong together"),
-        ([*WORDS, "--memo-key", "secret", "--campaign", "x"], "need --person"),
-        ([*WORDS, "--ledger", "spent.db"], "belong together"),
+        ([*WORDS, "--memo-key", "secret"], "There is no file secret"),
+        ([*WORDS, "--budget", 0], "budget"),
+        ([*WORDS, "--budget", 1], "beyond the budget of epsilon=1"),
+        ([*WORDS, "--attribute", ""], "attribute"),
         ([*WORDS, "--ledger", "spent.db", "--budget", 2, "--person", "key"], "no column 'key'"),
     ],
 )

@@ -32,6 +32,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.service.reports import open_snapshot
 from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import MemoizedReports, PrivacyLedger
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 # Of the number of rows with a report among 2,000, estimated from second draws among three values with epsilon 2.
@@ -65,7 +66,9 @@ def declare(parties, **changes):
 
 
 def collect(parties, table, path):
-    reports = draw_reports(table, path, policy="policy", column="sex", channel=CHANNEL, study="motor")
+    memo = MemoizedReports(CHANNEL, b"a secret of the tests", attribute="sex")
+    with PrivacyLedger(path.with_suffix(".sqlite")) as ledger:
+        reports, _ = draw_reports(table, path, policy="policy", column="sex", memo=memo, ledger=ledger)
     parties.collector.submit(reports, study="motor", secret=parties.secret, channel=CHANNEL)
     return reports
 

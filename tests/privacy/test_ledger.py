@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairpremium.errors import BudgetExceededError
+from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.privacy import PrivacyLedger, RandomizedResponse
 
 
@@ -103,7 +103,7 @@ def test_epsilon_of_the_wrong_type(ledger, epsilon):
         ledger.charge("p", "sex", epsilon)
 
 
-@pytest.mark.parametrize("budget", [0, -1, math.nan, math.inf, True, "1", None])
+@pytest.mark.parametrize("budget", [0, -1, math.nan, math.inf, True, "1"])
 def test_budget_fails_closed(budget):
     with pytest.raises((ValueError, TypeError), match="budget"):
         PrivacyLedger(":memory:", budget=budget)
@@ -187,9 +187,9 @@ def test_an_unknown_schema_is_refused(tmp_path):
     path = tmp_path / "ledger.db"
     PrivacyLedger(path, budget=1.0).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(ValueError, match="schema version 2, but this fairpremium knows 1"):
+    with pytest.raises(ValueError, match="schema version 3, but this fairpremium knows 2"):
         PrivacyLedger(path, budget=1.0)
 
 
@@ -220,7 +220,7 @@ def test_threads_never_overspend(tmp_path):
 
 WRITER = """
 import sys
-from fairpremium.errors import BudgetExceededError
+from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.privacy import PrivacyLedger
 sys.stdin.readline()
 granted = 0
@@ -312,17 +312,158 @@ def test_against_a_dictionary(batches):
                 assert ledger.spent(*key) == value
 
 
-# --- charges with names of their own ---
+# --- draws, each charged once ---
 
 
-def test_each_charge_is_made_once_under_its_name():
-    with PrivacyLedger(":memory:", budget=2.0) as ledger:
-        assert ledger.charge_each((f"i{p}", (p, "sex", 1.5)) for p in "ab") == 2
-        assert ledger.charge_each((f"i{p}", (p, "sex", 1.5)) for p in "abc") == 1
-        assert [ledger.spent(p, "sex") for p in "abcd"] == [1.5, 1.5, 1.5, 0.0]
-        with pytest.raises(BudgetExceededError, match="1 of 2 balances; nothing was charged"):
-            ledger.charge_each([("new", ("d", "sex", 1.5)), ("other", ("a", "sex", 1.5))])
-        assert ledger.spent("d", "sex") == 0.0
-        assert ledger.charge_each([("new", ("d", "sex", 1.5))]) == 1  # its name was not used up by the refusal
-        with pytest.raises(ValueError, match="charge_id"):
-            ledger.charge_each([("ia", ("a", "sex", 0.5))])
+def draws(ledger, who, ids, attribute="sex", epsilon=1.0, **more):
+    names = None if who is None else list(who)
+    ids = [None if i is None else i.encode() for i in ids]
+    return ledger.charge_draws(names, ids, attribute=attribute, epsilon=epsilon, **more)
+
+
+def test_a_draw_is_charged_once(ledger):
+    assert draws(ledger, "ab", ["1", "2"], epsilon=0.5) == 2
+    assert draws(ledger, "abc", ["1", "2", "3"], epsilon=0.5) == 1
+    assert draws(ledger, "aac", ["1", "1", "3"], epsilon=0.5) == 0  # three policies, two people
+    assert [ledger.spent(p, "sex") for p in "abcd"] == [0.5, 0.5, 0.5, 0.0]
+    assert ledger.find_draws([b"1", b"9"]) == {b"1"}
+
+
+def test_a_new_draw_is_said_before_and_confirmed(ledger):
+    draws(ledger, "ab", ["1", "2"], epsilon=0.25)
+    with pytest.raises(NewDrawError, match=r"for 1 person .* epsilon 0.25 more, up to 0.5 in all; nothing was drawn"):
+        draws(ledger, "bc", ["other", "3"], epsilon=0.25)
+    assert [ledger.spent(p, "sex") for p in "abc"] == [0.25, 0.25, 0]
+    assert draws(ledger, "bc", ["other", "3"], epsilon=0.25, confirm_new_draw=True) == 2
+    assert [ledger.spent(p, "sex") for p in "abc"] == [0.25, 0.5, 0.25]
+    with pytest.raises(BudgetExceededError, match="1 of 2 balances; nothing was charged"):  # not to be confirmed away
+        draws(ledger, "bc", ["5", "6"], epsilon=0.6, confirm_new_draw=True)
+    assert draws(ledger, "c", ["6"], epsilon=0.6, confirm_new_draw=True) == 1  # its name was not used up
+
+
+def test_another_name_of_the_attribute_is_confirmed(ledger):
+    draws(ledger, "ab", ["1", "2"])
+    with pytest.raises(NewDrawError, match=r"knows 2 of these people with 'sex'.*--attribute"):
+        draws(ledger, "abc", ["4", "5", "6"], attribute="gender")
+    assert draws(ledger, "ab", ["4", "5"], attribute="town", declared=["sex", "town"]) == 2  # one study has both
+    assert draws(ledger, "c", ["6"], attribute="gender") == 1
+    assert draws(ledger, "ab", ["7", "8"], attribute="gender", confirm_new_draw=True) == 2
+    assert [ledger.spent("a", name) for name in ("sex", "town", "gender")] == [1, 1, 1]
+
+
+def test_people_who_are_not_named_may_be_anybody(ledger):
+    draws(ledger, None, ["table"], epsilon=0.25)
+    assert draws(ledger, None, ["table"], epsilon=0.25) == 0
+    with pytest.raises(NewDrawError, match=r"for people who were not named, .* up to 0.5 in all"):
+        draws(ledger, None, ["another table"], epsilon=0.25)
+    with pytest.raises(NewDrawError, match=r"for 2 persons .* up to 0.5 in all"):
+        draws(ledger, "ab", ["1", "2"], epsilon=0.25)
+    draws(ledger, "ab", ["1", "2"], epsilon=0.25, confirm_new_draw=True)
+    assert ledger.spent("a", "sex") == 0.5
+    with pytest.raises(NewDrawError, match=r"up to 0.75 in all"):  # 0.25 without a name, 0.25 of a, and now
+        draws(ledger, None, ["another table"], epsilon=0.25)
+    with pytest.raises(NewDrawError, match="'sex'"):
+        draws(ledger, None, ["another table"], attribute="gender", epsilon=0.25)
+    with pytest.raises(BudgetExceededError):
+        draws(ledger, None, ["another table"], epsilon=0.51, confirm_new_draw=True)
+
+
+def test_what_was_charged_under_policies_belongs_to_their_person(ledger):
+    draws(ledger, ["P1", "P2", "P3"], ["1", "2", "3"], epsilon=0.25)  # each policy counted as a person
+    three = {"policies": ["P1", "P2"], "epsilon": 0.25}
+    with pytest.raises(NewDrawError, match=r"for 1 person .* up to 0.75 in all"):
+        draws(ledger, ["ann", "ann"], ["4", "4"], **three)
+    assert ledger.spent("ann", "sex") == 0  # nothing was learned from a refusal
+    assert draws(ledger, ["ann", "ann"], ["4", "4"], **three, confirm_new_draw=True) == 1
+    assert [ledger.spent(name, "sex") for name in ("ann", "P1", "P2", "P3")] == [0.75, 0.75, 0.75, 0.25]
+    assert ledger.find_persons(["P1", "P2"], policies=True) == ["ann", "ann"]
+    assert ledger.find_persons(["P1", "new", "ann"], policies=False) == ["ann", "new", "ann"]
+    with pytest.raises(ValueError, match=r"to whom 1 of these policies belong. Name that column with --person"):
+        ledger.find_persons(["P1", "P9"], policies=True)
+
+
+def test_numbers_of_persons_and_of_policies_may_be_alike(ledger):
+    draws(ledger, ["1", "2"], ["a", "b"], policies=["2", "3"])
+    assert draws(ledger, ["3"], ["c"], policies=["1"]) == 1  # policy 1 is not person 1
+    assert [ledger.spent(name, "sex") for name in ("1", "2", "3")] == [1, 1, 1]
+    assert ledger.find_persons(["1", "2", "3"], policies=True) == ["3", "1", "2"]
+    assert ledger.find_persons(["1", "2", "3"], policies=False) == ["1", "2", "3"]
+
+
+def test_a_report_that_exists_is_charged_if_the_ledger_does_not_know_of_it(ledger):
+    draws(ledger, "a", ["1"], epsilon=0.5)
+    assert draws(ledger, "abb", [None, None, None], epsilon=0.5, confirm_new_draw=True) == 1
+    assert draws(ledger, "ab", [None, None], epsilon=0.5) == 0
+    assert [ledger.spent(p, "sex") for p in "ab"] == [0.5, 0.5]
+    with pytest.raises(NewDrawError):
+        draws(ledger, "b", ["2"], epsilon=0.5)
+
+
+def test_without_a_budget_there_is_no_limit():
+    with PrivacyLedger(":memory:") as ledger:
+        for k in range(50):
+            draws(ledger, "a", [f"{k}"], epsilon=2.0, confirm_new_draw=True)
+        assert ledger.spent("a", "sex") == 100
+        assert ledger.remaining("a", "sex") == math.inf
+        ledger.charge("a", "sex", 5.0)
+
+
+DRAWERS = """
+import sys
+from fairpremium.privacy import MemoizedReports, PrivacyLedger, RandomizedResponse
+channel = RandomizedResponse(["F", "M"], keep=0.8)
+memo = MemoizedReports(channel, b"a secret of the tests", attribute="sex")
+people = [str(i) for i in range(2000)]
+with PrivacyLedger(sys.argv[1]) as ledger:
+    print("ready", flush=True); sys.stdin.read(1)
+    reports, charged = memo.draw(people, ["F", "M"] * 1000, ledger)
+print(charged, "".join(reports))
+"""
+
+
+def test_two_processes_draw_the_same_reports_and_charge_once(tmp_path):
+    words = [sys.executable, "-c", DRAWERS, str(tmp_path / "ledger.db")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(words, **pipes) for _ in range(3)]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("!")
+        process.stdin.flush()
+    answers = [process.communicate(timeout=120)[0].split() for process in running]
+    assert sorted(int(charged) for charged, _ in answers) == [0, 0, 2000]
+    assert len({reports for _, reports in answers}) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([("a", "P1"), ("a", "P2"), ("b", "P3"), ("c", "P4")]), min_size=1, max_size=4),
+            st.booleans(), st.sampled_from("xy"), st.booleans(),
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_accounts_are_never_below_the_independent_draws_of_a_person(steps):
+    """Whatever is named, confirmed or refused: no person has more draws than the account says."""
+    drawn = {"a": set(), "b": set(), "c": set()}
+    with PrivacyLedger(":memory:") as ledger:
+        for rows, by_person, secret, confirm in steps:
+            people = [person for person, _ in rows]
+            numbers = [policy for _, policy in rows]
+            try:
+                names = people if by_person else ledger.find_persons(numbers, policies=True)
+                more = {"policies": numbers} if by_person else {}
+                ids = [f"{name}{secret}" for name in names]
+                draws(ledger, names, ids, confirm_new_draw=confirm, **more)
+            except ValueError:  # NewDrawError is one
+                continue
+            for person, name in zip(people, ids, strict=True):
+                drawn[person].add(name)
+        for person, numbers in {"a": ["P1", "P2"], "b": ["P3"], "c": ["P4"]}.items():
+            names = {person, *numbers}
+            own = sum(ledger.spent(name, "sex") for name in names)
+            assert own >= len(drawn[person])
+            if set(ledger.find_persons(list(names), policies=False)) == {person}:  # the ledger knows all policies
+                assert ledger.spent(person, "sex") == len(drawn[person])

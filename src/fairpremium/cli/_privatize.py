@@ -1,5 +1,7 @@
 """``fairpremium privatize``: true attributes in, reports out."""
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +9,7 @@ import numpy as np
 import pandas as pd
 import typer
 
+from fairpremium.cli._account import DrawOptions
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._parsing import Mechanism, split_list
@@ -14,6 +17,7 @@ from fairpremium.cli._terminal import progress
 from fairpremium.cli.tables import TableFormat, as_text, check_output, find_told, read_table, require_filled
 from fairpremium.privacy import (
     Channel,
+    DrawnReports,
     MemoizedReports,
     PrivacyLedger,
     RandomizedResponse,
@@ -21,14 +25,17 @@ from fairpremium.privacy import (
     write_reports,
 )
 
+_UMASK = 0o077  # reports and ledgers are for their owner
+
 
 @command
 def privatize(
-    people: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per person.")],
+    people: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per person or per policy.")],
     column: Annotated[str, typer.Option(help="Column with the true attribute.")],
     groups: Annotated[str, typer.Option(help="All values of the attribute, such as F,M.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV, Parquet or Excel file to write.")],
     files: TableFormat,
+    account: DrawOptions,
     keep: Annotated[float | None, typer.Option(help="Probability that a report is the truth.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy parameter, instead of keep.")] = None,
     mechanism: Annotated[
@@ -42,48 +49,51 @@ def privatize(
         bool, typer.Option("--not-reported", help="Leave the report of people without the attribute empty.")
     ] = False,
     report_column: Annotated[str, typer.Option(help="Name of the new column.")] = "report",
-    person: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
-    memo_key: Annotated[
-        Path | None,
-        typer.Option(help="File with a secret: the same person and answer get the same report again."),
+    attribute: Annotated[
+        str | None, typer.Option(help="Name of the attribute in the ledger, the same every year; that of the column.")
     ] = None,
-    campaign: Annotated[str | None, typer.Option(help="Name of the collection, with --memo-key.")] = None,
-    ledger: Annotated[Path | None, typer.Option(help="File that records what each person has spent.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Most epsilon a person may spend, with --ledger.")] = None,
+    campaign: Annotated[
+        str | None, typer.Option(help="Name of a collection of its own: another one is another draw.")
+    ] = None,
 ) -> Answer:
     """Replace a sensitive attribute by noisy reports of it.
 
     The output has all other columns as they are and, in the place of the attribute, a report that is the
     truth with probability keep and another group otherwise. With --mechanism subset-selection it is a JSON list
-    of groups, among which the truth is more often than any other. Chance comes from the operating system; there is
-    no seed. A description of the channel is written with the reports, so that fit needs no --keep.
+    of groups, among which the truth is more often than any other. A description of the channel is written with the
+    reports, so that fit needs no --keep.
+
+    Whoever is drawn again gets the same report again, from the memo key, and a ledger records what each person has
+    spent. A new draw of people who have reported before costs epsilon again: it is refused unless you confirm it. With
+    --person a person may have several rows. Without it each row counts as a person.
 
     Only the attribute is protected. Leave out columns that give it away, such as first names.
 
     Example: fairpremium privatize people.csv --column sex --groups F,M --keep 0.8 -o reports.csv
     """
     channel = _channel(split_list(groups, "--groups") or [], mechanism, keep, epsilon, subset_size)
-    check_output(output, inputs=[people, memo_key, ledger])
-    _check_repeats(person, memo_key, campaign, ledger, budget)
+    check_output(output, inputs=[people, account.memo_key, account.ledger])
+    os.umask(_UMASK)
     with progress("Drawing reports"):
-        frame = _read(people, files, column, report_column, person, output)
+        frame = _read(people, files, column, report_column, account.person, output)
         values = as_text(frame[column], people)
         told = find_told(values, people, not_reported)
         _refuse_copies(frame[told], column, values[told])
-        if memo_key is not None:
-            if not memo_key.is_file():
-                raise ValueError(f"There is no file {memo_key}. Make a secret with: openssl rand -out {memo_key} 32")
-            memo = MemoizedReports(channel, memo_key.read_bytes(), attribute=column, campaign=campaign or "")
-            drawn = memo.privatize(_persons(frame[told], person, people), values[told])
-        else:
-            drawn = channel.privatize(values[told])
-        if ledger is not None and budget is not None:
-            with PrivacyLedger(ledger, budget=budget) as spent:
-                spent.charge_many((who, column, channel.epsilon) for who in _persons(frame[told], person, people))
+        memo = account.make_memo(channel, column if attribute is None else attribute, campaign)
+        with account.open_ledger() as ledger:
+            if account.person is None:
+                drawn, charged = _draw_rows(memo, frame[told], values[told], ledger, account.confirm_new_draw)
+                persons = int(told.sum())
+            else:
+                names = [str(key) for key in require_filled(as_text(frame[account.person], people), people, "a key")]
+                named = [name for name, has_told in zip(names, told, strict=True) if has_told]
+                drawn, charged = memo.draw(named, values[told], ledger, confirm_new_draw=account.confirm_new_draw)
+                persons = len(set(named))
         reports = pd.Series(None, index=frame.index, dtype=object)
         reports[told] = np.asarray(drawn, dtype=object)
         table = frame.assign(**{column: reports}).rename(columns={column: report_column})
         write_reports(output, table, channel, column=report_column)
+        output.chmod(0o600)
     described = describe_channel(channel)
     descriptor = str(output) if output.suffix.lower() == ".parquet" else f"{output}.channel.json"
     result = {
@@ -92,8 +102,12 @@ def privatize(
         "column": column,
         "report_column": report_column,
         "channel": described,
-        "memoized": memo_key is not None,
-        "charged": None if ledger is None else channel.epsilon,
+        "attribute": memo.attribute,
+        "persons": persons,
+        "charged": channel.epsilon if charged else None,
+        "persons_charged": charged,
+        "ledger": str(account.ledger_path),
+        "memo_key": str(account.memo_key_path),
         "output": str(output),
         "descriptor": descriptor,
     }
@@ -102,8 +116,9 @@ def privatize(
         **({"Not reported": f"{(~told).sum():,} rows without the attribute"} if not_reported else {}),
         "Groups": ", ".join(described["groups"]),
         "Channel": channel_text(described),
-        "Repeats": None if memo_key is None else "the same person and answer get the same report",
-        "Charged": None if ledger is None else f"epsilon {channel.epsilon:.4g} for every report",
+        "Persons": f"{persons:,}, each with one report" if account.person else "one per row (--person names a column)",
+        "Charged": f"epsilon {channel.epsilon:.4g} to {charged:,} persons" if charged else "nothing: drawn before",
+        "Account": account.files_text(),
         "Written": str(output),
         "Described": None if descriptor == str(output) else descriptor,
     }
@@ -124,20 +139,23 @@ def _channel(
     return SubsetSelection(groups, epsilon, size=subset_size)
 
 
-def _check_repeats(
-    person: str | None, memo_key: Path | None, campaign: str | None, ledger: Path | None, budget: float | None
-) -> None:
-    if (memo_key is None) != (campaign is None):
-        raise ValueError("--memo-key and --campaign belong together: give both or none.")
-    if (ledger is None) != (budget is None):
-        raise ValueError("--ledger and --budget belong together: give both or none.")
-    if memo_key is not None and ledger is not None:
-        raise ValueError(
-            "Give --memo-key or --ledger, not both: a memoized report is the same again and costs nothing, while "
-            "the ledger would charge every run."
-        )
-    if person is None and (memo_key is not None or ledger is not None):
-        raise ValueError("--memo-key and --ledger need --person, the column that identifies the person.")
+def _draw_rows(
+    memo: MemoizedReports, frame: pd.DataFrame, values: pd.Series, ledger: PrivacyLedger, confirm_new_draw: bool
+) -> DrawnReports:
+    """Draw a table in which nothing identifies people: the same table gets the same reports, any other is a new draw.
+
+    A row has its place in the table and the whole content of the other columns as its key.
+    """
+    content = hashlib.sha256()
+    for column in frame.columns.drop(values.name):
+        for cell in frame[column].astype(str):
+            content.update(hashlib.sha256(cell.encode("utf-8", "surrogatepass")).digest())
+    rows = [content.digest() + place.to_bytes(8, "big") for place in range(len(frame))]
+    draw = hashlib.sha256(b"".join(memo.draw_ids(rows, values))).digest()
+    charged = ledger.charge_draws(
+        None, [draw], attribute=memo.attribute, epsilon=memo.channel.epsilon, confirm_new_draw=confirm_new_draw
+    )
+    return DrawnReports(memo.privatize(rows, values), len(frame) if charged else 0)
 
 
 def _read(
@@ -160,7 +178,3 @@ def _refuse_copies(frame: pd.DataFrame, column: str, values: pd.Series) -> None:
                 f"Column {name!r} holds the same values as {column!r}, so that the output would show what is to be "
                 "protected. Leave it out of the input."
             )
-
-
-def _persons(frame: pd.DataFrame, person: str | None, people: Path) -> list[str]:
-    return [str(key) for key in require_filled(as_text(frame[person], people), people, "a key")]

@@ -9,7 +9,7 @@ from ._exact import MAX_TOTAL
 from ._files import attach_descriptor, describe_reports, read_descriptor, read_reports, write_reports
 from ._keyed_channels import KeyedChannels
 from ._ledger import PrivacyLedger
-from ._memoized_reports import MemoizedReports
+from ._memoized_reports import DrawnReports, MemoizedReports
 from ._randomized_response import RandomizedResponse, check_epsilon
 from ._simplex import project_to_simplex
 from ._subset_selection import SubsetSelection
@@ -18,6 +18,7 @@ from ._words import draw_from_words
 __all__ = [
     "MAX_TOTAL",
     "Channel",
+    "DrawnReports",
     "KeyedChannels",
     "MemoizedReports",
     "PrivacyLedger",

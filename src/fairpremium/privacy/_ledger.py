@@ -1,28 +1,37 @@
 """The account of what has been spent: epsilon per person and attribute, durable and safe to share."""
 
+import itertools
 import math
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..documents import digest
-from ..errors import BudgetExceededError
+from ..errors import BudgetExceededError, NewDrawError
 from ._randomized_response import check_epsilon
 
 _APPLICATION_ID = 0x46505256  # "FPRV"
-_SCHEMA_VERSION = 1
-_SCHEMA = (
-    "CREATE TABLE charges (person TEXT NOT NULL, attribute TEXT NOT NULL, epsilon REAL NOT NULL)",
-    "CREATE INDEX charges_by_person ON charges (person, attribute)",
-    "CREATE TABLE receipts (charge_id TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+_SCHEMA = (  # what each version added to the one before it
+    (
+        "CREATE TABLE charges (person TEXT NOT NULL, attribute TEXT NOT NULL, epsilon REAL NOT NULL)",
+        "CREATE INDEX charges_by_person ON charges (person, attribute)",
+        "CREATE TABLE receipts (charge_id TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID",
+        f"PRAGMA application_id = {_APPLICATION_ID}",
+    ),
+    (
+        "ALTER TABLE charges ADD COLUMN draw BLOB",
+        "CREATE UNIQUE INDEX charges_by_draw ON charges (draw) WHERE draw IS NOT NULL",
+        "CREATE TABLE policies "
+        "(policy TEXT NOT NULL, person TEXT NOT NULL, PRIMARY KEY (policy, person)) WITHOUT ROWID",
+        "CREATE INDEX policies_by_person ON policies (person)",
+    ),
 )
+_NOBODY_NAMED = ""  # holds the charges of tables without a column that identifies people
 _LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
@@ -38,14 +47,20 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
     path : str or Path
         An SQLite file, created with access for its owner only; ":memory:" for a ledger that ends with the
         process.
-    budget : float
-        The most epsilon that a person may spend on one attribute, 0 < budget < inf.
+    budget : float, optional
+        The most epsilon that a person may spend on one attribute, 0 < budget < inf. By default there is no limit:
+        charges are recorded, and a second draw must still be confirmed.
 
     Notes
     -----
     By sequential composition the epsilons of independent reports of one attribute add up. Charge the
     *realised* epsilon, ``channel.epsilon``, before releasing a report. A report that is stored and reused
     costs nothing.
+
+    An account belongs to a person and an attribute. It does not depend on where a table lies, what its columns are
+    called or how many policies a person has. :meth:`charge_draws` charges every draw of a memo
+    (:class:`MemoizedReports`) once, however often it is repeated, and asks for confirmation before a person who has
+    reported already is drawn afresh.
 
     A charge is on the disk when the call returns (write-ahead log, ``synchronous=FULL``), and two processes
     or threads never both get the last of a budget (``BEGIN IMMEDIATE``). Sums are compared with a slack of
@@ -64,8 +79,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
     0.5
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, budget: float) -> None:
-        self.budget = check_epsilon(budget, "budget")
+    def __init__(self, path: str | os.PathLike[str], *, budget: float | None = None) -> None:
+        self.budget = None if budget is None else check_epsilon(budget, "budget")
         self.path = os.fspath(path)
         self._connection: sqlite3.Connection | None = None
         self._open()
@@ -119,51 +134,159 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
     def _charge(self, connection: sqlite3.Connection, rows: list[Charge]) -> None:
         """Charge all rows or, if one would pass its budget, none."""
         asked = _sums(rows)
-        limit = self.budget * (1 + _SLACK)
-        refused = sum(_spent(connection, *keys, more) > limit for keys, more in asked.items())
+        if self.budget is not None:
+            self._refuse(sum(self._passes(_spent(connection, *keys, more)) for keys, more in asked.items()), len(asked))
+        connection.executemany("INSERT INTO charges VALUES (?, ?, ?, NULL)", rows)
+
+    def _passes(self, epsilon: float) -> bool:
+        return self.budget is not None and epsilon > self.budget * (1 + _SLACK)
+
+    def _refuse(self, refused: int, asked: int) -> None:
         if refused:
             raise BudgetExceededError(
                 f"Got charges beyond the budget of epsilon={self.budget:g} per person and attribute, for "
-                f"{refused} of {len(asked)} balances; nothing was charged. Reuse the stored reports."
+                f"{refused} of {asked} balances; nothing was charged. Reuse the stored reports."
             )
-        connection.executemany("INSERT INTO charges VALUES (?, ?, ?)", rows)
 
-    def charge_each(self, charges: Iterable[tuple[str, Charge]]) -> int:
-        """Charge several reports, each once and for all under a name of its own; all of the new ones, or none.
+    def charge_draws(
+        self,
+        persons: Sequence[str] | None,
+        draws: Sequence[bytes | None],
+        *,
+        attribute: str,
+        epsilon: float,
+        policies: Sequence[str] | None = None,
+        declared: Collection[str] = (),
+        confirm_new_draw: bool = False,
+    ) -> int:
+        """Charge each draw once, all of the new ones or none; a repeated draw is free.
 
         Parameters
         ----------
-        charges : iterable of (charge_id, (person, attribute, epsilon))
-            One whose name was charged before costs nothing more; the same name with another content is an error.
+        persons : sequence of str, or None
+            Whose draw each is. None stands for people whom nothing identifies: they may be any of those in the ledger,
+            and everybody in the ledger may be one of them.
+        draws : sequence of bytes or None
+            Name of each draw, as :meth:`MemoizedReports.draw_ids` makes it: two draws have one name if they are the
+            same report for certain. None stands for a report that exists already. It is charged if its person has
+            spent nothing on the attribute, so that the ledger knows of it.
+        attribute : str
+        epsilon : float
+            The realised epsilon of each draw.
+        policies : sequence of str, optional
+            A policy number of the person, beside each of `persons`. The ledger remembers whose it is. What was charged
+            under the policy number belongs to the account of the person from now on.
+        declared : collection of str
+            Names of attributes that are known to be others than this one, such as those of one study.
+        confirm_new_draw : bool
+            Whether to charge people who have reported before. A person has reported before if the ledger knows of
+            another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another
+            name.
 
         Returns
         -------
         charged : int
-            How many were new.
+            For how many people.
+
+        Raises
+        ------
+        NewDrawError
+            If somebody has reported before, and `confirm_new_draw` does not allow another draw.
+        BudgetExceededError
+            If a charge would pass the budget. In both cases nothing is recorded.
         """
-        named = {
-            check_key(name, "charge_id"): (
-                check_key(person, "person"), check_key(attribute, "attribute"), check_epsilon(epsilon)
-            )
-            for name, (person, attribute, epsilon) in charges
-        }  # fmt: skip
+        names = [_NOBODY_NAMED] * len(draws) if persons is None else [check_key(who, "person") for who in persons]
+        asked = dict.fromkeys(zip(names, draws, strict=True))
+        epsilon = check_epsilon(epsilon)
+        account = check_key(attribute, "attribute")
         with self._connected() as connection, connection:
             connection.execute(_LOCK)
-            new = [row for name, row in named.items() if not _already_done(connection, name, [row])]
-            self._charge(connection, new)
-        return len(new)
+            if policies is not None:
+                links = zip((check_key(policy, "policy") for policy in policies), names, strict=True)
+                connection.executemany("INSERT OR IGNORE INTO policies VALUES (?, ?)", links)
+            connection.execute("CREATE TEMP TABLE asked (person TEXT NOT NULL, draw BLOB, spent REAL, others INTEGER)")
+            connection.executemany("INSERT INTO asked (person, draw) VALUES (?, ?)", asked)
+            connection.execute("DELETE FROM asked WHERE draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)")
+            _fill_accounts(connection, account, {account, *declared})
+            self._check_draws(connection, account, epsilon, confirm_new_draw)
+            connection.execute("INSERT INTO charges SELECT person, ?, ?, draw FROM asked", (account, epsilon))
+            charged = connection.execute("SELECT count(DISTINCT person) FROM asked").fetchone()[0]
+            connection.execute("DROP TABLE asked")
+        return int(charged)
+
+    def _check_draws(
+        self, connection: sqlite3.Connection, attribute: str, epsilon: float, confirm_new_draw: bool
+    ) -> None:
+        """Raise if a draw would pass the budget, or is not the first one and not confirmed."""
+        after = "SELECT max(spent) + count(*) * ? AS total FROM asked GROUP BY person"
+        totals = [row[0] for row in connection.execute(after, (epsilon,))]
+        self._refuse(sum(map(self._passes, totals)), len(totals))
+        if confirm_new_draw:
+            return
+        again, highest = connection.execute(
+            "SELECT count(DISTINCT person), max(spent) FROM asked WHERE draw IS NOT NULL AND spent > 0"
+        ).fetchone()
+        who = f"{again:,} person{'' if again == 1 else 's'} who reported it before, or may have"
+        if connection.execute(_ARE_UNNAMED).fetchone():
+            who = "people who were not named, and may have reported it before"
+        if again:
+            raise NewDrawError(
+                f"Got a new draw of {attribute!r} for {who}. It would "
+                f"cost each of them epsilon {epsilon:.4g} more, up to {highest + epsilon:.4g} in all; nothing was "
+                "drawn. The same memo key, channel, campaign and answer repeat a report at no cost: restore what "
+                "has changed, or accept the charge with --confirm-new-draw (in Python confirm_new_draw=True)."
+            )
+        others = connection.execute("SELECT count(DISTINCT person) FROM asked WHERE others > 0").fetchone()[0]
+        if others:
+            known = connection.execute("SELECT DISTINCT attribute FROM charges WHERE attribute != ?", (attribute,))
+            names = ", ".join(sorted(repr(row[0]) for row in known)[:3])
+            raise NewDrawError(
+                f"Got a draw of {attribute!r}, but the ledger knows {others:,} of these people with {names}. If that "
+                "is the same attribute under another name, say so with --attribute (in Python attribute=...). "
+                f"Otherwise this is a new account of each of them, epsilon {epsilon:.4g}: accept it with "
+                "--confirm-new-draw (in Python confirm_new_draw=True). Nothing was drawn."
+            )
+
+    def find_draws(self, draws: Iterable[bytes]) -> set[bytes]:
+        """Return those draws that have been charged."""
+        query = "SELECT 1 FROM charges WHERE draw = ?"
+        with self._connected() as connection:
+            return {draw for draw in draws if connection.execute(query, (draw,)).fetchone()}
+
+    def find_persons(self, names: Sequence[str], *, policies: bool) -> list[str]:
+        """Return the person behind each name, as far as the ledger knows policies of persons.
+
+        - `policies`: Whether the names are policy numbers. Once a ledger knows persons, a policy number that it does
+          not know is refused: it may belong to one of them. Otherwise names are persons, and a policy number among
+          them stands for the person whom it belongs to.
+        """
+        with self._connected() as connection:
+            if connection.execute("SELECT 1 FROM policies LIMIT 1").fetchone() is None:
+                return list(names)
+            found = [_persons_behind(connection, name, policies) for name in names]
+        unclear = sum(len(persons) != 1 for persons in found)
+        if unclear:
+            raise ValueError(
+                f"The ledger knows people by a column of their own, and does not know to whom {unclear:,} of these "
+                "policies belong. Name that column with --person (in Python person=...)."
+            )
+        return [persons[0] for persons in found]
 
     # --- asking ---
 
     def spent(self, person: str, attribute: str) -> float:
-        """Return the epsilon that a person has spent on an attribute."""
+        """Return the epsilon that a person has spent on an attribute.
+
+        It includes what was charged under policy numbers of the person, and for people who were not named.
+        """
         keys = check_key(person, "person"), check_key(attribute, "attribute")
         with self._connected() as connection:
             return _spent(connection, *keys)
 
     def remaining(self, person: str, attribute: str) -> float:
-        """Return the epsilon that a person has left for an attribute, at least 0."""
-        return max(self.budget - self.spent(person, attribute), 0.0)
+        """Return the epsilon that a person has left for an attribute, at least 0; inf without a budget."""
+        spent = self.spent(person, attribute)
+        return math.inf if self.budget is None else max(self.budget - spent, 0.0)
 
     # --- the file ---
 
@@ -217,16 +340,16 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute(_LOCK)
         queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
         identity = [connection.execute(query).fetchone()[0] for query in queries]
-        if identity == [0, 0, 0]:
-            for statement in _SCHEMA:
-                connection.execute(statement)
-        elif identity[0] != _APPLICATION_ID:
+        if identity != [0, 0, 0] and identity[0] != _APPLICATION_ID:
             raise ValueError("The file is an SQLite database, but not a ledger. Choose another path.")
-        elif identity[1] != _SCHEMA_VERSION:
+        if identity[1] > len(_SCHEMA):
             raise ValueError(
-                f"The ledger has schema version {identity[1]}, but this fairpremium knows {_SCHEMA_VERSION}. "
+                f"The ledger has schema version {identity[1]}, but this fairpremium knows {len(_SCHEMA)}. "
                 "Use the version of fairpremium that wrote it."
             )
+        for statement in itertools.chain(*_SCHEMA[identity[1] :]):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(_SCHEMA)}")
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
@@ -242,9 +365,67 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
+_IS_A_PERSON = "EXISTS (SELECT 1 FROM policies AS known WHERE known.person = policies.policy)"
+_ARE_UNNAMED = f"SELECT 1 FROM asked WHERE person = '{_NOBODY_NAMED}'"
+
+
 def _spent(connection: sqlite3.Connection, person: str, attribute: str, more: float = 0.0) -> float:
+    """Return what was charged for a person under all names, and for people who were not named."""
+    owned = f"SELECT policy FROM policies WHERE person = ? AND NOT {_IS_A_PERSON}"
+    names = {person, _NOBODY_NAMED}
+    for who in _persons_behind(connection, person, policies=False):
+        names |= {who, *(row[0] for row in connection.execute(owned, (who,)))}
     query = "SELECT epsilon FROM charges WHERE person = ? AND attribute = ?"
-    return math.fsum([more, *(row[0] for row in connection.execute(query, (person, attribute)))])
+    rows = (row for name in names for row in connection.execute(query, (name, attribute)))
+    return math.fsum([more, *(row[0] for row in rows)])
+
+
+def _persons_behind(connection: sqlite3.Connection, name: str, policies: bool) -> list[str]:
+    """Return the persons that a name may stand for; see `PrivacyLedger.find_persons`."""
+    if not policies and connection.execute("SELECT 1 FROM policies WHERE person = ?", (name,)).fetchone():
+        return [name]
+    found = [row[0] for row in connection.execute("SELECT person FROM policies WHERE policy = ?", (name,))]
+    return found or ([] if policies else [name])
+
+
+def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collection[str]) -> None:
+    """Write beside each draw what its person has spent on the attribute, and how many charges of others there are.
+
+    Reports that exist already, and of which the ledger knows, are taken out.
+
+    - `same`: Names of attributes that are not others.
+    """
+    is_other = f"attribute NOT IN ({', '.join('?' for _ in same)})"
+    connection.execute("CREATE TEMP TABLE sums (person TEXT PRIMARY KEY, spent REAL, others INTEGER)")
+    connection.execute(
+        f"""WITH names AS (
+                SELECT person, person AS name FROM asked
+                UNION SELECT asked.person, policy FROM asked JOIN policies ON policies.person = asked.person
+                WHERE NOT {_IS_A_PERSON})
+            INSERT INTO sums
+            SELECT names.person, total(CASE WHEN attribute = ? THEN epsilon END), total({is_other})
+            FROM names JOIN charges ON charges.person = names.name GROUP BY names.person""",
+        (attribute, *same),
+    )
+    own = "coalesce((SELECT {0} FROM sums WHERE sums.person = asked.person), 0)"
+    connection.execute(f"UPDATE asked SET spent = {own.format('spent')}, others = {own.format('others')}")
+    connection.execute("DROP TABLE sums")
+    connection.execute("DELETE FROM asked WHERE draw IS NULL AND spent > 0")
+    # Somebody who was not named may be anybody.
+    unnamed = connection.execute(
+        f"SELECT total(CASE WHEN attribute = ? THEN epsilon END), total({is_other}) FROM charges WHERE person = ''",
+        (attribute, *same),
+    ).fetchone()
+    connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person != ''", unnamed)
+    if connection.execute(_ARE_UNNAMED).fetchone():
+        sums = "SELECT total(epsilon) AS own FROM charges WHERE attribute = ? AND person != '' GROUP BY person"
+        highest = connection.execute(
+            f"SELECT total(m) FROM (SELECT max(own) AS m FROM ({sums}))", (attribute,)
+        ).fetchone()
+        named = connection.execute(
+            f"SELECT count(*) FROM charges WHERE person != '' AND {is_other}", tuple(same)
+        ).fetchone()
+        connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person = ''", highest + named)
 
 
 def _sums(rows: list[Charge]) -> dict[tuple[str, str], float]:

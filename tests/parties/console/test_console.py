@@ -26,6 +26,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store.schema import fits
 from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import MemoizedReports, PrivacyLedger
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 OWN = {"Sec-Fetch-Site": "same-origin"}
@@ -89,7 +90,9 @@ def prepare(parties, tmp_path, reported=1893, n=2000):
     table = p.X.assign(policy=[f"CANARY-POLICY-{i}" for i in range(n)], y=p.y, sex=p.sensitive)
     path = tmp_path / "reports.parquet"
     people = table[:reported]
-    reports = draw_reports(people, path, policy="policy", column="sex", channel=CHANNEL, study="motor")
+    memo = MemoizedReports(CHANNEL, b"a secret of the tests", attribute="sex")
+    with PrivacyLedger(":memory:") as ledger:
+        reports, _ = draw_reports(people, path, policy="policy", column="sex", memo=memo, ledger=ledger)
     parties.collector.submit(reports, study="motor", secret=parties.secret, channel=CHANNEL)
     parties.insurer.upload(
         table.drop(columns="sex"), study="motor", portfolio="book", secret=parties.secret, policy="policy", outcome="y"

@@ -21,6 +21,7 @@ from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
 from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import MemoizedReports, PrivacyLedger
 from helpers import browser as browser_tools
 from helpers.browser import served
 
@@ -78,7 +79,10 @@ def declare(parties, name="motor", title="Motor 2026", **changes):
 
 
 def collect(parties, table, tmp_path):
-    reports = draw_reports(table, tmp_path / "r.parquet", policy="policy", column="sex", channel=CHANNEL, study="motor")
+    memo = MemoizedReports(CHANNEL, b"a secret of the tests", attribute="sex")
+    path = tmp_path / "r.parquet"
+    with PrivacyLedger(":memory:") as ledger:
+        reports, _ = draw_reports(table, path, policy="policy", column="sex", memo=memo, ledger=ledger)
     parties.collector.submit(reports, study="motor", secret=parties.secret, channel=CHANNEL)
 
 
@@ -324,9 +328,10 @@ def test_in_the_dark_and_with_three_groups(parties, browser, tmp_path):
     )  # fmt: skip
     parties.operator.put_study("motor", spec)
     parties.operator.set_state("motor", "open")
-    reports = draw_reports(
-        table, tmp_path / "r.parquet", policy="policy", column="region", channel=channel, study="motor"
-    )
+    memo = MemoizedReports(channel, b"a secret of the tests", attribute="region")
+    path = tmp_path / "r.parquet"
+    with PrivacyLedger(":memory:") as ledger:
+        reports, _ = draw_reports(table, path, policy="policy", column="region", memo=memo, ledger=ledger)
     parties.collector.submit(reports, study="motor", secret=parties.secret, channel=channel)
     upload(parties, table.assign(sex="").drop(columns="region"))
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="randomized"))

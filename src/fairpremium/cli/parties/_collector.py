@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import pandas as pd
 import typer
 
+from fairpremium.cli._account import DrawOptions
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._parsing import split_list, split_pairs
@@ -27,7 +28,7 @@ from fairpremium.cli.tables import (
     require_filled,
     write_table,
 )
-from fairpremium.privacy import Channel, PrivacyLedger
+from fairpremium.privacy import Channel
 
 if TYPE_CHECKING:
     from fairpremium.parties.clients import Collector
@@ -48,8 +49,11 @@ def submit(
     reports: Annotated[Path, _option(help="CSV or Parquet file that stores the drawn reports: nobody is drawn twice.")],
     connection: Connection,
     files: TableFormat,
-    ledger: Annotated[Path | None, _option(help="File that records what each person has spent.")] = None,
-    budget: Annotated[float | None, _option(help="Most epsilon a person may spend, with --ledger.")] = None,
+    account: DrawOptions,
+    attribute: Annotated[
+        str | None,
+        typer.Option(help="Name of the attribute in the ledger, the same in every study; that of the column."),
+    ] = None,
     not_reported: Annotated[
         bool, typer.Option("--not-reported", help="Send no report of people without the attribute.")
     ] = False,
@@ -63,26 +67,28 @@ def submit(
     report of each attribute. Run it again after an interruption, or when people have joined: reports that were drawn
     stay what they are. Of several attributes each has a file of its own, such as reports-sex.parquet.
 
+    With --person all policies of a person get the same report, and the person is charged once. Without it each policy
+    counts as a person. A new draw of people who have reported before is refused unless you confirm it.
+
     Example: fairpremium collector submit people.csv --study motor --policy policy --column sex --secret motor.secret
     --reports reports.parquet --key collector.key
     """
     from fairpremium.parties.clients import Collector
     from fairpremium.parties.protocol import Problem, read_secret
 
-    if (ledger is None) != (budget is None):
-        raise ValueError("--ledger and --budget belong together: give both or none.")
-    check_output(reports, suffixes=(".csv", ".parquet"), inputs=[people, secret, ledger])
+    inputs = [people, secret, account.ledger, account.memo_key]
+    check_output(reports, suffixes=(".csv", ".parquet"), inputs=inputs)
     check_ids(study=study)
     shared = read_secret(secret)
     with connection.open(Collector) as collector, _alone(reports):
         seen = collector.study(study)
         if seen.state != "open":  # before anything is drawn and paid for
             raise Problem("study-not-open")
-        sendings = _sendings(seen, column, reports)
+        sendings = _sendings(seen, column, attribute, reports)
         for sending in sendings:
-            check_output(sending.reports, suffixes=(".csv", ".parquet"), inputs=[people, secret, ledger])
+            check_output(sending.reports, suffixes=(".csv", ".parquet"), inputs=inputs)
         found = [
-            _submit(collector, sending, people, files, study, policy, shared, ledger, budget, not_reported, as_is)
+            _submit(collector, sending, people, files, study, policy, shared, account, not_reported, as_is)
             for sending in sendings
         ]
     if len(found) == 1 and found[0].result["attribute"] is None:
@@ -98,12 +104,18 @@ def submit(
 
 
 class _Sending(NamedTuple):
-    """One attribute, the column that has it, and the file of its reports; `name` is None in a study with one."""
+    """One attribute, the column that has it, and the file of its reports; `name` is None in a study with one.
+
+    - `account`: The name of the attribute in the ledger.
+    - `declared`: The names of all attributes of the study.
+    """
 
     name: str | None
     attribute: Any
     column: str
     reports: Path
+    account: str
+    declared: Sequence[str] = ()
 
 
 class _Sent(NamedTuple):
@@ -111,24 +123,28 @@ class _Sent(NamedTuple):
     facts: dict[str, Any]
 
 
-def _sendings(seen: CollectorStudy, column: str, reports: Path) -> list[_Sending]:
+def _sendings(seen: CollectorStudy, column: str, attribute: str | None, reports: Path) -> list[_Sending]:
     """Return what is sent: of several attributes those that --column names, each from a file of its own."""
     from fairpremium.parties.protocol import names_of, one_attribute
 
     if seen.attribute.kind != "several":
-        return [_Sending(None, seen.attribute, column, reports)]
-    known = names_of(seen.attribute)
+        return [_Sending(None, seen.attribute, column, reports, attribute or column)]
+    known = [str(name) for name in names_of(seen.attribute)]
+    if attribute is not None:
+        raise ValueError(f"Study {seen.id} names its attributes: {', '.join(known)}. Leave --attribute out.")
     parts = [part if "=" in part else f"{part}={part}" for part in split_list(column, "--column") or []]
     columns = split_pairs(parts, "--column", "sex=gender,age=age_band")
     unknown = [name for name in columns if name not in known]
     if unknown:
-        names = ", ".join(map(str, known))
+        names = ", ".join(known)
         raise ValueError(
             f"Got --column with {unknown[0]!r}, but expected attributes of study {seen.id}: {names}. "
             "Where a column has another name, say attribute=column."
         )
     return [
-        _Sending(name, one_attribute(seen.attribute, name), column, reports.with_stem(f"{reports.stem}-{name}"))
+        _Sending(
+            name, one_attribute(seen.attribute, name), column, reports.with_stem(f"{reports.stem}-{name}"), name, known
+        )
         for name, column in columns.items()
     ]
 
@@ -141,30 +157,30 @@ def _submit(
     study: str,
     policy: str,
     shared: LinkageSecret,
-    ledger: Path | None,
-    budget: float | None,
+    account: DrawOptions,
     not_reported: bool,
     as_is: bool,
 ) -> _Sent:
     """Draw and send the reports of one attribute."""
     from fairpremium.parties.clients import draw_reports, plan_batches, read_drawn
 
-    name, attribute, column, reports = sending
+    name, attribute, column, reports = sending[:4]
     channel = _check_study(study, attribute, as_is)
     told = f" of {name}" if name else ""
     with progress(f"Drawing reports{told}"):
-        frame, silent = _read(people, files, policy, column, attribute, not_reported)
+        frame, silent = _read(people, files, policy, column, account.person, attribute, not_reported)
+        charged = 0
         if channel is None:
-            table = frame.rename(columns={policy: "policy", column: "report"})
+            table = frame[[policy, column]].set_axis(["policy", "report"], axis=1)
             stored, drawn = _store_as_is(table, reports, _labels(attribute))
         else:
             before = len(read_drawn(reports, channel)) if reports.exists() else 0
-            account = nullcontext() if ledger is None else PrivacyLedger(ledger, budget=budget or 0.0)
-            with account as spent:
-                draw_reports(
-                    frame, reports, policy=policy, column=column, channel=channel, study=study, ledger=spent,
-                    attribute=name,
-                )  # fmt: skip
+            memo = account.make_memo(channel, sending.account)
+            with account.open_ledger() as ledger:
+                charged = draw_reports(
+                    frame, reports, policy=policy, column=column, person=account.person, memo=memo, ledger=ledger,
+                    declared=sending.declared, confirm_new_draw=account.confirm_new_draw,
+                ).charged  # fmt: skip
             stored = read_drawn(reports, channel)
             drawn = len(stored) - before
     steps = plan_batches(reports, study, len(stored))
@@ -175,7 +191,6 @@ def _submit(
         )  # fmt: skip
     epsilon = None if channel is None else channel.epsilon
     batches = sum(batches for _, batches in steps)
-    charged = None if ledger is None or not drawn else epsilon
     described = describe_channel(channel)
     result = {
         "study": study,
@@ -187,7 +202,9 @@ def _submit(
         "parts": batches,
         "channel": described,
         "epsilon": epsilon,
-        "charged": charged,
+        "charged": epsilon if charged else None,
+        "persons_charged": charged,
+        "ledger": None if channel is None else str(account.ledger_path),
         "file": str(reports),
     }
     facts = {
@@ -196,7 +213,8 @@ def _submit(
         "Drawn": f"{drawn:,} reports now, {len(stored) - drawn:,} before",
         "Channel": "none: the column as it stands" if described is None else channel_text(described),
         "Spent": None if epsilon is None else f"epsilon {epsilon:.4g} per person, once",
-        "Charged": None if charged is None else f"epsilon {charged:.4g} for every new report",
+        "Charged": f"epsilon {epsilon:.4g} to {charged:,} persons" if charged else None,
+        "Ledger": None if channel is None else str(account.ledger_path),
         "Sent": f"{len(stored):,} reports in {batches} batch(es)",
         "Stored": f"{reports}  (never send it: it has the policy numbers)",
     }
@@ -229,17 +247,25 @@ def _check_study(study: str, attribute: Any, as_is: bool) -> Channel | None:
 
 
 def _read(
-    people: Path, files: TableFormat, policy: str, column: str, attribute: Any, not_reported: bool
+    people: Path,
+    files: TableFormat,
+    policy: str,
+    column: str,
+    person: str | None,
+    attribute: Any,
+    not_reported: bool,
 ) -> tuple[pd.DataFrame, int]:
     """Return the people who told their attribute, and the number of those who did not."""
-    frame = read_table(people, files, require=[policy, column], text={policy, column})
+    frame = read_table(people, files, require=[policy, column, person], text={policy, column, person})
     numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
     told = find_told(as_text(frame[column], people), people, not_reported)
     labels = _as_labels(frame.loc[told, column], _labels(attribute), people)
-    table = pd.DataFrame({policy: numbers[told], column: labels}).reset_index(drop=True)
-    return table, int((~told).sum())
+    table = pd.DataFrame({policy: numbers[told], column: labels})
+    if person is not None:
+        table[person] = require_filled(as_text(frame[person], people), people, "a key")[told]
+    return table.reset_index(drop=True), int((~told).sum())
 
 
 def _labels(attribute: Any) -> Sequence[Any]:

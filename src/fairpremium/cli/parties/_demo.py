@@ -67,7 +67,7 @@ def demo(
     portfolio = zhang_liu_shi_2025(n=_ROWS, rng=_SEED, age_band=True)
     _write_data(out, portfolio, invited=INVITED if browser else 0)
     waiting = progress("Running the three parties") if as_json else nullcontext()  # otherwise commands are shown
-    with waiting, CommandRunner(quiet=as_json, log=out / "serve.log") as runner:
+    with waiting, CommandRunner(quiet=as_json, log=out / "serve.log", collector=out / "collector") as runner:
         found, answered = _run_parties(runner, out, portfolio, browser)
     bundle = load_bundle(out / "bundle.zip", keys=[read_public_key(out / "third-party" / "service.key.pub")])
     pricer = bundle.pricer
@@ -115,7 +115,8 @@ def _run_parties(
     answered = None
     if browser:
         runner.tell(f"The collector invites {INVITED} people to answer on their own devices.")
-        runner.run(_words("collector invite", out / "invited.csv", "--study motor", *secret, "-o", out / "links.csv",
+        runner.run(_words("collector invite", out / "invited.csv", "--study motor --attribute sex", *secret, "-o",
+                          out / "links.csv",
                           *collector))  # fmt: skip
         true = portfolio.sensitive[:INVITED]
         answered = ask_people(service, out / "links.csv", true, keys / "collector.key", runner.tell, quiet=runner.quiet)
@@ -164,7 +165,7 @@ def _clear(out: Path) -> None:
     if folder.exists() and not (folder / _MARK).exists():
         raise ValueError(f"{folder} exists and was not made by a demo. Choose another folder with --out.")
     if folder.exists():
-        for old in (folder, keys):
+        for old in (folder, keys, out / "collector"):
             shutil.rmtree(old, ignore_errors=True)
         for old in (*out.glob("reports.csv*"), out / "links.csv"):
             old.unlink(missing_ok=True)
@@ -220,7 +221,7 @@ def _render(result: dict[str, Any]) -> None:
         f"  $ fairpremium log show --key {where}/keys/operator.key",
         "",
         "Try next, without a third party:",
-        f"  fairpremium privatize {where}/people.csv --column sex --groups F,M --epsilon 1 -o {where}/again.csv",
+        f"  fairpremium privatize {where}/people.csv --column sex --groups F,M --keep {_KEEP:g} -o {where}/again.csv",
         f"  fairpremium fit {where}/portfolio.csv --outcome y --reports {where}/again.csv --key policy "
         f"-o {where}/again.json",
         f"  fairpremium price {where}/again.json {where}/portfolio.csv --key policy -o {where}/again-premiums.csv",

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pandas as pd
 import typer
 
-from fairpremium.cli._command import Answer, option_panel
+from fairpremium.cli._account import LedgerOptions
+from fairpremium.cli._command import Answer
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.parties._service import (
     Connection,
@@ -23,11 +24,10 @@ from fairpremium.cli.parties._service import (
     party_command,
 )
 from fairpremium.cli.tables import TableFormat, as_text, check_output, read_table, require_filled
-from fairpremium.privacy import Channel, PrivacyLedger
+from fairpremium.privacy import Channel
 
 _DAYS = 30
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_option = option_panel("What is stored here")
 
 
 @party_command
@@ -38,43 +38,44 @@ def invite(
     study: StudyOption,
     secret: SecretOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file for the links; a new one.")],
+    attribute: Annotated[
+        str, typer.Option(help="Name of the attribute in the ledger, the same in every study and for submit.")
+    ],
     connection: Connection,
     files: TableFormat,
+    account: LedgerOptions,
     policy: Annotated[str, typer.Option(help="Column with the policy number.")] = "policy",
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the links are open.")] = _DAYS,
     page: Annotated[
         str | None, typer.Option(help="Address of the page; that of the service (serve --collect) if left out.")
-    ] = None,
-    ledger: Annotated[Path | None, _option(help="File that records what each person has spent.")] = None,
-    budget: Annotated[float | None, _option(help="Most epsilon a person may spend, with --ledger.")] = None,
-    attribute: Annotated[
-        str | None, _option(help="Name of the attribute in the ledger (--column of submit), with --ledger.")
     ] = None,
 ) -> Answer:
     """Make a personal link for every policyholder, with which one answer can be given.
 
     The report is drawn on the person's own device, so that the attribute is not even known here. A link has no policy
     number in it, and only the third party can read it. Send each link to its person and to nobody else: who has it can
-    answer. A person can be invited again; one answer is taken, and the ledger is charged once.
+    answer. A person can be invited again; one answer is taken, and the ledger is charged once. With --person each
+    person gets one link, for one of the policies; without it each policy counts as a person.
 
-    Example: fairpremium collector invite people.csv --study motor --secret motor.secret -o links.csv --key
-    collector.key
+    Example: fairpremium collector invite people.csv --study motor --attribute sex --secret motor.secret -o links.csv
+    --key collector.key
     """
     from fairpremium.parties.clients import Collector, charge_invitations, make_links
     from fairpremium.parties.protocol import Problem, read_key, read_secret
 
-    if len({ledger is None, budget is None, attribute is None}) > 1:
-        raise ValueError("--ledger, --budget and --attribute belong together: give all or none.")
-    check_output(output, inputs=[people, secret, ledger])
+    check_output(output, inputs=[people, secret, account.ledger])
     if output.exists():
         raise ValueError(f"{output} exists and is not overwritten: links in it may be with people already.")
     check_ids(study=study)
     address = _page_address(page, connection.service)
     shared = read_secret(secret)
-    frame = read_table(people, files, require=[policy], text={policy})
+    frame = read_table(people, files, require=[policy, account.person], text={policy, account.person})
     numbers = require_filled(as_text(frame[policy], people), people, "a policy number")
     if numbers.duplicated().any():
         raise ValueError(f"Column {policy!r} of {people} names {int(numbers.duplicated().sum())} policies again.")
+    persons = None
+    if account.person is not None:
+        persons = require_filled(as_text(frame[account.person], people), people, "a key").tolist()
     with connection.open(Collector) as collector:
         seen = collector.study(study)
     if seen.state != "open":  # before anything is paid for
@@ -83,18 +84,20 @@ def invite(
         raise ValueError(
             f"Study {study} has no question for a page. Its operator declares one: study create --question."
         )
-    channel, charged = Channel.from_descriptor(seen.attribute.channel), None
-    if ledger is not None and attribute is not None:
-        with PrivacyLedger(ledger, budget=budget or 0.0) as account:
-            charged = charge_invitations(account, numbers, study=study, attribute=attribute, epsilon=channel.epsilon)
+    channel = Channel.from_descriptor(seen.attribute.channel)
+    with account.open_ledger() as ledger:
+        invited, charged = charge_invitations(
+            ledger, numbers.tolist(), persons=persons, study=study, attribute=attribute, channel=channel,
+            confirm_new_draw=account.confirm_new_draw,
+        )  # fmt: skip
     expires = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     assert connection.key is not None  # `open` has read it
     with progress("Making links", bar=True) as tell:
         links = make_links(
-            numbers, study=seen, secret=shared, key=read_key(connection.key), page=address, expires=expires,
+            invited, study=seen, secret=shared, key=read_key(connection.key), page=address, expires=expires,
             tell=lambda done, total: tell(done / total, f"link {done:,} of {total:,}"),
         )  # fmt: skip
-    _write_private(pd.DataFrame({"policy": numbers, "link": links, "expires": expires.isoformat()}), output)
+    _write_private(pd.DataFrame({"policy": invited, "link": links, "expires": expires.isoformat()}), output)
     result = {
         "study": study,
         "people": len(links),
@@ -102,6 +105,7 @@ def invite(
         "expires": expires.isoformat(),
         "epsilon": channel.epsilon,
         "charged": charged,
+        "ledger": str(account.ledger_path),
         "file": str(output),
     }
     facts = {
@@ -109,7 +113,8 @@ def invite(
         "Invited": f"{len(links):,} people, until {expires:%Y-%m-%d %H:%M} UTC",
         "Page": address,
         "Spent": f"epsilon {channel.epsilon:.4g} by each person who answers, once",
-        "Charged": None if charged is None else f"epsilon {channel.epsilon:.4g} for {charged:,} people",
+        "Charged": f"epsilon {channel.epsilon:.4g} to {charged:,} persons" if charged else "nothing: invited before",
+        "Ledger": str(account.ledger_path),
         "Stored": f"{output}  (each link is for one person alone)",
     }
     return Answer(result, facts)

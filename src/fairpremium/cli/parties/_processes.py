@@ -15,7 +15,13 @@ import typer
 
 _PATIENCE = 300.0  # seconds for one command
 _COMMAND = (sys.executable, "-P", "-m", "fairpremium")
-_OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
+_OURS = (
+    "FAIRPREMIUM_SERVICE",
+    "FAIRPREMIUM_KEY",
+    "FAIRPREMIUM_SECRET",
+    "FAIRPREMIUM_DATABASE",
+    "FAIRPREMIUM_COLLECTOR",
+)
 
 Words = tuple[Any, ...]
 
@@ -25,6 +31,7 @@ class CommandRunner:
 
     - `quiet`: Say nothing; otherwise commands are shown before they run.
     - `log`: Where the service writes what it has to say; removed when it said nothing.
+    - `collector`: The collector's folder, with its ledger and its memo key.
 
     Notes
     -----
@@ -32,11 +39,12 @@ class CommandRunner:
     the system closes.
     """
 
-    def __init__(self, *, quiet: bool, log: Path):
+    def __init__(self, *, quiet: bool, log: Path, collector: Path):
         self.quiet = quiet
         self.log = log
         self.commands: list[str] = []
         self._environment = {name: value for name, value in os.environ.items() if name not in _OURS}
+        self._environment["FAIRPREMIUM_COLLECTOR"] = str(collector)
         self._service: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> CommandRunner:

@@ -1,10 +1,9 @@
 """The collector's side: the attribute is privatized here, and only reports leave."""
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from fairpremium.parties.protocol import (
     settle,
     write_batches,
 )
-from fairpremium.privacy import Channel, PrivacyLedger, read_reports, write_reports
+from fairpremium.privacy import Channel, DrawnReports, MemoizedReports, PrivacyLedger, read_reports, write_reports
 
 from ._client import Client
 
@@ -134,11 +133,12 @@ def draw_reports(
     *,
     policy: str,
     column: str,
-    channel: Channel,
-    study: str,
-    ledger: PrivacyLedger | None = None,
-    attribute: str | None = None,
-) -> pd.DataFrame:
+    memo: MemoizedReports,
+    ledger: PrivacyLedger,
+    person: str | None = None,
+    declared: Collection[str] = (),
+    confirm_new_draw: bool = False,
+) -> DrawnReports:
     """Draw the report of every person once, and store it: who is asked again gives the same report.
 
     Parameters
@@ -146,44 +146,73 @@ def draw_reports(
     people : DataFrame
         With the true attribute; it stays here.
     path : str or path
-        Where the reports are stored, a .parquet or .csv file. Reports that are in it stay. Other people are drawn and
-        added before anything is sent, so that a repeat after an interruption sends the same reports.
+        Where the reports are stored, a .parquet or .csv file for its owner alone. Reports that are in it stay, and hold
+        for all policies of their person. Other people are drawn and added before anything is sent.
     policy, column : str
         Columns of the policy number and of the attribute.
-    channel : Channel
-    study : str
-        Its id, under which the ledger is charged.
-    ledger : PrivacyLedger, optional
-        It is charged for everyone who is drawn, before the draw; a repeat after an interruption costs nothing more.
-    attribute : str, optional
-        Name of the attribute, under which the ledger is charged; that of the column by default.
+    memo : MemoizedReports
+        From which reports are drawn. If the file is lost, the same memo draws the same reports again.
+    ledger : PrivacyLedger
+        It is charged for everyone who is drawn, before the draw, under the memo's name of the attribute. A repeat costs
+        nothing more.
+    person : str, optional
+        Column that identifies the person. All policies of a person have the same report, which is charged once.
+        Without it a policy counts as a person, unless the ledger knows whose it is.
+    declared : collection of str
+        Names of attributes that are known to be others than this one, such as those of the study.
+    confirm_new_draw : bool
+        Whether to draw people afresh who have reported before. Without it they are refused, and nothing is drawn.
 
     Returns
     -------
-    DataFrame
-        Columns ``policy`` and ``report``, in the order of `people`.
+    DrawnReports
+        Reports with the columns ``policy`` and ``report``, in the order of `people`, and how many persons were charged.
     """
-    for name in (policy, column):
+    for name in (policy, column, *([] if person is None else [person])):
         if name not in people.columns:
             raise ValueError(f"Got people with columns {list(people.columns)}, but expected a column {name!r}.")
     numbers = people[policy].astype(str)
     if people[policy].isna().any() or numbers.duplicated().any():
-        raise ValueError(f"Got missing or repeated values in column {policy!r}, but expected every person once.")
+        raise ValueError(f"Got missing or repeated values in column {policy!r}, but expected every policy once.")
+    persons = _find_persons(people, numbers, person, ledger)
     target = Path(path)
     nobody = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
-    known = read_drawn(target, channel) if target.exists() else nobody
-    new = ~numbers.isin(known[_POLICY])
-    if new.any():
-        if ledger is not None:
-            people_drawn = numbers[new].tolist()
-            once = hashlib.sha256("\n".join([study, str(target.resolve()), *people_drawn]).encode()).hexdigest()
-            account = column if attribute is None else attribute
-            ledger.charge_many([(person, account, channel.epsilon) for person in people_drawn], charge_id=once)
-        drawn = pd.DataFrame({_POLICY: numbers[new], _REPORT: channel.privatize(people.loc[new, column])})
-        known = pd.concat([known, drawn], ignore_index=True)
-        _write_safely(target, known, channel)
+    known = read_drawn(target, memo.channel) if target.exists() else nobody
+    memo.draw_ids(persons, people[column])  # raises if a person has several values
+    stored = numbers.isin(known[_POLICY])
+    have_one = persons.isin(persons[stored])
+    unknown = ledger.charge_draws(
+        persons[have_one].tolist(), [None] * int(have_one.sum()), attribute=memo.attribute,
+        epsilon=memo.channel.epsilon, policies=None if person is None else numbers[have_one].tolist(),
+        confirm_new_draw=True,
+    )  # fmt: skip
+    reports, charged = memo.draw(
+        persons[~have_one].tolist(), people.loc[~have_one, column], ledger,
+        policies=None if person is None else numbers[~have_one].tolist(), declared=declared,
+        confirm_new_draw=confirm_new_draw,
+    )  # fmt: skip
     by_policy = known.set_index(_POLICY)[_REPORT]
-    return pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
+    if not stored.all():
+        first = pd.Series(by_policy.loc[numbers[stored]].to_numpy(), index=persons[stored])
+        first = first[~first.index.duplicated()]
+        more = pd.Series(None, index=numbers[~stored], dtype=object)
+        more[numbers[~stored & have_one]] = first.loc[persons[~stored & have_one]].to_numpy()
+        more[numbers[~have_one]] = np.asarray(reports, dtype=object)
+        by_policy = pd.concat([by_policy, more])
+        added = pd.DataFrame({_POLICY: more.index, _REPORT: more.to_numpy()})
+        _write_safely(target, pd.concat([known, added], ignore_index=True), memo.channel)
+    drawn = pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
+    return DrawnReports(drawn, unknown + charged)
+
+
+def _find_persons(people: pd.DataFrame, numbers: pd.Series, person: str | None, ledger: PrivacyLedger) -> pd.Series:
+    if person is None:
+        return pd.Series(ledger.find_persons(numbers.tolist(), policies=True), index=people.index, dtype=object)
+    if people[person].isna().any() or (people[person].astype(str) == "").any():
+        raise ValueError(
+            f"Got missing values in column {person!r}, but expected the key of a person beside each policy."
+        )
+    return people[person].astype(str)
 
 
 def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
@@ -231,8 +260,11 @@ def _more_steps(
 
 def _write_safely(target: Path, reports: pd.DataFrame, channel: Channel) -> None:
     draft = target.with_name(f".{target.stem}.draft{target.suffix}")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)  # it has the policy numbers
     write_reports(draft, reports, channel)
     sidecar = Path(f"{draft}.channel.json")
     if sidecar.exists():
+        sidecar.chmod(0o600)
         settle(sidecar, Path(f"{target}.channel.json"))
     settle(draft, target)

@@ -1,12 +1,13 @@
 """Invitations of a collector: personal links, and what they cost the people who get them."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairpremium.parties.protocol import CollectorStudy, LinkageSecret, Problem, SigningKey, make_keys, write_token
-from fairpremium.privacy import PrivacyLedger
+from fairpremium.privacy import Channel, PrivacyLedger
 
 _TOLD_EVERY = 256  # links between two calls of `tell`
 
@@ -63,20 +64,53 @@ def make_links(
     return links
 
 
+class Invited(NamedTuple):
+    """What `charge_invitations` returns: the policies that get a link, and the number of persons who were charged."""
+
+    policies: list[str]
+    charged: int
+
+
 def charge_invitations(
-    ledger: PrivacyLedger, people: Iterable[str], *, study: str, attribute: str, epsilon: float
-) -> int:
-    """Charge people for the one report that an invitation lets them send; return for how many it was the first one.
+    ledger: PrivacyLedger,
+    policies: Sequence[str],
+    *,
+    persons: Sequence[str] | None = None,
+    study: str,
+    attribute: str,
+    channel: Channel,
+    confirm_new_draw: bool = False,
+) -> Invited:
+    """Charge people for the one report that an invitation lets them send.
 
     An invitation is charged when it is made, because nobody tells the collector who uses it. However many links a
-    person gets for one study, one report can come of them, and it is charged once.
+    person gets for one policy in one study, one report can come of them, and it is charged once. A person gets a link
+    for one policy: the one that was invited before or, at first, the smallest number.
 
+    - `persons`: The person beside each policy; without it a policy counts as a person, unless the ledger knows whose it
+      is.
     - `attribute`: As other charges of the ledger name it.
-    - `epsilon`: Of the study's channel.
+    - `channel`: Of the study.
+    - `confirm_new_draw`: Whether to invite people who have reported before, and charge them again.
     """
+    who = ledger.find_persons(policies, policies=True) if persons is None else list(persons)
+    scheme = str(channel.descriptor()["sha256"])
 
-    def name(person: str) -> str:
-        fields = "\n".join(["invitation", study, attribute, person])
-        return hashlib.sha256(fields.encode()).hexdigest()
+    def draw(person: str, policy: str) -> bytes:
+        fields = json.dumps(["invitation", study, attribute, scheme, person, policy])
+        return hashlib.sha256(fields.encode()).digest()
 
-    return ledger.charge_each((name(person), (person, attribute, epsilon)) for person in people)
+    draws = {policy: draw(person, policy) for person, policy in zip(who, policies, strict=True)}
+    before = ledger.find_draws(draws.values())
+    chosen: dict[str, str] = {}
+    for policy, person in sorted(
+        zip(policies, who, strict=True), key=lambda pair: (draws[pair[0]] not in before, pair)
+    ):
+        chosen.setdefault(person, policy)
+    links = dict(zip(policies, who, strict=True))
+    invited = [policy for policy in policies if chosen[links[policy]] == policy]
+    charged = ledger.charge_draws(
+        [links[policy] for policy in invited], [draws[policy] for policy in invited], attribute=attribute,
+        epsilon=channel.epsilon, policies=None if persons is None else invited, confirm_new_draw=confirm_new_draw,
+    )  # fmt: skip
+    return Invited(invited, charged)

@@ -1,0 +1,193 @@
+"""Draws of the same people again and again by their collector: what a majority vote learns, and what the ledger says.
+
+Each attack runs ``fairpremium privatize`` 41 times on people with keep 0.8, and removes, renames or changes something
+between the runs. The guess is the report that a person gave most often. A ledger that tells the truth bounds the rate
+of right guesses: from even odds, a person who has spent epsilon is guessed right with probability at most
+e^epsilon / (1 + e^epsilon). Without accounts the vote over 41 draws is right for everybody.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner
+
+from fairpremium.cli._app import make_app
+from fairpremium.privacy import PrivacyLedger
+
+RUNS, PEOPLE = 41, 400
+_APP = make_app(["privatize"])
+
+
+class Collector:
+    """A collector in a folder of its own, who runs the command line and keeps all reports that come out."""
+
+    def __init__(self, folder: Path, people: int, seed: int):
+        self.folder = folder
+        rng = np.random.default_rng(seed)
+        self.truth = pd.Series(rng.choice(["F", "M"], people), index=[f"person {i}" for i in range(people)])
+        self.home = folder / "collector"
+        self.refused = 0
+        self.seen: list[pd.DataFrame] = []
+
+    def table(self, policies: int = 1) -> pd.DataFrame:
+        """Return people with one row for each of their policies."""
+        rows = self.truth.repeat(policies)
+        return pd.DataFrame({"policy": np.arange(len(rows)) + 10**6, "holder": rows.index, "sex": rows.to_numpy()})
+
+    def privatize(self, table: pd.DataFrame, *words: Any, column: str = "sex", place: str = ".") -> bool:
+        """Run the command in a place; return whether it was refused, with exit code 2 and one line."""
+        folder = self.folder / place
+        folder.mkdir(parents=True, exist_ok=True)
+        table.rename(columns={"sex": column}).to_csv(folder / "people.csv", index=False)
+        output = folder / "reports.csv"
+        options = ["--column", column, "--groups", "F,M", "-o", output, *words]
+        if "--keep" not in words:
+            options += ["--keep", 0.8]
+        result = CliRunner().invoke(_APP, ["privatize", *map(str, [folder / "people.csv", *options])])
+        if result.exit_code == 2 and result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1:
+            self.refused += 1
+            return False
+        if result.exit_code:
+            raise RuntimeError(result.output) from result.exception
+        self.seen.append(pd.read_csv(output, dtype=str)[["holder", "report"]])
+        output.unlink()  # the reports are lost
+        return True
+
+    def vote(self) -> float:
+        """Return the rate of right guesses from all reports of each person."""
+        votes = pd.concat(self.seen).groupby("holder")["report"].agg(lambda reports: (reports == "F").mean())
+        guess = np.where(votes.loc[self.truth.index] > 0.5, "F", "M")
+        return float((guess == self.truth.to_numpy()).mean())
+
+    def spent(self) -> float:
+        """Return the most that the ledger says anybody has spent, over all names of the attribute."""
+        path = self.home / "ledger.sqlite"
+        with PrivacyLedger(path) as ledger, ledger._connected() as connection:
+            names = [row[0] for row in connection.execute("SELECT DISTINCT attribute FROM charges")]
+        with PrivacyLedger(path) as ledger:
+            return max(math.fsum(ledger.spent(person, name) for name in names) for person in self.truth.index)
+
+
+def _lost_reports(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder")
+
+
+def _lost_reports_of_rows(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table())
+
+
+def _lost_memo_key(collector: Collector, k: int) -> None:
+    (collector.home / "memo.key").unlink(missing_ok=True)
+    collector.privatize(collector.table(), "--person", "holder")
+
+
+def _lost_ledger(collector: Collector, k: int) -> None:
+    for path in collector.home.glob("ledger.sqlite*"):
+        path.unlink()
+    collector.privatize(collector.table(), "--person", "holder")
+
+
+def _three_policies(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(policies=3), "--person", "holder")
+
+
+def _new_policies(collector: Collector, k: int) -> None:
+    table = collector.table()
+    collector.privatize(table.assign(policy=table["policy"] + 1000 * k), "--person", "holder")
+
+
+def _renamed_column(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder", column=f"sex {k}")
+
+
+def _moved_file(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder", place=f"year {k}")
+
+
+def _other_order(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table().sample(frac=1, random_state=k))
+
+
+def _other_channel(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder", "--keep", 0.8 - k / 1000)
+
+
+def _other_campaign(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder", "--campaign", k)
+
+
+def _confirmed(collector: Collector, k: int) -> None:
+    collector.privatize(collector.table(), "--person", "holder", "--campaign", k, "--confirm-new-draw")
+
+
+ATTACKS: dict[str, Callable[[Collector, int], None]] = {
+    "reports lost": _lost_reports,
+    "reports lost, no column for the person": _lost_reports_of_rows,
+    "memo key lost": _lost_memo_key,
+    "ledger lost": _lost_ledger,
+    "three policies of each person": _three_policies,
+    "other policies every year": _new_policies,
+    "column renamed": _renamed_column,
+    "file in another folder": _moved_file,
+    "rows in another order, no column for the person": _other_order,
+    "another keep": _other_channel,
+    "another campaign": _other_campaign,
+    "another campaign, confirmed": _confirmed,
+}
+
+
+def run(name: str, *, runs: int = RUNS, people: int = PEOPLE, seed: int = 0) -> dict[str, Any]:
+    """Run one attack; return the rate of right guesses, what the ledger says, and the bound that follows from it."""
+    with tempfile.TemporaryDirectory() as folder, _home(Path(folder) / "collector"):
+        collector = Collector(Path(folder), people, seed)
+        for k in range(runs):
+            ATTACKS[name](collector, k)
+        spent = collector.spent()
+        return {
+            "attack": name,
+            "runs": runs,
+            "people": people,
+            "refused": collector.refused,
+            "rate": collector.vote(),
+            "spent": spent,
+            "bound": 1 / (1 + math.exp(-spent)),
+        }
+
+
+def write(path: Path) -> None:
+    """Run all attacks, and write their figures as JSON and as a table."""
+    results = [run(name) for name in ATTACKS]
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    lines = ["# What a collector's own people lose", "", " ".join(__doc__.split("\n\n")[1].split()), ""]
+    lines += ["| between the runs | refused | spent | right guesses | at most |", "| --- | --- | --- | --- | --- |"]
+    for r in results:
+        error = math.sqrt(r["bound"] * (1 - r["bound"]) / r["people"])
+        lines.append(
+            f"| {r['attack']} | {r['refused']} of {r['runs']} | {r['spent']:.3f} | "
+            f"{100 * r['rate']:.1f} ± {100 * error:.1f} % | {100 * r['bound']:.1f} % |"
+        )
+    path.with_suffix(".md").write_text("\n".join([*lines, ""]))
+
+
+@contextmanager
+def _home(folder: Path) -> Iterator[None]:
+    """Give the command line a collector's folder."""
+    before = os.environ.get("FAIRPREMIUM_COLLECTOR")
+    os.environ["FAIRPREMIUM_COLLECTOR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FAIRPREMIUM_COLLECTOR"]
+        else:
+            os.environ["FAIRPREMIUM_COLLECTOR"] = before

@@ -1,0 +1,123 @@
+"""The collector's own files: the ledger of what each person has spent, and the key from which all reports are drawn."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairpremium.cli._command import option_panel
+from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger
+
+_FOLDER = "FAIRPREMIUM_COLLECTOR"
+_LEDGER, _MEMO_KEY = "ledger.sqlite", "memo.key"
+_KEY_BYTES = 32
+_option = option_panel("Account of each person")
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """The options that say who the people are, and where is recorded what they have spent."""
+
+    person: Annotated[
+        str | None, _option(help="Column that identifies the person, who may have several rows and has one report.")
+    ] = None
+    ledger: Annotated[
+        Path | None,
+        _option(help="File that records what each person has spent; ledger.sqlite in the collector's folder."),
+    ] = None
+    budget: Annotated[float | None, _option(help="Most epsilon a person may spend on an attribute.")] = None
+    confirm_new_draw: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-new-draw",
+            help="Draw people afresh who have reported before, and charge them again.",
+            rich_help_panel="Account of each person",
+        ),
+    ] = False
+
+    @property
+    def ledger_path(self) -> Path:
+        """Where the ledger is."""
+        return collector_folder() / _LEDGER if self.ledger is None else self.ledger
+
+    def open_ledger(self) -> PrivacyLedger:
+        """Open the ledger; a new file if there is none."""
+        return PrivacyLedger(self.ledger_path, budget=self.budget)
+
+
+@dataclass(frozen=True)
+class DrawOptions(LedgerOptions):
+    """The options of the commands that draw reports here."""
+
+    memo_key: Annotated[
+        Path | None,
+        _option(help="File with the secret from which all reports are drawn; memo.key in the collector's folder."),
+    ] = None
+
+    @property
+    def memo_key_path(self) -> Path:
+        """Where the secret of the memo is."""
+        return collector_folder() / _MEMO_KEY if self.memo_key is None else self.memo_key
+
+    def files_text(self) -> str:
+        """Say where ledger and memo key are."""
+        if self.ledger is None and self.memo_key is None:
+            return f"{_LEDGER} and {_MEMO_KEY} in the collector's folder ({collector_folder()})"
+        return f"{self.ledger_path} and {self.memo_key_path}"
+
+    def make_memo(self, channel: Channel, attribute: str, campaign: str | None = None) -> MemoizedReports:
+        """Return the memo of a channel and an attribute, with the secret that is stored."""
+        secret = _read_memo_key(self.memo_key_path, may_be_new=self.memo_key is None)
+        if campaign is None:
+            return MemoizedReports(channel, secret, attribute=attribute)
+        return MemoizedReports(channel, secret, attribute=attribute, campaign=campaign)
+
+
+def collector_folder() -> Path:
+    """Return the folder of the collector's own files, for its owner alone; the same from anywhere."""
+    named = os.environ.get(_FOLDER)
+    try:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        folder = Path(named) if named else data / "fairpremium"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"The collector's folder cannot be used ({type(error).__name__}). Name a folder for the ledger and the "
+            f"memo key in the environment variable {_FOLDER}, or name both files."
+        ) from None
+    return folder
+
+
+def _read_memo_key(path: Path, *, may_be_new: bool) -> bytes:
+    if not path.is_file():
+        if not may_be_new:
+            raise ValueError(f"There is no file {path}. Make a secret with: openssl rand -out {path} {_KEY_BYTES}")
+        _make_memo_key(path)
+    path.chmod(0o600)  # it undoes the noise
+    return path.read_bytes()
+
+
+def _make_memo_key(path: Path) -> None:
+    """Write a new secret, whole and on disk; of two processes at the same time one writes it, and both use it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
