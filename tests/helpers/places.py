@@ -36,7 +36,9 @@ ROLES = {"op": "operator", "app": "collector", "acme": "insurer"}
 APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op", "operator")
 ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
-VOLATILE = {"seq", "time", "previous", "hash", "created", "ended", "secret", "lease_until", "lease_token", "signature"}
+VOLATILE = {
+    "seq", "time", "salt", "nodes", "hash", "created", "ended", "secret", "lease_until", "lease_token", "signature",
+}  # fmt: skip
 
 
 def name_keys(start, stop):

@@ -15,7 +15,14 @@ import typer
 
 _PATIENCE = 300.0  # seconds for one command
 _COMMAND = (sys.executable, "-P", "-m", "fairpremium")
-_OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
+_OURS = (
+    "FAIRPREMIUM_SERVICE",
+    "FAIRPREMIUM_KEY",
+    "FAIRPREMIUM_SECRET",
+    "FAIRPREMIUM_DATABASE",
+    "FAIRPREMIUM_STORAGE_KEY",
+    "FAIRPREMIUM_STORAGE_KEY_FILE",
+)
 
 Words = tuple[Any, ...]
 

@@ -144,9 +144,9 @@ class TrustedKeys:
 
     def read(self) -> list[VerifyKey]:
         """Read the public keys to trust."""
-        from fairpremium.parties.protocol import read_public_key
+        from fairpremium.parties.protocol import read_trusted_keys
 
-        return [read_public_key(path) for path in self.trust]
+        return [key for path in self.trust for key in read_trusted_keys(path)]
 
 
 def check_ids(**ids: str | None) -> None:
