@@ -19,8 +19,8 @@ __all__, __getattr__ = lazy_exports(
     {
         "bundle": "Bundle load_bundle",
         "clients": (
-            "AppTransport Client Collector Insurer Operator ServiceUnreachable charge_invitations draw_reports "
-            "make_links"
+            "AppTransport AuditState Client Collector Insurer LogAudit Operator ServiceUnreachable audit_log "
+            "charge_invitations draw_reports make_links"
         ),
         "http": "create_app",
         "protocol": (
