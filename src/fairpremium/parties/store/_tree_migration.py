@@ -14,6 +14,7 @@ from .schema import log, log_head, meta
 CHAIN = "log_chain"  # in `meta`: what was known about the chain when the tree took its place
 START = "0" * 64  # what the first entry of the chain follows
 _AT_ONCE = 5000
+_NOTHING = bytes(32)  # a leaf in the place of an entry that is missing or cannot be read
 _OLD = sa.table("log", *(sa.column(name) for name in ("seq", "time", "party", "event", "body", "previous", "hash")))
 _OLD_HEAD = sa.table("log_head", sa.column("seq"), sa.column("hash"))
 
@@ -34,20 +35,25 @@ def replace_chain(connection: sa.Connection) -> None:
             salt, entry = secrets.token_bytes(16), _read(row)
             if bad is None:
                 bad = _fault(row, entry, last, digest)
-            leaf = bytes(32) if entry is None else leaf_of({**entry.model_dump(), "salt": salt.hex()})
-            if row.seq == last + 1:
-                peaks, nodes = append_leaf(last, peaks, leaf)
-            else:  # the check of the log stops here
-                nodes = [leaf]
+            leaf = _NOTHING if entry is None else leaf_of({**entry.model_dump(), "salt": salt.hex()})
+            peaks = _skip(last, row.seq - 1, peaks)
+            peaks, nodes = append_leaf(row.seq - 1, peaks, leaf)
             changes.append({"entry": row.seq, "new_salt": salt, "new_nodes": b"".join(nodes)})
             last, digest = row.seq, row.hash
         connection.execute(change, changes)
     head = connection.execute(sa.select(_OLD_HEAD)).one()
     if bad is None and (head.seq, head.hash) != (last, digest):
         bad = (last + 1, "the end of the log is missing")
-    connection.execute(sa.update(log_head).values(peaks=b"".join(peaks)))
+    connection.execute(sa.update(log_head).values(peaks=b"".join(_skip(last, head.seq, peaks))))
     known = {"entries": last, "hash": digest, "bad": bad}
     connection.execute(sa.insert(meta).values(name=CHAIN, value=canonical_json(known).decode()))
+
+
+def _skip(last: int, to: int, peaks: list[bytes]) -> list[bytes]:
+    """Leave the place of missing entries, so that the tree can grow behind them."""
+    for size in range(last, to):
+        peaks, _ = append_leaf(size, peaks, _NOTHING)
+    return peaks
 
 
 def _read(row: Any) -> Entry | None:
