@@ -18,7 +18,7 @@ from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, StorageKey
 
 from ._files import full_disk_as_problem
-from .schema import commits, encrypt_secrets, log_head, prepare_tables, set_storage_key
+from .schema import commits, encrypt_secrets, find_plain_secrets, log_head, prepare_tables, set_storage_key
 
 T = TypeVar("T")
 
@@ -60,20 +60,22 @@ class Database:
 
     def _encrypt_secrets(self) -> None:
         """Encrypt what is plain; what it replaces is overwritten, as far as the database allows."""
+        if not self.read(find_plain_secrets):
+            return
         if self.dialect == "postgresql":
-            if self.write(encrypt_secrets):
-                with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                    connection.exec_driver_sql("VACUUM FULL studies")
+            self.write(encrypt_secrets)
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("VACUUM FULL studies")
             return
 
-        def overwriting(connection: Connection) -> int:
+        def overwriting(connection: Connection) -> None:
             connection.exec_driver_sql("PRAGMA secure_delete = ON")
-            return encrypt_secrets(connection)
+            encrypt_secrets(connection)
 
-        if self.write(overwriting):
-            with self._engine.connect().execution_options(reads_only=True) as connection:
-                raw: Any = connection.connection.dbapi_connection
-                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.write(overwriting)
+        with self._engine.connect().execution_options(reads_only=True) as connection:
+            raw: Any = connection.connection.dbapi_connection
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @property
     def dialect(self) -> str:

@@ -43,20 +43,22 @@ def set_storage_key(dialect: sa.Dialect, key: StorageKey | None) -> None:
     dialect.fairpremium_storage_key = key  # type: ignore[attr-defined]
 
 
-def encrypt_secrets(connection: sa.Connection) -> int:
-    """Encrypt the secrets that are plain or encrypted with a former storage key, and return how many.
+def find_plain_secrets(connection: sa.Connection) -> dict[str, bytes]:
+    """Return the secrets of studies that are plain or encrypted with a former storage key, where there is one now.
 
     Raises `StorageKeyError` if some are encrypted with a key that is not there.
     """
     key = _storage_key_of(connection.dialect)
-    stored = sa.select(studies.c.id, sa.type_coerce(studies.c.secret, LargeBinary)).with_for_update()
-    changed = 0
-    for name, found in connection.execute(stored).all():
-        plain = open_stored(key, bytes(found), _PURPOSE)
-        if key is not None and not key.is_current(bytes(found)):
-            connection.execute(sa.update(studies).where(studies.c.id == name).values(secret=plain))
-            changed += 1
-    return changed
+    stored = connection.execute(sa.select(studies.c.id, sa.type_coerce(studies.c.secret, LargeBinary))).all()
+    opened = {name: open_stored(key, bytes(found), _PURPOSE) for name, found in stored}
+    return {name: opened[name] for name, found in stored if key is not None and not key.is_current(bytes(found))}
+
+
+def encrypt_secrets(connection: sa.Connection) -> None:
+    """Encrypt the secrets of studies that `find_plain_secrets` finds."""
+    connection.execute(sa.select(studies.c.id).with_for_update()).all()
+    for name, secret in find_plain_secrets(connection).items():
+        connection.execute(sa.update(studies).where(studies.c.id == name).values(secret=secret))
 
 
 def _table(name: str, *columns: Any) -> sa.Table:
