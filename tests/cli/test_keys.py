@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -54,7 +53,7 @@ def fit_and_fetch(call, url, name, spec, trust):
 def test_a_rotation_under_a_running_service(call, call_json, refuse, monkeypatch):
     call("keys", "storage", "storage.key")
     assert call_json("keys", "show", "storage.key") == {"kind": "storage key"}
-    monkeypatch.setenv(STORAGE_KEY_FILE, os.path.abspath("storage.key"))
+    monkeypatch.setenv(STORAGE_KEY_FILE, str(Path("storage.key").resolve()))
     places.build(Path("third-party"))
     shutil.copy("third-party/service.key.pub", "old.pub")
     with serving("third-party") as url:
@@ -118,7 +117,7 @@ def test_without_the_right_storage_key_nothing_starts(call, refuse, monkeypatch)
     call("keys", "storage", "storage.key")
     call("keys", "storage", "other.key")
     call("keys", "new", "a.key")
-    monkeypatch.setenv(STORAGE_KEY_FILE, os.path.abspath("storage.key"))
+    monkeypatch.setenv(STORAGE_KEY_FILE, str(Path("storage.key").resolve()))
     call("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")
     before = {path: path.read_bytes() for path in Path("third-party").rglob("*") if path.is_file()}
     cases = (

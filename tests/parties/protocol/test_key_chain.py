@@ -136,7 +136,7 @@ def test_secrets_as_a_file_and_what_is_left_of_a_former_key():
     strange = write_token(collector, invitation_key(new_key()), study="s", key=bytes(16), expires=9)
     assert read_token(strange, service) is None
     for content in (b"", b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n", pack_keys([], openers)):
-        with pytest.raises(ValueError, match="service.key"):
+        with pytest.raises(ValueError, match=r"service\.key"):
             unpack_keys(content)
 
 

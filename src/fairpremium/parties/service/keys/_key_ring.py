@@ -84,6 +84,12 @@ class KeyRing:
             key = self._cached = self._load(_chain(_rows(connection)))
         return key
 
+    @property
+    def last_seen(self) -> ServiceKey:
+        """The key in force when this process looked last, without a look at the database."""
+        assert self._cached is not None
+        return self._cached
+
     def rotate(self) -> ServiceKey:
         """Put a new key in the place of the one in force, which signs it."""
         return self._replace(lost=False)
