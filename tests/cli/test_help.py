@@ -49,7 +49,7 @@ def test_the_commands_are_known():
     ]  # fmt: skip
     parties = [name for name in COMMANDS if " " in name]
     assert parties == [
-        "keys new", "keys secret", "keys add", "keys show", "keys revoke",
+        "keys new", "keys secret", "keys storage", "keys add", "keys show", "keys rotate", "keys revoke",
         "study create", "study open", "study close", "study show",
         "collector submit", "collector invite", "collector status", "collector page",
         "insurer upload", "insurer fit", "insurer show", "insurer cancel", "insurer fetch", "insurer price",

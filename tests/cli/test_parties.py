@@ -535,9 +535,9 @@ def test_keys(call, call_json, refuse):
     call("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")  # again is welcome
     assert "its one role, insurer" in refuse("keys", "add", "b.key.pub", "--party", "acme", "--role", "operator")
     (listed,) = call_json("keys", "show")["keys"]
-    assert (listed["party"], listed["role"], listed["revoked"]) == ("acme", "insurer", None)
+    assert (listed["party"], listed["role"], listed["ends"]) == ("acme", "insurer", None)
     call("keys", "revoke", listed["key_id"])
-    assert call_json("keys", "show")["keys"][0]["revoked"] is not None
+    assert call_json("keys", "show")["keys"][0]["ends"] is not None
     assert "Got a revoked key" in refuse("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")
     assert "Got an unknown id" in refuse("keys", "revoke", "ed25519-0")
     assert "-----" not in call("keys", "show", "a.key").stdout

@@ -36,7 +36,7 @@ ROLES = {"op": "operator", "app": "collector", "acme": "insurer"}
 APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op", "operator")
 ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
-VOLATILE = {"seq", "time", "previous", "hash", "created", "ended", "closed", "secret", "signature"}
+VOLATILE = {"seq", "time", "salt", "nodes", "hash", "created", "ended", "closed", "secret", "signature"}
 VOLATILE |= {"lease_until", "lease_token"}
 
 

@@ -343,6 +343,7 @@ ASKED = {
     "cancel_fit": ("POST", "/v1/fits/{waiting}/cancel", bytes, None),
     "get_bundle": ("GET", "/v1/fits/{done}/bundle", bytes, None),
     "get_log": ("GET", "/v1/log?after=0", bytes, None),
+    "get_inclusion": ("GET", "/v1/log/inclusion?entry=4&size=4", bytes, None),
 }  # fmt: skip
 THINGS = {"study": "motor", "open": "open", "waiting": "waiting", "done": "done", "new": "new"}
 NO_THINGS = dict.fromkeys(THINGS, "no-such-thing")

@@ -191,7 +191,7 @@ def test_a_first_start_that_is_killed_anywhere_is_made_up_for(zygote, tmp_path):
         code, key = zygote.run("open", tmp_path / "answer", **options)
         assert code == 0
         assert (folder / "service.key.pub").read_text().strip() == key
-    assert kills == 6  # two files, each written and linked, and a commit
+    assert kills == 6  # two commits, and between them a key that is written and linked
 
 
 def test_many_processes_open_a_new_folder_at_once(zygote, tmp_path, database_url):

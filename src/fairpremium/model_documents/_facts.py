@@ -256,13 +256,14 @@ class Evidence:
         """How the file can be checked."""
         manifest = self.manifest or {}
         log = manifest.get("log", {})
+        size = log.get("size", log.get("seq"))  # the name of 0.1.0
         members = [(name, member["sha256"]) for name, member in manifest.get("members", {}).items()]
         blocks: list[Block] = [
             "The model is a JSON file with a checksum. Reading it executes no code.",
             facts(
                 sha256_of_the_model=self.sha256,
                 signed_by=manifest.get("key_id"),
-                checkpoint_of_the_log=None if not log else f"{log['seq']}, signed by {log['key_id']}",
+                checkpoint_of_the_log=None if not log else f"{size}, signed by {log['key_id']}",
                 python=platform.python_version(),
                 libraries=f"numpy {numpy.__version__}, scipy {scipy.__version__}, pandas {pandas.__version__}",
             ),

@@ -19,15 +19,15 @@ __all__, __getattr__ = lazy_exports(
     {
         "bundle": "Bundle load_bundle",
         "clients": (
-            "AppTransport Client Collector Insurer Operator ServiceUnreachable charge_invitations draw_reports "
-            "make_links"
+            "AppTransport AuditState Client Collector Insurer LogAudit Operator ServiceUnreachable audit_log "
+            "charge_invitations draw_reports make_links"
         ),
         "http": "create_app",
         "protocol": (
             "Answered ClaimFit CollectorStudy DeclaredAnchor EstimatedChannel Feature Fit FitSpec InsurerStudy "
             "KnownChannel LinkageSecret NamedAttribute OperatorStudy PerilColumns Portfolio PortfolioSpec Problem "
             "Question QuestionText ReportSpec SeveralAttributes SigningKey StudySpec TrueAttribute VerifyKey new_key "
-            "new_secret read_key read_public_key read_secret write_key write_secret"
+            "new_secret read_key read_public_key read_secret read_trusted_keys write_key write_secret"
         ),
         "service": "Party ServiceLimits ServiceSettings ThirdParty",
     },

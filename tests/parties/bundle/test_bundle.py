@@ -26,6 +26,7 @@ from fairpremium.models import BoostedModel
 from fairpremium.parties.bundle._archive import Archive, write_archive
 from fairpremium.parties.bundle._bundle import _DOMAIN, MEMBERS, load_bundle, write_bundle
 from fairpremium.parties.bundle._selftest import _coarse, compute_prices, draw_selftest, feature_ranges
+from fairpremium.parties.protocol._key_chain import LARGEST_CHAIN, KeyChain, ServiceKey, read_trusted_keys
 from fairpremium.parties.protocol._keys import new_key
 
 KEY, OTHER = new_key(), new_key()
@@ -84,6 +85,9 @@ def good(linear, premiums, tmp_path_factory):
 
 
 MANIFEST = {"study": "motor", "epsilon": 2.2, "versions": {"fairpremium": "0.1.0"}, "log": {"seq": 7, "hash": "ab"}}
+
+
+PLAIN = [name for name in MEMBERS if name != "manifest.keys"]  # of a service whose key was never changed
 
 
 def write(path, pricer, premiums, **changes):
@@ -196,7 +200,7 @@ def test_the_bytes_are_the_same_every_time(linear, premiums, good, tmp_path):
 def test_any_zip_program_opens_it(good):
     with zipfile.ZipFile(good) as file:
         assert file.testzip() is None
-        assert file.namelist() == list(MEMBERS)
+        assert file.namelist() == PLAIN
         assert all(info.compress_type == zipfile.ZIP_STORED for info in file.infolist())
         manifest = json.loads(file.read("manifest.json"))
         for name, told in manifest["members"].items():
@@ -434,7 +438,7 @@ def test_hidden_and_overlapping_bytes(good, tmp_path):
     assert check_of(path) == "archive"
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_checksum_that_is_wrong_everywhere(good, tmp_path, name):
     crc = zlib.crc32(members_of(good)[name])
     changed = good.read_bytes().replace(struct.pack("<I", crc), struct.pack("<I", crc ^ 1))  # in both headers
@@ -460,6 +464,44 @@ def test_a_file_of_zeros_and_no_file(tmp_path):
     assert check_of(path) == "archive"
     with pytest.raises(FileNotFoundError):
         load_bundle(tmp_path / "absent", keys=TRUSTED)
+
+
+# --- a service that changed its key ---------------------------------------------------------------------------------
+
+
+OLD, NEWER, NEWEST = new_key(), new_key(), new_key()
+CHAIN = KeyChain(OLD.verify_key).extend(OLD, NEWER, since="2026-01-01", size=5)
+CHAIN = CHAIN.extend(NEWER, NEWEST, since="2026-02-01", size=9)
+
+
+def test_a_bundle_of_a_later_key_is_checked_with_trust_in_any_of_the_chain(linear, premiums, tmp_path):
+    path = tmp_path / "b.zip"
+    write(path, linear, premiums, sign=ServiceKey(NEWEST, CHAIN))
+    assert list(members_of(path)) == list(MEMBERS)
+    for trusted in (OLD, NEWER, NEWEST):
+        assert load_bundle(path, keys=[trusted.verify_key]).key == NEWEST.verify_key
+    assert check_of(path, [KEY.verify_key]) == "signature"
+
+
+def test_an_old_bundle_is_checked_with_the_keys_of_today(linear, premiums, tmp_path):
+    write(tmp_path / "b.zip", linear, premiums, sign=OLD)
+    (tmp_path / "service.key.pub").write_text(CHAIN.text())
+    trusted = read_trusted_keys(tmp_path / "service.key.pub")
+    assert load_bundle(tmp_path / "b.zip", keys=trusted).key == OLD.verify_key
+
+
+def test_a_chain_in_a_bundle_gives_no_trust_by_itself(linear, premiums, tmp_path):
+    """An attacker brings a chain of his own, one that names a trusted key, or one that is no chain."""
+    path, mine = tmp_path / "b.zip", new_key()
+    write(path, linear, premiums, sign=ServiceKey(mine, KeyChain(mine.verify_key).extend(mine, KEY, since="", size=1)))
+    members = members_of(path)
+    assert check_of(path, [OLD.verify_key]) == "signature"
+    forged = KeyChain(KEY.verify_key).extend(None, mine, since="", size=1)  # says that the old key was lost
+    for text in (forged.text(), CHAIN.text(), "", "[" * 1000, f"{mine.public_key}\n{{}}\n", "é"):
+        pack(path, {**members, "manifest.keys": text.encode()}, key=mine)
+        assert check_of(path, [KEY.verify_key]) == "signature"
+    pack(path, {**members, "manifest.keys": b"x" * (LARGEST_CHAIN + 1)}, key=mine)
+    assert check_of(path, [KEY.verify_key]) == "archive"
 
 
 # --- changed content -------------------------------------------------------------------------------------------------
@@ -546,7 +588,7 @@ def test_signed_manifests_that_are_wrong(good, tmp_path, change, check):
     assert check_of(pack(tmp_path / "b.zip", members, manifest=manifest)) == check
 
 
-@pytest.mark.parametrize("name", [None, *MEMBERS[2:]])
+@pytest.mark.parametrize("name", [None, *PLAIN[2:]])
 def test_a_manifest_with_other_digests(good, tmp_path, name):
     members = members_of(good)
     manifest = json.loads(members["manifest.json"])

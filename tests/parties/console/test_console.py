@@ -654,8 +654,8 @@ def test_the_state_of_the_log_names_the_first_bad_entry(parties, console, change
 def test_a_bad_signature_of_a_checkpoint_is_found(parties, console):
     declare(parties)
     parties.context.database.write(
-        lambda c: c.execute(text("INSERT INTO checkpoints VALUES (3, :hash, 'k', 'not base64 at all')"),
-                            {"hash": "0" * 64})
+        lambda c: c.execute(text("INSERT INTO checkpoints VALUES (3, :hash, :key, 'not base64 at all', 2)"),
+                            {"hash": "0" * 64, "key": parties.context.key.key_id})
     )  # fmt: skip
     assert "Broken at entry 3: a checkpoint has a wrong signature" in check(parties, console)
 

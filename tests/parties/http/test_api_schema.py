@@ -183,7 +183,8 @@ def direct(recorder, monkeypatch):
     world = recorder.world
     assert world.ask("op", "POST", "/v1/studies/motor/open").status == 200
     open_routes = [r for r in world.app.routes if r.path in recorder.document["paths"] and r.name not in RIGHTS]
-    plain = {f"GET {r.path}": wire.Wire("GET", r.path.encode(), ((b"host", b"third.party"),)) for r in open_routes}
+    host, query = ((b"host", b"third.party"),), {"get_consistency": "?from=1&to=2"}
+    plain = {f"GET {r.path}": wire.Wire("GET", f"{r.path}{query.get(r.name, '')}".encode(), host) for r in open_routes}
     first_of_all = (set_limits, lose_database, fill_disk, other_host)
     for trouble in first_of_all:
         with monkeypatch.context() as patch:
@@ -286,3 +287,5 @@ def conflicts(recorder):
         assert send("acme", "PUT", f"/v1/fits/{name}", body, of="/v1/fits/{fit}") == status
     assert send("acme", "GET", "/v1/fits/busy/bundle", of="/v1/fits/{fit}/bundle") == 409
     assert send("aud", "GET", "/v1/log?after=-1", of="/v1/log") == 422
+    for path in ("/v1/log/inclusion", "/v1/log/consistency"):
+        assert send("aud", "GET", path, of=path) == 422

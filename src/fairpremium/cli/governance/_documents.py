@@ -89,11 +89,11 @@ def _write(make: Callable[..., ModelDocument], model: Path, options: DocumentOpt
 
 def _open_bundle(path: Path, trust: list[Path]) -> tuple[Any, dict[str, Any]]:
     from fairpremium.parties.bundle import load_bundle
-    from fairpremium.parties.protocol import read_public_key
+    from fairpremium.parties.protocol import read_trusted_keys
 
     if not trust:
         raise ValueError(f"{path} is a bundle; expected --trust with the public key of the third party who signed it.")
-    bundle = load_bundle(path, keys=[read_public_key(require_file(key)) for key in trust])
+    bundle = load_bundle(path, keys=[key for file in trust for key in read_trusted_keys(require_file(file))])
     return bundle.pricer, bundle.manifest
 
 

@@ -339,7 +339,7 @@ def _describe(manifest: dict[str, Any], output: Path) -> Answer:
         "Attribute": "the true attribute was used" if manifest["true_attribute"] else None,
         "Rows": f"{rows:,}" + ("" if matched is None else f", about {matched:,} with a report"),
         "Noise": manifest["disclosure"]["statement"],
-        "Log": f"checkpoint {point['seq']}, signed by {point['key_id']}",
+        "Log": f"checkpoint {point.get('size', point.get('seq'))}, signed by {point['key_id']}",
     }
     return Answer(result, facts)
 

@@ -10,7 +10,7 @@ from fairpremium.cli._command import Answer, make_group
 from fairpremium.cli._terminal import new_table, print_facts, print_fields, print_table
 from fairpremium.cli.parties._service import ServiceFolder, party_command
 
-_KEY = ("party", "role", "key_id", "added", "revoked")
+_KEY = ("party", "role", "key_id", "added", "ends")
 
 
 @party_command
@@ -59,6 +59,23 @@ def secret(path: Annotated[Path, typer.Argument(help="File for the secret.")]) -
     write_secret(path, made)
     facts = {"Fingerprint": made.fingerprint, "Secret": f"{path}  (for collectors and insurers, nobody else)"}
     return Answer({"fingerprint": made.fingerprint, "secret": str(path)}, facts)
+
+
+@party_command
+def storage(path: Annotated[Path, typer.Argument(help="File for the storage key.")]) -> Answer:
+    """Make a storage key, with which the service encrypts its own key and the secrets of studies where it stores them.
+
+    Name the file in FAIRPREMIUM_STORAGE_KEY_FILE for every command of the third party, or its line in
+    FAIRPREMIUM_STORAGE_KEY. Plain secrets are encrypted at the next start. To change the key, put the line of a new one
+    above the old line, and start again.
+
+    Example: fairpremium keys storage storage.key
+    """
+    from fairpremium.parties.protocol import STORAGE_KEY_FILE, write_storage_key
+
+    write_storage_key(path)
+    facts = {"Storage key": f"{path}  (keep it apart from the folder and its backups)", "Named by": STORAGE_KEY_FILE}
+    return Answer({"storage_key": str(path)}, facts)
 
 
 @party_command
@@ -116,8 +133,86 @@ def show_keys(
             {**{name: getattr(key, name) for name in _KEY[:3]}, **{name: _iso(getattr(key, name)) for name in _KEY[3:]}}
             for key in service.list_keys()
         ]
-        result = {"service": service.public_key, "file": str(folder.folder / "service.key.pub"), "keys": listed}
+        own = [one.model_dump(include={"key_id", "since", "until"}) for one in service.public_keys()]
+        public = str(folder.folder / "service.key.pub")
+        result = {"service": service.public_key, "file": public, "service_keys": own, "keys": listed}
     return Answer(result, _render)
+
+
+@party_command
+def rotate(
+    folder: ServiceFolder,
+    what: Annotated[
+        Literal["service", "party", "study"],
+        typer.Argument(help="The service's key, the key of a party, or the secret of a study."),
+    ],
+    public: Annotated[Path | None, typer.Argument(help="With party: its new public key.")] = None,
+    party: Annotated[str | None, typer.Option(help="With party: its name.")] = None,
+    days: Annotated[
+        float, typer.Option(min=0, max=3650, help="With party: days for which its old keys are still accepted.")
+    ] = 30.0,
+    study: Annotated[str | None, typer.Option(help="With study: its id.")] = None,
+    lost: Annotated[bool, typer.Option("--lost", help="With service: its key is lost and cannot sign.")] = False,
+) -> Answer:
+    """Change a key. What was signed before stays verifiable.
+
+    service: a new key signs from now on. The old one signs the new one, so that everybody who trusts one of them can
+    check what the other signed. Processes that run take it up by themselves.
+
+    party: the new key is accepted beside the old ones, which end after some days.
+
+    study: the secret that draws noise. It can be changed as long as there is no fit and no released count; later a new
+    one would draw the same noise a second time, and is refused.
+
+    Example: fairpremium keys rotate party new.key.pub --party acme --days 30 --folder third-party
+    """
+    needed = {"service": (), "party": ("PUBLIC", "--party"), "study": ("--study",)}[what]
+    given = {"PUBLIC": public, "--party": party, "--study": study, "--lost": lost or None}
+    for name, value in given.items():
+        if value is None and name in needed:
+            raise ValueError(f"Got keys rotate {what} without {name}, but expected it.")
+        if value is not None and name not in needed and (what, name) != ("service", "--lost"):
+            raise ValueError(f"Got keys rotate {what} with {name}, but expected it without.")
+    if what == "party":
+        return _rotate_party(folder, public or Path(), party or "", days)
+    if what == "study":
+        with folder.open() as service:
+            service.rotate_study_secret(study or "")
+        return Answer({"study": study, "rotated": True}, {"Rotated": f"the secret of {study}"})
+    return _rotate_service(folder, lost)
+
+
+def _rotate_party(folder: ServiceFolder, public: Path, party: str, days: float) -> Answer:
+    from fairpremium.parties.protocol import read_public_key
+
+    key = read_public_key(public)
+    with folder.open() as service:
+        ends = service.context.now() + days * 86400
+        found = service.rotate_party_key(key.public_key, party=party, ends=ends)
+    listed = [{"key_id": one.key_id, "added": _iso(one.added), "ends": _iso(one.ends)} for one in found]
+    facts = {one.key_id: "in force" if one.ends is None else f"ends {_iso(one.ends)}" for one in found}
+    return Answer({"party": party, "keys": listed}, {"Party": party, **facts})
+
+
+def _rotate_service(folder: ServiceFolder, lost: bool) -> Answer:
+    from fairpremium.parties.service import replace_lost_key
+
+    if lost:
+        with folder.ready(new=True):
+            if not folder.folder.is_dir():
+                raise ValueError(f"There is no folder {folder.folder}. Name that of the third party with --folder.")
+            key = replace_lost_key(folder.folder, database=folder.database)
+    else:
+        with folder.open() as service:
+            key = service.rotate_service_key()
+    public = folder.folder / "service.key.pub"
+    chain = [{"key_id": one.key_id, "since": one.since, "until": one.until} for one in key.chain.public_keys()]
+    facts = {
+        "Key in force": key.key_id,
+        "Before": chain[-2]["key_id"],
+        "Public": f"{public}  (give it to those who check bundles and the log)",
+    }
+    return Answer({"key_id": key.key_id, "public": str(public), "keys": chain}, facts)
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -128,6 +223,8 @@ def _describe(path: Path) -> dict[str, Any]:
     from fairpremium.parties.protocol import read_key, read_public_key, read_secret
 
     head = path.read_bytes()[:20]
+    if head.startswith(b"storage-key:"):
+        return {"kind": "storage key"}
     if head.startswith(b"linkage-secret:"):
         return {"kind": "secret of a study", "fingerprint": read_secret(path).fingerprint}
     is_public = head.startswith(b"ed25519:")
@@ -136,7 +233,8 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _render(result: dict[str, Any]) -> None:
-    print_facts({"Service": result["service"], "File": result["file"]})
+    former = {one["key_id"]: f"until {one['until']}" for one in result["service_keys"][:-1]}
+    print_facts({"Service": result["service"], "File": result["file"], **former})
     table = new_table()
     for name in _KEY:
         table.add_column(name.replace("_", " "))
@@ -147,5 +245,13 @@ def _render(result: dict[str, Any]) -> None:
 
 keys = make_group(
     "The keys that parties sign with, and the secret that names policies.",
-    {"new": new, "secret": secret, "add": add, "show": show_keys, "revoke": revoke},
+    {
+        "new": new,
+        "secret": secret,
+        "storage": storage,
+        "add": add,
+        "show": show_keys,
+        "rotate": rotate,
+        "revoke": revoke,
+    },
 )

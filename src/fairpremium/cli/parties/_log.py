@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fairpremium.cli._command import Answer, make_group
+from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._terminal import new_table, print_facts, print_table, progress
-from fairpremium.cli.parties._service import Connection, ServiceFolder, party_command
+from fairpremium.cli.parties._service import Connection, ServiceFolder, check_address, make_message, party_command
 
 if TYPE_CHECKING:
-    from fairpremium.parties.protocol import Checkpoint
+    from fairpremium.parties.protocol import ChainCheckpoint, Checkpoint, VerifyKey
 
 _LONGEST = 60
+_outside = option_panel("From outside")
 
 
 @party_command
@@ -42,30 +44,77 @@ def verify(
     bundle: Annotated[
         list[Path] | None, typer.Option(help="A bundle whose checkpoint the log must contain; may be repeated.")
     ] = None,
+    service: Annotated[
+        str | None, _outside(help="Address of a service to check from outside, instead of its folder.")
+    ] = None,
+    trust: Annotated[
+        list[Path] | None, _outside(help="Public key of the service, needed the first time; may be repeated.")
+    ] = None,
+    state: Annotated[
+        Path | None, _outside(help="File with what was found last time, made the first time; the log must continue it.")
+    ] = None,
+    key: Annotated[
+        Path | None, _outside(help="Key of an auditor or the operator: read all entries and compare them, too.")
+    ] = None,
+    own: Annotated[
+        bool, _outside("--own", help="With --key of another party: compare its own entries, those that it sees.")
+    ] = False,
 ) -> Answer:
     """Check the whole log, its hashes and its signed checkpoints; exit code 1 if something is wrong.
 
     A bundle carries the log's signed state of its time, out of the third party's reach: with --bundle a log that was
-    rewritten as a whole is found too.
+    rewritten as a whole is found too. With --service the check runs from outside, over HTTP: the service must prove
+    that the log it signs now continues the one that it signed last time (--state).
 
     Example: fairpremium log verify --folder third-party --bundle bundle.zip
     """
-    with progress("Verifying"), folder.open() as service:
-        known = _checkpoints(bundle or [], service.public_key)
-        found = service.verify_log(known)
+    if service is not None:
+        return _verify_from_outside(service, bundle or [], trust or [], state, key, own)
+    for name, given in (("trust", trust), ("state", state), ("key", key), ("own", own)):
+        if given:
+            raise ValueError(f"Got --{name} without --service, but expected the address of the service to check.")
+    with progress("Verifying"), folder.open() as opened:
+        known = _checkpoints(bundle or [], list(opened.context.key.chain.keys))
+        found = opened.verify_log(known)
     result = {**found._asdict(), "bundles": len(known), "folder": str(folder.folder)}
     return Answer(result, _render_check, exit_code=0 if found.intact else 1)
 
 
-def _checkpoints(bundles: list[Path], public_key: str) -> tuple[Checkpoint, ...]:
+def _verify_from_outside(
+    service: str, bundles: list[Path], trust: list[Path], state: Path | None, key: Path | None, own: bool
+) -> Answer:
+    from fairpremium.parties.clients import AuditState, Client, audit_log
+    from fairpremium.parties.protocol import KeyChain, read_key, read_trusted_keys, replace_file
+
+    check_address(service)
+    if own and key is None:
+        raise ValueError("Got --own without --key, but expected the key of the party whose entries are compared.")
+    trusted = [one for path in trust for one in read_trusted_keys(path)]
+    last = None
+    if state is not None and state.exists():
+        last = make_message(AuditState, state.read_bytes(), str(state))
+        trusted += KeyChain.read(last.keys).keys
+    known = _checkpoints(bundles, trusted)
+    if key is None and any(not hasattr(point, "root") for point in known):
+        raise ValueError("Got a bundle of 0.1.0, whose checkpoint needs all entries; expected --key of an auditor too.")
+    entries = "none" if key is None else "own" if own else "all"
+    with progress("Verifying"), Client(service, None if key is None else read_key(key)) as client:
+        found, kept = audit_log(client, trusted=trusted, state=last, known=known, entries=entries)
+    if state is not None and kept is not None:
+        replace_file(state, kept.model_dump_json(indent=1).encode(), 0o600)
+    result = {**asdict(found), "bundles": len(known), "service": service}
+    return Answer(result, _render_check, exit_code=0 if found.intact else 1)
+
+
+def _checkpoints(bundles: list[Path], trusted: list[VerifyKey]) -> tuple[Checkpoint | ChainCheckpoint, ...]:
     """Return the checkpoints of bundles, which must be signed by the service."""
     if not bundles:
         return ()
     from fairpremium.parties.bundle import load_bundle
-    from fairpremium.parties.protocol import Checkpoint, VerifyKey
+    from fairpremium.parties.protocol import ChainCheckpoint, Checkpoint
 
-    trusted = [VerifyKey(public_key)]
-    return tuple(Checkpoint.model_validate(load_bundle(path, keys=trusted).manifest["log"]) for path in bundles)
+    manifests = [load_bundle(path, keys=trusted).manifest["log"] for path in bundles]
+    return tuple((Checkpoint if "root" in log else ChainCheckpoint).model_validate(log) for log in manifests)
 
 
 def _render(result: dict[str, Any]) -> None:
@@ -79,7 +128,7 @@ def _render(result: dict[str, Any]) -> None:
         )
     print_table(table)
     point = result["checkpoint"]
-    print_facts({"Checkpoint": f"{point['seq']} {point['hash']}", "Signed by": point["key_id"]})
+    print_facts({"Checkpoint": f"{point['size']} {point['root']}", "Signed by": point["key_id"]})
 
 
 def _details(body: dict[str, Any]) -> str:
@@ -95,6 +144,10 @@ def _details(body: dict[str, Any]) -> str:
 def _render_check(result: dict[str, Any]) -> None:
     if result["intact"]:
         also = f", and {result['bundles']} checkpoint(s) from outside agree" if result["bundles"] else ""
+        if result.get("before") is not None:
+            also += f"; it continues the log of {result['before']:,} entries that was checked before"
+        if result.get("read"):
+            also += f"; the content of {result['read']:,} entries is what was signed"
         print(f"The log is intact: {result['entries']:,} entries{also}.")
     else:
         print(f"The log is NOT intact: entry {result['first_bad']}: {result['reason']}.")

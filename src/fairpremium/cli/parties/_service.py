@@ -73,17 +73,22 @@ class Connection:
         """Return a party's connection to the service."""
         from fairpremium.parties.protocol import read_key
 
-        address = urlsplit(self.service)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"Got --service {self.service!r}, but expected an address such as {_SERVICE}.")
-        if address.scheme == "http" and address.hostname not in _LOCAL:
-            warnings.warn(f"{self.service} is not encrypted: others on the way can read what is sent.", stacklevel=2)
+        check_address(self.service)
         if self.key is None:
             raise ValueError(
                 "Say who asks: --key with the file of your party's key, or FAIRPREMIUM_KEY. "
                 "`fairpremium keys new` makes one."
             )
         return kind(self.service, read_key(self.key))
+
+
+def check_address(service: str) -> None:
+    """Raise if this is no address of a service, and warn if it is not encrypted."""
+    address = urlsplit(service)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ValueError(f"Got --service {service!r}, but expected an address such as {_SERVICE}.")
+    if address.scheme == "http" and address.hostname not in _LOCAL:
+        warnings.warn(f"{service} is not encrypted: others on the way can read what is sent.", stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -144,9 +149,9 @@ class TrustedKeys:
 
     def read(self) -> list[VerifyKey]:
         """Read the public keys to trust."""
-        from fairpremium.parties.protocol import read_public_key
+        from fairpremium.parties.protocol import read_trusted_keys
 
-        return [read_public_key(path) for path in self.trust]
+        return [key for path in self.trust for key in read_trusted_keys(path)]
 
 
 def check_ids(**ids: str | None) -> None:

@@ -4,12 +4,14 @@ A bundle is a zip file (`fairpremium.parties.bundle._archive`) with these member
 
     manifest.json      what it is: format, version, SHA-256 and size of each member, columns, study, guarantees
     manifest.sig       64 bytes: Ed25519 signature of the manifest
+    manifest.keys      the chain of the service's keys, if its key was ever changed
     model.json         the pricer, as its `save` writes it; `format` in it says of which kind it is
     selftest.parquet   synthetic rows with the prices that the model must give them
     report.html        the audit, if there is one
     premiums.parquet   key, premium, low, high, unaware, and one column per group
 
-Nothing in it is code. Before the signature is known to be good, only the directory of the zip file is looked at.
+Nothing in it is code. Before the signature is known to be good, only the directory of the zip file and the chain of
+keys, which is signed itself, are looked at.
 """
 
 import hashlib
@@ -27,7 +29,7 @@ import pyarrow.parquet as pq
 from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.labels import label_to_json
-from fairpremium.parties.protocol import SigningKey, VerifyKey, settle
+from fairpremium.parties.protocol import LARGEST_CHAIN, KeyChain, ServiceKey, SigningKey, VerifyKey, settle
 from fairpremium.pricing import (
     DiscriminationFreePricer,
     FrequencySeverityPricer,
@@ -43,12 +45,26 @@ Pricer = DiscriminationFreePricer | FrequencySeverityPricer
 
 FORMAT = "fairpremium-bundle"
 VERSION = 1
-MEMBERS = ("manifest.json", "manifest.sig", "model.json", "selftest.parquet", "report.html", "premiums.parquet")
-_OPTIONAL = {"report.html"}
+MEMBERS = (
+    "manifest.json",
+    "manifest.sig",
+    "manifest.keys",
+    "model.json",
+    "selftest.parquet",
+    "report.html",
+    "premiums.parquet",
+)
+_OPTIONAL = {"manifest.keys", "report.html"}
 
 # What is signed begins with this line, so that no other signature of the same key can be passed off as one of these.
 _DOMAIN = b"fairpremium bundle manifest 1\n"
-_LARGEST = {"manifest.json": 1 << 25, "manifest.sig": 64, "model.json": 1 << 30, "selftest.parquet": 1 << 28}
+_LARGEST = {
+    "manifest.json": 1 << 25,
+    "manifest.sig": 64,
+    "manifest.keys": LARGEST_CHAIN,
+    "model.json": 1 << 30,
+    "selftest.parquet": 1 << 28,
+}
 _LARGEST_REPORT = 1 << 27
 _KEY = pa.binary(16)
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
@@ -104,6 +120,8 @@ def write_bundle(
         }
         text = _manifest_bytes(manifest, own)
         contents = {"manifest.json": text, "manifest.sig": sign.sign(_DOMAIN + text), **contents}
+        if isinstance(sign, ServiceKey) and sign.chain.successions:
+            contents["manifest.keys"] = sign.chain.text().encode()
         for name, size in {"manifest.json": len(text), **{n: m["size"] for n, m in own["members"].items()}}.items():
             if size > _largest(name):
                 raise ValueError(f"Got {name} of {size} bytes for the bundle, but expected at most {_largest(name)}.")
@@ -226,7 +244,8 @@ def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> B
     ----------
     path : str or path
     keys : sequence of VerifyKey
-        Whose signatures count: the keys of the third party, from a place that is not the bundle.
+        Whose signatures count: the keys of the third party, from a place that is not the bundle
+        (`read_trusted_keys`). The signature of a later key counts if the bundle shows the chain that leads to it.
 
     Raises
     ------
@@ -240,7 +259,8 @@ def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> B
     if missing:
         raise BundleError(f"The file is not a bundle: it has no {missing[0]}.", check="archive")
     text = archive.read("manifest.json", _largest("manifest.json"))
-    key = _signer(text, archive.read("manifest.sig", _largest("manifest.sig")), keys)
+    trusted = [*keys, *_later_keys(archive, keys)]
+    key = _signer(text, archive.read("manifest.sig", _largest("manifest.sig")), trusted)
     # The version comes before the digests, because it says where they are.
     manifest = _read_manifest(text, key)
     _check_members(archive, manifest)
@@ -253,6 +273,17 @@ def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> B
 
 def _largest(name: str) -> int:
     return _LARGEST.get(name, _LARGEST_REPORT if name == "report.html" else 1 << 32)
+
+
+def _later_keys(archive: Archive, keys: Sequence[VerifyKey]) -> tuple[VerifyKey, ...]:
+    """Return the keys that follow from trust in some by the chain in the bundle."""
+    if "manifest.keys" not in archive:
+        return ()
+    content = archive.read("manifest.keys", _largest("manifest.keys"))
+    try:
+        return KeyChain.read(content.decode("ascii")).trusted_from(keys)
+    except ValueError:
+        raise BundleError("The chain of keys in the bundle is not signed by its keys.", check="signature") from None
 
 
 def _signer(text: bytes, signature: bytes, keys: Sequence[VerifyKey]) -> VerifyKey:

@@ -34,8 +34,8 @@ class Client:
     ----------
     url : str
         Address of the service.
-    key : SigningKey
-        The party's key, which the operator has registered.
+    key : SigningKey or None
+        The party's key, which the operator has registered; None for what everybody may see.
     transport : httpx transport, optional
         Another way to the service: `AppTransport(app)` runs everything in one process.
     timeout : float
@@ -52,14 +52,18 @@ class Client:
     def __init__(
         self,
         url: str,
-        key: SigningKey,
+        key: SigningKey | None,
         *,
         transport: httpx.BaseTransport | None = None,
         timeout: float = 120.0,
         pause: Callable[[float], None] = time.sleep,
     ):
         self._http = httpx.Client(
-            base_url=url, auth=SignedAuth(key), transport=transport, timeout=timeout, trust_env=False
+            base_url=url,
+            auth=None if key is None else SignedAuth(key),
+            transport=transport,
+            timeout=timeout,
+            trust_env=False,
         )
         self._pause = pause
 

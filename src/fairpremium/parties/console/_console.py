@@ -183,7 +183,7 @@ class Console:
             "log_state": self.log_monitor.state if known else None,
             "has_password": self.access.has_password,
             "is_known": known,
-            "key_id": self.context.key.key_id,
+            "key_id": self.context.keys.last_seen.key_id,
         }
         text = self._templates.get_template(page.template).render(common | page.values)
         return self._finish(HTMLResponse(text, page.status))

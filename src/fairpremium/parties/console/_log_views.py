@@ -10,7 +10,7 @@ from fairpremium.parties.store.schema import log
 
 # What the log tells of, in the order in which it usually happens.
 EVENTS = (
-    "key.added", "key.revoked",
+    "key.added", "key.ends", "key.revoked", "service.key.rotated", "study.secret.rotated",
     "study.declared", "study.open", "study.closed",
     "epoch.begun", "report.taken", "reports.taken",  # the last two in logs of 0.1
     "portfolio.declared", "portfolio.part", "portfolio.sealed", "portfolio.erased",

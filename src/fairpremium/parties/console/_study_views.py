@@ -22,6 +22,7 @@ from fairpremium.parties.service import (
     ServiceContext,
     count_epochs,
     count_fits,
+    in_force,
     read_answered,
     spec_of,
     spent_by,
@@ -85,14 +86,14 @@ class StudyView:
 def read_studies(connection: Connection, context: ServiceContext) -> list[StudyView]:
     """Read all studies, the newest first."""
     rows = connection.execute(select(studies).order_by(studies.c.created.desc(), studies.c.id)).all()
-    roles = _roles(connection)
+    roles = _roles(connection, context)
     return [_view(connection, context, row, roles) for row in rows]
 
 
 def read_study(connection: Connection, context: ServiceContext, study: str) -> StudyView | None:
     """Read one study."""
     row = connection.execute(select(studies).where(studies.c.id == study)).one_or_none()
-    return None if row is None else _view(connection, context, row, _roles(connection))
+    return None if row is None else _view(connection, context, row, _roles(connection, context))
 
 
 def read_parties(connection: Connection) -> list[str]:
@@ -100,9 +101,9 @@ def read_parties(connection: Connection) -> list[str]:
     return list(connection.execute(select(keys.c.party).distinct().order_by(keys.c.party)).scalars())
 
 
-def _roles(connection: Connection) -> dict[str, str]:
+def _roles(connection: Connection, context: ServiceContext) -> dict[str, str]:
     """Read the roles of the parties whose keys are in force."""
-    rows = connection.execute(select(keys.c.party, keys.c.role).where(keys.c.revoked.is_(None)).distinct())
+    rows = connection.execute(select(keys.c.party, keys.c.role).where(in_force(context.now())).distinct())
     return {row.party: row.role for row in rows}
 
 

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from ._key_chain import ServiceKey
 from ._keys import SigningKey
 from ._linkage import KEY_BYTES
 from ._messages import check_id
@@ -73,8 +74,17 @@ def write_token(collector: SigningKey, sealed_to: str, *, study: str, key: bytes
 
 
 def read_token(token: str, service: SigningKey) -> Invitation | None:
-    """Open a token at the third party; None if it was not sealed to it. The signature is still to be checked."""
-    private = _opening_key(service)
+    """Open a token at the third party; None if it was not sealed to one of its keys.
+
+    The signature is still to be checked.
+    """
+    openers = service.openers if isinstance(service, ServiceKey) else ()
+    privates = (_opening_key(service), *map(X25519PrivateKey.from_private_bytes, openers))
+    found = [_open(token, private) for private in privates]  # all of them: no refusal takes longer than another
+    return next((invitation for invitation in found if invitation is not None), None)
+
+
+def _open(token: str, private: X25519PrivateKey) -> Invitation | None:
     recipient = private.public_key().public_bytes_raw()
     try:
         if len(token) > TOKEN_BYTES:
@@ -93,9 +103,14 @@ def read_token(token: str, service: SigningKey) -> Invitation | None:
     return Invitation(f"ed25519-{key_id.hex()}", study, key, expires, _PURPOSE + recipient + said, signature)
 
 
+def opener_of(service: SigningKey) -> bytes:
+    """Return the part of a service's key that opens invitations: after a rotation it opens those still out."""
+    return service.derive(_PURPOSE)
+
+
 @lru_cache(maxsize=16)
 def _opening_key(service: SigningKey) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(service.derive(_PURPOSE))
+    return X25519PrivateKey.from_private_bytes(opener_of(service))
 
 
 def _read_key(text: str) -> bytes:

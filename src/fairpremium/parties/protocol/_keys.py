@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -125,9 +124,12 @@ class SigningKey(Secret):
         key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
         return HKDF(SHA256(), 32, None, b"fairpremium derived key 1\n" + purpose).derive(key.private_bytes_raw())
 
-    def _pem(self) -> bytes:
+    def _private(self) -> Ed25519PrivateKey:
         key: Ed25519PrivateKey = self.__key  # type: ignore[attr-defined]
-        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return key
+
+    def _pem(self) -> bytes:
+        return self._private().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def __repr__(self) -> str:
         return f"SigningKey({self.key_id!r})"
@@ -171,19 +173,6 @@ def write_key(path: Path_, key: SigningKey) -> None:
         raise
 
 
-def load_or_create_key(path: Path_) -> SigningKey:
-    """Read a key, and make it first where there is none; several processes may start at once, or die on the way."""
-    target, public = Path(path), Path(f"{os.fspath(path)}.pub")
-    with suppress(FileExistsError):  # another process was faster
-        if not target.exists():
-            write_private(target, new_key()._pem())
-    key = read_key(target)
-    with suppress(FileExistsError):
-        if not public.exists():
-            create_file(public, f"{key.public_key}\n".encode(), 0o644)
-    return key
-
-
 def read_key(path: Path_) -> SigningKey:
     """Read a key that `write_key` wrote; the file must be readable by its owner alone."""
     content = read_private(path)
@@ -200,9 +189,12 @@ def read_key(path: Path_) -> SigningKey:
 
 
 def read_public_key(path: Path_) -> VerifyKey:
-    """Read a public key from a file of one line, such as the one ending in ``.pub``."""
+    """Read a public key from a file such as the one ending in ``.pub``.
+
+    In ``service.key.pub`` the key in force comes first; `read_trusted_keys` reads those before it, too.
+    """
     text = Path(path).read_bytes()[:LARGEST_FILE].decode("latin-1").strip()
     try:
-        return VerifyKey(text)
+        return VerifyKey(text.partition("\n")[0].rstrip())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

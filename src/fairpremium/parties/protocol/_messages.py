@@ -605,19 +605,27 @@ class Fit(Message):
 
 
 class Entry(Message):
-    """One event of the log."""
+    """One event of the log; the salt keeps its hash from telling what it says."""
 
     seq: int
     time: str
     party: str
     event: str
     body: dict[str, Any]
-    previous: str
-    hash: str
+    salt: str
 
 
 class Checkpoint(Message):
-    """The end of the log, signed by the service."""
+    """The root of the tree of hashes (RFC 6962) over the first entries of the log, signed by the service."""
+
+    size: int
+    root: str
+    key_id: str
+    signature: str
+
+
+class ChainCheckpoint(Message):
+    """A checkpoint of 0.1.0: an entry of the log, by its hash, signed by the service."""
 
     seq: int
     hash: str
@@ -633,9 +641,24 @@ class LogPage(Message):
     more: bool
 
 
+class LogProof(Message):
+    """Hashes that prove something about the tree over the log, in hexadecimal digits."""
+
+    hashes: tuple[str, ...]
+
+
 class PublicKey(Message):
-    """A public key of the service."""
+    """A public key of the service, and the time in which it signs: since and until when, None where there is no end.
+
+    - `until_size`: Entries of the log that it signed at most.
+    - `by_previous`, `by_next`: Signatures of the change to this key, by the key before and by this one.
+    """
 
     key_id: str
     algorithm: Literal["ed25519"] = "ed25519"
     public_key: str
+    since: str | None = None
+    until: str | None = None
+    until_size: int | None = None
+    by_previous: str | None = None
+    by_next: str | None = None

@@ -47,6 +47,20 @@ def create_file(path: Path_, content: bytes, mode: int) -> None:
     point("key.linked")
 
 
+def replace_file(path: Path_, content: bytes, mode: int) -> None:
+    """Write a file in the place of the one that is there, if any; it has its old or its new content, on disk."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        settle(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
 def settle(draft: Path, target: Path) -> None:
     """Give a file its name once its content is on disk; an earlier file of this name is replaced."""
     with draft.open("rb") as file:

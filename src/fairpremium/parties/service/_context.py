@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +16,17 @@ from fairpremium.parties.protocol import (
     Problem,
     ReportBatch,
     Role,
-    SigningKey,
+    ServiceKey,
     Verified,
     check_id,
-    load_or_create_key,
     open_batch,
     restrict_access,
+    storage_key_of,
     stored_fields,
 )
 from fairpremium.parties.store import Database, FileStore, sqlite_url
+
+from .keys import KeyRing
 
 _logger = logging.getLogger("fairpremium.service")
 _KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
@@ -65,12 +67,17 @@ class ServiceLimits:
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """The database, the files, the key and the limits of a third party."""
+    """The database, the files, the keys and the limits of a third party."""
 
     database: Database
     files: FileStore
-    key: SigningKey = field(repr=False)
+    keys: KeyRing = field(repr=False)
     limits: ServiceLimits = ServiceLimits()
+
+    @property
+    def key(self) -> ServiceKey:
+        """The service's key in force, as the database says now."""
+        return self.keys.current()
 
     def now(self) -> float:
         """Return the time in seconds."""
@@ -92,6 +99,28 @@ def open_context(
     limits: ServiceLimits | None = None,
 ) -> ServiceContext:
     """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and files."""
+    opened = _open_parts(folder, database, clock)
+    try:
+        opened.keys.open(opened.database)
+    except BaseException:
+        opened.database.close()
+        raise
+    return replace(opened, limits=limits or ServiceLimits())
+
+
+def replace_lost_key(
+    folder: str | os.PathLike[str], *, database: str | None = None, clock: Callable[[], float] = time.time
+) -> ServiceKey:
+    """Give a third party a new key where the one in force is lost, so that its folder does not open any more."""
+    opened = _open_parts(folder, database, clock)
+    try:
+        return opened.keys.replace_lost(opened.database)
+    finally:
+        opened.database.close()
+
+
+def _open_parts(folder: str | os.PathLike[str], database: str | None, clock: Callable[[], float]) -> ServiceContext:
+    storage_key = storage_key_of()
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not database:
@@ -99,9 +128,9 @@ def open_context(
     for path in (home, home / _FILES, *home.glob(f"{_DATABASE}*")):
         if path.exists() and restrict_access(path):
             _logger.warning("others could read %s; its mode is now that of its owner alone", path.name)
-    key = load_or_create_key(home / _KEY_FILE)
+    keys = KeyRing(home / _KEY_FILE, storage_key)  # whose file must be readable before anything changes
     url = database_url(database) if database else sqlite_url(home / _DATABASE)
-    return ServiceContext(Database(url, clock), FileStore(home / _FILES), key, limits or ServiceLimits())
+    return ServiceContext(Database(url, clock, storage_key), FileStore(home / _FILES), keys)
 
 
 def database_url(address: str) -> str:

@@ -64,7 +64,7 @@ class LogMonitor:
     def _check(self) -> None:
         now = self._context.now()
         try:
-            found = self._context.database.read(lambda c: verify_log(c, self._context.key.verify_key))
+            found = self._context.database.read(lambda c: verify_log(c, self._context.keys.current(c).chain))
         except Exception:
             log_failure("the check of the log")
             self.state = replace(self.state, is_running=False, has_failed=True)

@@ -15,8 +15,10 @@ from sqlalchemy import Connection, select
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import (
+    ChainCheckpoint,
     Checkpoint,
     LogPage,
+    LogProof,
     PartTaken,
     Portfolio,
     Problem,
@@ -24,6 +26,7 @@ from fairpremium.parties.protocol import (
     Report,
     ReportsTaken,
     Role,
+    ServiceKey,
     VerifyKey,
     check_batch,
     check_portfolio_part,
@@ -34,7 +37,7 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _access, _fits, _portfolios, _studies, answers, reports
+from . import _access, _fits, _portfolios, _studies, answers, keys, reports
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
 
 T = TypeVar("T")
@@ -78,6 +81,10 @@ def _transaction(command: Command[P, T], *, reads: bool = False, stores: bool = 
     return _checked(run, uses_nonce=not reads)
 
 
+def _as_proof(hashes: list[bytes]) -> LogProof:
+    return LogProof(hashes=tuple(one.hex() for one in hashes))
+
+
 class ThirdParty:
     """A third party in a folder.
 
@@ -95,6 +102,7 @@ class ThirdParty:
     -----
     Each method that takes `who` first is one command of one party, for instance
     ``third_party.put_study(who, "motor", spec)``; over HTTP the signature tells who asks. Rights are checked here only.
+    Secrets are stored encrypted where the environment gives a storage key (``FAIRPREMIUM_STORAGE_KEY_FILE``).
     All coordination goes through the database, so that any number of processes may open the same folder.
     """
 
@@ -158,25 +166,39 @@ class ThirdParty:
         return self.context.key.public_key
 
     def public_keys(self) -> list[PublicKey]:
-        """Return the keys by which the service signs, as it shows them to everybody."""
-        return [PublicKey(key_id=self.context.key.key_id, public_key=self.public_key)]
+        """Return the keys by which the service signs or signed, the oldest first, as it shows them to everybody."""
+        return self.context.key.chain.public_keys()
+
+    def rotate_service_key(self) -> ServiceKey:
+        """Sign with a new key from now on; the old one signs it and nothing else any more."""
+        return self.context.keys.rotate()
+
+    def rotate_study_secret(self, study: str) -> None:
+        """Give a study a new secret, as long as nothing was drawn with the old one."""
+        self._write(lambda c: keys.rotate_study_secret(c, self.context.now(), study))
+
+    def rotate_party_key(self, public_key: str, *, party: str, ends: float) -> list[keys.RegisteredKey]:
+        """Register a new key of a party and let its other keys end, in seconds; return those in force."""
+        key = VerifyKey(public_key)
+        return self._write(lambda c: keys.rotate_party_key(c, self.context.now(), key, party, ends))
 
     def add_key(self, public_key: str, *, party: str, role: Role) -> None:
         """Register a public key of a party."""
         key = VerifyKey(public_key)
-        self._write(lambda c: _access.add_key(c, self.context, key, party, role))
+        self._write(lambda c: keys.add_key(c, self.context.now(), key, party, role))
 
     def revoke_key(self, key_id: str) -> None:
         """Refuse a key from now on."""
-        self._write(lambda c: _access.revoke_key(c, self.context, key_id))
+        self._write(lambda c: keys.revoke_key(c, self.context.now(), key_id))
 
-    def list_keys(self) -> list[_access.RegisteredKey]:
+    def list_keys(self) -> list[keys.RegisteredKey]:
         """Return all keys that were registered."""
-        return self._read(_access.list_keys)
+        return self._read(keys.list_keys)
 
     def active_keys(self) -> dict[str, tuple[Party, VerifyKey]]:
         """Return the keys that are in force, by their id."""
-        return self._read(_access.active_keys)
+        found = self._read(lambda c: keys.active_keys(c, self.context.now()))
+        return {key_id: (Party(party, role), key) for key_id, (party, role, key) in found.items()}
 
     check_right = staticmethod(_access.check_right)
 
@@ -312,15 +334,39 @@ class ThirdParty:
     def get_log(self, who: Party, after: int = 0) -> LogPage:
         """Return events after a position: all for auditor and operator, otherwise the party's own."""
         own = None if who.role in ("auditor", "operator") else who.name
-        return self._read(lambda c: _log.read_page(c, after, own, self.context.key))
+        return self._read(lambda c: _log.read_page(c, after, own, self.context.keys.current(c)))
+
+    @_checked
+    def get_inclusion(self, who: Party, entry: int, size: int) -> LogProof:
+        """Prove that an entry that the party may see is in the log with so many entries."""
+        own = None if who.role in ("auditor", "operator") else who.name
+
+        def prove(connection: Connection) -> LogProof:
+            party = _log.party_of(connection, entry)
+            is_there = party is not None and entry <= size <= _log.count_entries(connection)
+            if not is_there or own not in (None, party):
+                raise Problem("not-found")
+            return _as_proof(_log.read_inclusion(connection, entry, size))
+
+        return self._read(prove)
+
+    def get_consistency(self, first: int, second: int) -> LogProof:
+        """Prove that the log with `first` entries is the beginning of that with `second`."""
+
+        def prove(connection: Connection) -> LogProof:
+            if not first <= second <= _log.count_entries(connection):
+                raise Problem("not-found")
+            return _as_proof(_log.read_consistency(connection, first, second))
+
+        return self._read(prove)
 
     def get_checkpoint(self) -> Checkpoint:
         """Sign the end of the log."""
-        return self._read(lambda c: _log.sign_checkpoint(c, self.context.key))
+        return self._read(lambda c: _log.sign_checkpoint(c, self.context.keys.current(c)))
 
-    def verify_log(self, known: tuple[Checkpoint, ...] = ()) -> _log.Verification:
-        """Check the chain of the log and all checkpoints."""
-        return self._read(lambda c: _log.verify_log(c, self.context.key.verify_key, known))
+    def verify_log(self, known: tuple[Checkpoint | ChainCheckpoint, ...] = ()) -> _log.Verification:
+        """Check the log, the tree of hashes over it, and all checkpoints."""
+        return self._read(lambda c: _log.verify_log(c, self.context.keys.current(c).chain, known))
 
     # --- operations ---
 

@@ -15,10 +15,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import Problem
+from fairpremium.parties.protocol import Problem, StorageKey
 
 from ._files import full_disk_as_problem
-from .schema import commits, log_head, prepare_tables
+from .schema import commits, encrypt_secrets, find_plain_secrets, log_head, prepare_tables, set_storage_key
 
 T = TypeVar("T")
 
@@ -33,6 +33,8 @@ class Database:
 
     - `url`: ``sqlite:///path`` or ``postgresql+psycopg://...``.
     - `clock`: Returns the time in seconds; tests hand in one of their own.
+    - `storage_key`: Encrypts the secrets of studies; those that are plain or encrypted with a former key are encrypted
+      with it now. Without the key with which they are encrypted, a database does not open.
 
     Notes
     -----
@@ -44,15 +46,36 @@ class Database:
     second try finds if the first one was committed after all: then nothing is done twice.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.time):
+    def __init__(self, url: str, clock: Callable[[], float] = time.time, storage_key: StorageKey | None = None):
         self.url = url
         self.clock = clock
         self._engine = _connect(url)
+        set_storage_key(self._engine.dialect, storage_key)
         try:
             self._run(prepare_tables, "")  # makes the place for marks, too
+            self._encrypt_secrets()
         except BaseException:
             self.close()
             raise
+
+    def _encrypt_secrets(self) -> None:
+        """Encrypt what is plain; what it replaces is overwritten, as far as the database allows."""
+        if not self.read(find_plain_secrets):
+            return
+        if self.dialect == "postgresql":
+            self.write(encrypt_secrets)
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("VACUUM FULL studies")
+            return
+
+        def overwriting(connection: Connection) -> None:
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+            encrypt_secrets(connection)
+
+        self.write(overwriting)
+        with self._engine.connect().execution_options(reads_only=True) as connection:
+            raw: Any = connection.connection.dbapi_connection
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @property
     def dialect(self) -> str:

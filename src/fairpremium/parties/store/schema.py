@@ -7,13 +7,58 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer, LargeBinary, String, Text
 
 from fairpremium.errors import FairPremiumError
+from fairpremium.parties.protocol import StorageKey, open_stored
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
 
+_PURPOSE = b"secret of a study"  # of what the storage key encrypts
 _key, _column = partial(Column, primary_key=True), partial(Column, nullable=False)
+
+
+class SealedBinary(sa.TypeDecorator[bytes]):
+    """Bytes that are encrypted with the storage key of the database (see `Database`), where it has one."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: sa.Dialect) -> bytes | None:
+        """Encrypt."""
+        key = _storage_key_of(dialect)
+        return value if key is None or value is None else key.seal(value, _PURPOSE)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> bytes | None:
+        """Decrypt; what an earlier version stored is plain."""
+        return None if value is None else open_stored(_storage_key_of(dialect), bytes(value), _PURPOSE)
+
+
+def _storage_key_of(dialect: sa.Dialect) -> StorageKey | None:
+    return getattr(dialect, "fairpremium_storage_key", None)
+
+
+def set_storage_key(dialect: sa.Dialect, key: StorageKey | None) -> None:
+    """Say which key encrypts what an engine stores; each engine has a dialect of its own."""
+    dialect.fairpremium_storage_key = key  # type: ignore[attr-defined]
+
+
+def find_plain_secrets(connection: sa.Connection) -> dict[str, bytes]:
+    """Return the secrets of studies that are plain or encrypted with a former storage key, where there is one now.
+
+    Raises `StorageKeyError` if some are encrypted with a key that is not there.
+    """
+    key = _storage_key_of(connection.dialect)
+    stored = connection.execute(sa.select(studies.c.id, sa.type_coerce(studies.c.secret, LargeBinary))).all()
+    opened = {name: open_stored(key, bytes(found), _PURPOSE) for name, found in stored}
+    return {name: opened[name] for name, found in stored if key is not None and not key.is_current(bytes(found))}
+
+
+def encrypt_secrets(connection: sa.Connection) -> None:
+    """Encrypt the secrets of studies that `find_plain_secrets` finds."""
+    connection.execute(sa.select(studies.c.id).with_for_update()).all()
+    for name, secret in find_plain_secrets(connection).items():
+        connection.execute(sa.update(studies).where(studies.c.id == name).values(secret=secret))
 
 
 def _table(name: str, *columns: Any) -> sa.Table:
@@ -29,7 +74,7 @@ keys = _table(
     _column("party", _name),
     _column("role", String(16)),
     _column("added", Float),
-    Column("revoked", Float),
+    Column("ends", Float),  # from then on it is refused
     sa.CheckConstraint("role IN ('operator', 'collector', 'insurer', 'auditor')"),
 )
 
@@ -40,7 +85,7 @@ studies = _table(
     _key("id", _name),
     _column("spec", Text),
     _column("state", String(8)),
-    _column("secret", LargeBinary),  # draws the second randomization and the noise of releases
+    _column("secret", SealedBinary),  # draws the second randomization and the noise of releases
     _column("created", Float),
 )
 
@@ -174,15 +219,15 @@ log = _table(
     _column("party", _name, index=True),
     _column("event", String(40)),
     _column("body", Text),
-    _column("previous", _digest),
-    _column("hash", _digest),
+    _column("salt", LargeBinary, server_default=""),
+    _column("nodes", LargeBinary, server_default=""),  # hashes of the subtrees that end here, 32 bytes each, leaf first
 )
 
 log_head = _table(
     "log_head",
     _key("id", Integer, autoincrement=False),
     _column("seq", BigInteger),
-    _column("hash", _digest),
+    _column("peaks", LargeBinary, server_default=""),  # see `append_leaf`
 )
 
 checkpoints = _table(
@@ -191,6 +236,14 @@ checkpoints = _table(
     _column("hash", _digest),
     _column("key_id", String(64)),
     _column("signature", Text),
+    _column("form", Integer, server_default="1"),  # 2: of the tree; 1: of the chain of hashes of 0.1.0
+)
+
+service_keys = _table(  # the service's own keys; the last one is in force
+    "service_keys",
+    _key("n", Integer, autoincrement=False),
+    _column("public_key", Text),
+    Column("succession", Text),  # JSON; none of the first key
 )
 
 commits = _table(  # marks of transactions, for an hour; see `Database`
@@ -198,8 +251,6 @@ commits = _table(  # marks of transactions, for an hour; see `Database`
     _key("mark", String(32)),
     _column("at", Float, index=True),
 )
-
-START = "0" * 64  # what the first entry of the log follows
 
 _APPEND_ONLY = {
     "sqlite": [
@@ -213,6 +264,13 @@ _APPEND_ONLY = {
         "CREATE TRIGGER log_no_truncate BEFORE TRUNCATE ON log EXECUTE FUNCTION log_append_only()",
     ],
 }
+
+
+_ALLOW_CHANGE = {
+    "sqlite": ["DROP TRIGGER log_no_UPDATE", "DROP TRIGGER log_no_DELETE"],
+    "postgresql": ["ALTER TABLE log DISABLE TRIGGER USER"],
+}
+_REFUSE_CHANGE = {"sqlite": _APPEND_ONLY["sqlite"], "postgresql": ["ALTER TABLE log ENABLE TRIGGER USER"]}
 
 
 class UnknownSchemaError(FairPremiumError):
@@ -236,7 +294,36 @@ def _add_epochs(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
 
 
-_MIGRATIONS = {2: _add_answers, 3: _add_attributes, 4: _add_epochs}  # from each version to the next
+def _add_log_tree(connection: sa.Connection) -> None:
+    """Put a tree of hashes (RFC 6962) over the log in the place of the chain of hashes, which stays verifiable."""
+    from ._tree_migration import replace_chain
+
+    for table, column, kind in (("log", "salt", "BLOB"), ("log", "nodes", "BLOB"), ("log_head", "peaks", "BLOB")):
+        kind = "BYTEA" if connection.dialect.name == "postgresql" else kind
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column} {kind} DEFAULT '' NOT NULL")
+    for statement in _ALLOW_CHANGE[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+    replace_chain(connection)
+    for statement in _REFUSE_CHANGE[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+    for table, column in (("log", "previous"), ("log", "hash"), ("log_head", "hash")):
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.exec_driver_sql("ALTER TABLE checkpoints ADD COLUMN form INTEGER DEFAULT 1 NOT NULL")
+
+
+def _add_service_keys(connection: sa.Connection) -> None:
+    """Let the service have several keys, one after the other, and let keys of parties end later."""
+    metadata.create_all(connection, tables=[service_keys])
+    connection.exec_driver_sql("ALTER TABLE keys RENAME COLUMN revoked TO ends")
+
+
+_MIGRATIONS = {  # from each version to the next
+    2: _add_answers,
+    3: _add_attributes,
+    4: _add_epochs,
+    5: _add_log_tree,
+    6: _add_service_keys,
+}
 
 
 def prepare_tables(connection: sa.Connection) -> None:
@@ -248,7 +335,7 @@ def prepare_tables(connection: sa.Connection) -> None:
         for statement in _APPEND_ONLY[connection.dialect.name]:
             connection.exec_driver_sql(statement)
         connection.execute(sa.insert(meta).values(name="schema_version", value=str(SCHEMA_VERSION)))
-        connection.execute(sa.insert(log_head).values(id=1, seq=0, hash=START))
+        connection.execute(sa.insert(log_head).values(id=1, seq=0, peaks=b""))
         return
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema_version")).scalar()
     versions = {str(version): version for version in (*_MIGRATIONS, SCHEMA_VERSION)}

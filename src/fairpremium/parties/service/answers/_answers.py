@@ -15,6 +15,7 @@ from fairpremium.parties.store.schema import answers, keys, participants, report
 
 from .._context import ServiceContext
 from .._studies import spec_of, takes_reports
+from ..keys import in_force
 from ..reports import code_of_label, page_of
 
 # What stands for a token that cannot be read, so that it takes the same look-ups as one that can.
@@ -45,7 +46,7 @@ def find_invitation(
     """
     invitation = read_token(token, context.key) or _NOBODY
     registered = select(keys.c.party, keys.c.public_key).where(
-        keys.c.key_id == invitation.key_id, keys.c.revoked.is_(None), keys.c.role == "collector"
+        keys.c.key_id == invitation.key_id, in_force(context.now()), keys.c.role == "collector"
     )
     collector = connection.execute(registered).one_or_none()
     signer = _NO_KEY if collector is None else VerifyKey(collector.public_key)

@@ -1,0 +1,28 @@
+"""A new secret for a study, as long as nothing was drawn with the old one."""
+
+import secrets
+
+from sqlalchemy import Connection, select, update
+
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import answer_counts, fits, releases, studies
+
+
+def rotate_study_secret(connection: Connection, now: float, study: str) -> None:
+    """Give a study a new secret, unless something may have been drawn with the old one.
+
+    The secret draws the noise of releases and the second randomization, the same for the same question. A new one
+    would draw both anew: what was released could not be computed again, and two draws tell more than was charged.
+    """
+    row = connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update()).one_or_none()
+    if row is None:
+        raise ValueError(f"Got {study}, but expected the id of a study. They are listed by: study list.")
+    for table in (fits, releases, answer_counts):
+        if connection.execute(select(table.c.study).where(table.c.study == study).limit(1)).first() is not None:
+            raise ValueError(
+                f"The secret of {study} draws the noise of what was released, the same for the same question; a new "
+                "one would draw it a second time, and the two tell more than was charged. Close the study, and "
+                "declare another one."
+            )
+    connection.execute(update(studies).where(studies.c.id == study).values(secret=secrets.token_bytes(32)))
+    append(connection, now, "service", "study.secret.rotated", study=study)
