@@ -173,11 +173,11 @@ def summarize_prices(
                 _section("premium_change", to_free, "_to_free"),
                 *sections,
             ]
-            if isinstance(pricer, DiscriminationFreePricer) and whose != "given" and not (keep is channels is None):
+            if isinstance(pricer, DiscriminationFreePricer) and whose != "given" and (keep or channels):
                 fitted_to = {name: roles[name] for name in _FIT_ROLES if name != "channel"}
                 risks = _typical_risks(h)
                 band = pricer.sensitivity(X, y, rows=risks, keep=keep, channels=channels, level=level, **fitted_to)
-                sections.append(_section("premium_band", premium_band(band)))
+                sections.append(_section("premium_band", premium_band(band).sort_values("premium")))
         sections = [*_sections_of_change(premiums, X, pricer, roles, current, cap, floor), *sections]
     return _complete(head, sections, None, effects, {section["id"]: section["records"] for section in asked})
 

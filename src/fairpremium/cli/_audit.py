@@ -85,8 +85,8 @@ def audit(
     possible_channel: Annotated[
         list[str] | None,
         noise_option(
-            help="JSON file of a channel that is possible instead: adds a band over them. With --channel-key by source, "
-            "app=other.json; may be repeated."
+            help="JSON file of a channel that is possible instead: adds a band over them. With --channel-key by "
+            "source, app=other.json; may be repeated."
         ),
     ] = None,
     by: Annotated[str | None, column_option(help="Column with classes to look into one by one.")] = None,
@@ -105,8 +105,10 @@ def audit(
 
     With --features, or with --model, the audit report also says what proxies do in this list and what a
     discrimination-free list with the same total would charge. With --current it says who moves how much from the
-    premiums in force. With --keep-range or --possible-channel it has the lowest and highest group means over channels
-    that are possible, and with --features those of the discrimination-free premium of five policies. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+    premiums in force. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+
+    With --keep-range or --possible-channel it has the lowest and highest group means over channels that are possible,
+    and with --features also those of the discrimination-free premium of five policies.
 
     With --decision and --favourable it says how often each group gets a favourable decision, with --control what groups
     pay more where these columns are equal, and with --threshold whether ratios between groups keep it.
