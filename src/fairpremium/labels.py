@@ -20,11 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "MAX_LABELS",
     "Codes",
     "Label",
     "check_labels",
     "decode_labels",
+    "distinct_rows",
     "encode_labels",
+    "first_column",
     "infer_labels",
     "label_from_json",
     "label_key",
@@ -36,7 +39,7 @@ Codes: TypeAlias = npt.NDArray[np.int32]
 Factorized: TypeAlias = tuple[npt.NDArray[np.integer[Any]], list[Any]]
 
 _MISSING, _UNKNOWN = -1, -2
-_MAX_LABELS = 4096
+MAX_LABELS = 4096
 _MANY_ROWS, _FEW_OBJECTS = 10_000, 64
 _NO_COLUMNS = (str, bytes, dict, set, frozenset)  # iterable, but without rows in order
 # Object arrays whose values are all of one kind, so that hashing cannot confuse True with 1.
@@ -144,6 +147,38 @@ def decode_labels(codes: npt.ArrayLike, labels: Sequence[Label]) -> npt.NDArray[
     return np.fromiter(declared, dtype=object).take(index)
 
 
+def distinct_rows(values: Any, name: str = "sensitive") -> Factorized:
+    """Return a code for each row, and the distinct rows that the codes point to, as tuples with None for a gap.
+
+    Parameters
+    ----------
+    values : a table of shape (n, columns), or a sequence of tuples and single values
+        A single value is a row with gaps behind it.
+    name : str
+        What the values are called in error messages.
+
+    Examples
+    --------
+    >>> codes, rows = distinct_rows([("F", "M"), "F", None, ("F", None)])
+    >>> [rows[code] for code in codes]
+    [('F', 'M'), ('F', None), (None, None), ('F', None)]
+    """
+    columns = _columns(values)
+    if columns is None:
+        if isinstance(values, _NO_COLUMNS) or not isinstance(values, Iterable):
+            raise TypeError(f"Got {name} of type {type(values).__name__}, but expected tuples or a table.")
+        rows = [tuple(row) if isinstance(row, (tuple, list)) else (row,) for row in values]
+        width = max(map(len, rows), default=1)
+        columns = [[row[j] if j < len(row) else None for row in rows] for j in range(width)]
+    return _combine_columns([_factorize_column(column, name) for column in columns])
+
+
+def first_column(values: Any) -> Any:
+    """Return the first column of a table, and a single column as it is."""
+    columns = _columns(values)
+    return values if columns is None else columns[0]
+
+
 def infer_labels(values: Any, name: str = "sensitive") -> tuple[Label, ...]:
     """Return the distinct labels of a column, sorted, as Python scalars; missing values do not count.
 
@@ -170,9 +205,9 @@ def infer_labels(values: Any, name: str = "sensitive") -> tuple[Label, ...]:
     codes, distinct = _factorize(values, None, name)
     seen = np.bincount(codes + 1, minlength=len(distinct) + 1)[1:]  # a category may have no rows
     found = [value for value, count in zip(distinct, seen, strict=True) if count]
-    if len(found) > _MAX_LABELS:
+    if len(found) > MAX_LABELS:
         raise ValueError(
-            f"Got {name} with {len(found)} distinct values, but expected at most {_MAX_LABELS} groups. "
+            f"Got {name} with {len(found)} distinct values, but expected at most {MAX_LABELS} groups. "
             "Is this the column of the sensitive attribute?"
         )
     if all(type(v) is int or (type(v) is float and v.is_integer()) for v in found):
@@ -202,8 +237,8 @@ def check_labels(labels: Any, name: str = "labels") -> tuple[Label, ...]:
     if isinstance(labels, _NO_COLUMNS) or not isinstance(labels, Iterable):
         raise TypeError(f"Got {name} of type {type(labels).__name__}, but expected a list or tuple of labels.")
     found = tuple(_plain_label(label, name) for label in labels)
-    if len(found) > _MAX_LABELS:
-        raise ValueError(f"Got {name} with {len(found)} labels, but expected at most {_MAX_LABELS}.")
+    if len(found) > MAX_LABELS:
+        raise ValueError(f"Got {name} with {len(found)} labels, but expected at most {MAX_LABELS}.")
     if len(set(found)) != len(found):
         raise ValueError(f"Got {name}={_show(found)}, but expected distinct labels (True counts as 1 here).")
     return found
@@ -314,6 +349,11 @@ def _columns_of_tuples(values: Any, width: int, name: str) -> list[list[Any]]:
 
 def _combine(columns: list[Factorized]) -> Factorized:
     """Combine the codes of several columns into codes of tuples; a row with any gap is missing."""
+    return _mark_missing(*_combine_columns(columns))
+
+
+def _combine_columns(columns: list[Factorized]) -> Factorized:
+    """Combine the codes of several columns into codes of tuples, with None where a column has a gap."""
     sizes = [len(distinct) + 1 for _, distinct in columns]
     if math.prod(sizes) > 2**52:
         raise ValueError("The columns hold too many distinct values to be sensitive attributes.")
@@ -324,7 +364,7 @@ def _combine(columns: list[Factorized]) -> Factorized:
         np.fromiter([*distinct, None], dtype=object)[position].tolist()
         for (_, distinct), position in zip(columns, np.unravel_index(seen, sizes), strict=True)
     ]
-    return _mark_missing(codes, list(zip(*values, strict=True)))
+    return codes, list(zip(*values, strict=True))
 
 
 def _mark_missing(codes: npt.NDArray[Any], distinct: list[Any]) -> Factorized:

@@ -197,6 +197,18 @@ def test_strong_evidence_gives_the_unpooled_answer(K: int) -> None:
     np.testing.assert_allclose(np.diag(posterior.covariance), np.diag(unpooled), rtol=0.02)
 
 
+def test_intervals_reach_as_far_as_pooling_moved() -> None:
+    """Groups that differ much, with little evidence: whatever is asked, the move counts as one standard error."""
+    posterior = make_prior(2).shrink(make_evidence(3, 2, deviation=0.5, rows=20.0, seed=0), 3)
+    moved = posterior.B.T.ravel() - posterior.wide_mean
+    scatter = posterior.covariance @ posterior.evidence.precision @ posterior.covariance
+    assert np.abs(moved).max() > np.sqrt(np.diag(scatter)).max()  # the case is one in which it matters
+    for question in np.random.default_rng(0).normal(size=(20, 6)):
+        assert question @ posterior.left @ question >= (question @ moved) ** 2 * (1 - 1e-9)
+    sure = make_prior(2).shrink(make_evidence(3, 2, deviation=0.5, rows=1e7, seed=0), 3)
+    assert np.abs(sure.left).max() < 0.05 * np.abs(sure.covariance).max()  # little is added where rows decide
+
+
 def test_a_second_estimate_widens_statements_about_groups() -> None:
     posterior = make_prior(3).shrink(make_evidence(3, 3, 0.3, 100.0, 4), 3)
     apart = np.arange(9.0)

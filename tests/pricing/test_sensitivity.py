@@ -7,10 +7,18 @@ import pandas as pd
 import pytest
 
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
+from fairpremium.audit import (
+    compute_channel_band,
+    compute_group_means,
+    compute_keep_sensitivity,
+    plot_keep_sensitivity,
+    plot_sensitivity,
+)
 from fairpremium.portfolios import zhang_liu_shi_2025
-from fairpremium.pricing import PossibleChannels, premium_band
+from fairpremium.pricing import PossibleChannels, premium_band, tabulate_channels
 from fairpremium.pricing._possible_channels import default_keeps
 from fairpremium.pricing._sensitivity import sensitivity_band
+from fairpremium.privacy import KeyedChannels
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +229,106 @@ def test_other_sets(fitted, more, match):
         pricer.sensitivity(p.X, p.y, sensitive=S, rows=[0], channels=[0.8])
     with pytest.raises(ValueError, match="without the columns"):
         premium_band(pd.DataFrame({"row": [0]}))
+
+
+# --- several sources at once ---
+
+SOURCES = KeyedChannels(
+    {
+        "app": RandomizedResponse(["F", "M"], keep=0.75),
+        "broker": RandomizedResponse(["F", "M"], keep=0.9),
+        "staff": None,
+    }
+)
+
+
+def tabulated(function, used=SOURCES, **given):
+    """A table of a number that depends on the keeps of the sources."""
+
+    def evaluate(channels):
+        keeps = {key: 1.0 if each is None else each.keep for key, each in channels.items()}
+        return pd.DataFrame({"row": [0], "premium": [function(keeps)], "unaware": [0.0]}), np.array([function(keeps)])
+
+    return tabulate_channels(used, {"keeps": None, "keep": None, "channels": None, **given}, evaluate)
+
+
+def test_the_band_is_that_of_all_combinations():
+    function = lambda k: 10 + 40 * (k["app"] - 0.75) * (k["broker"] - 0.9) + k["app"]  # noqa: E731
+    intervals = {"app": (0.7, 0.8), "broker": (0.85, 0.95)}
+    table = tabulated(function, keep=intervals)
+    band = premium_band(table).iloc[0]
+    grid = [function({"app": a, "broker": b}) for a in np.linspace(0.7, 0.8, 51) for b in np.linspace(0.85, 0.95, 51)]
+    assert (band["premium_lowest"], band["premium_highest"]) == pytest.approx((min(grid), max(grid)))
+    assert band["together"]
+    # changed one at a time it would be too narrow: the product vanishes where one of them is right
+    alone = table[table["source"] != "together"]["premium"]
+    assert alone.max() - alone.min() == pytest.approx(0.1)
+    assert max(grid) - min(grid) > 0.2
+    assert set(table["combination"]) == {
+        "", "app 0.7, broker 0.85", "app 0.7, broker 0.95", "app 0.8, broker 0.85", "app 0.8, broker 0.95"
+    }  # fmt: skip
+
+
+def test_an_extreme_within_an_interval_is_combined_too():
+    function = lambda k: -((k["app"] - 0.75) ** 2) + k["broker"]  # noqa: E731
+    band = premium_band(tabulated(function, keep={"app": (0.7, 0.8), "broker": (0.85, 0.95)})).iloc[0]
+    assert band["premium_highest"] == pytest.approx(0.95)
+    assert band["premium_lowest"] == pytest.approx(0.85 - 0.0025)
+
+
+def test_named_channels_are_combined():
+    near = {
+        "app": {"near": RandomizedResponse(["F", "M"], keep=0.7)},
+        "broker": [RandomizedResponse(["F", "M"], keep=0.8)],
+    }
+    table = tabulated(lambda k: k["app"] * k["broker"], channels=near)
+    assert table["combination"].tolist()[-1] == "app near, broker channel 1"
+    band = premium_band(table).iloc[0]
+    assert (band["premium_lowest"], band["premium_highest"]) == pytest.approx((0.56, 0.675))
+
+
+def test_too_many_combinations_are_added_up():
+    keys = [f"s{i}" for i in range(7)]  # 2^7 corners
+    many = KeyedChannels({key: RandomizedResponse(["F", "M"], keep=0.8) for key in keys})
+    table = tabulated(lambda k: sum(k[key] * (i + 1) for i, key in enumerate(keys)), many, keep=(0.75, 0.85))
+    assert "combination" not in table
+    band = premium_band(table).iloc[0]
+    assert not band["together"]
+    total = sum(range(1, 8))
+    assert band["premium"] == pytest.approx(0.8 * total)
+    assert (band["premium_lowest"], band["premium_highest"]) == pytest.approx((0.75 * total, 0.85 * total))
+
+
+def test_one_source_to_change_needs_no_combination():
+    table = tabulated(lambda k: k["app"], keep={"app": (0.7, 0.8)})
+    assert "combination" not in table
+    assert "together" not in premium_band(table)
+
+
+def test_pricer_and_audit_over_two_sources(fitted):
+    _, p, _ = fitted
+    where = np.random.default_rng(3).choice(list(SOURCES), len(p.y))
+    S = SOURCES.privatize(p.sensitive, where, rng=0)
+    roles = {"sensitive": S, "channel_key": where}
+    pricer = DiscriminationFreePricer(channel=SOURCES, correction="inverse", pooling=0, random_state=0)
+    pricer.fit(p.X, p.y, **roles)
+    others = {"app": [RandomizedResponse(["F", "M"], keep=0.7)], "broker": [RandomizedResponse(["F", "M"], keep=0.85)]}
+    table = pricer.sensitivity(p.X, p.y, rows=[0, 5], channels=others, **roles)
+    right = DiscriminationFreePricer(
+        channel={"app": others["app"][0], "broker": others["broker"][0], "staff": None}, correction="inverse", pooling=0
+    ).fit(p.X, p.y, **roles)
+    together = table[table["source"] == "together"]
+    np.testing.assert_allclose(together["premium"], right.predict(p.X.iloc[[0, 5]]))
+    assert len(premium_band(table)) == 2
+    band = compute_channel_band(p.y, p.y, channel=SOURCES, channels=others, **roles)
+    means = compute_group_means(p.y, p.y, channel=right.channel, **roles)
+    found = compute_keep_sensitivity(p.y, p.y, channel=SOURCES, channels=others, **roles)
+    np.testing.assert_allclose(found[found["source"] == "together"]["premium"], means["premium"])
+    assert (band["premium_lowest"] <= means["premium"] + 1e-12).all()
+    assert (band["premium_highest"] >= means["premium"] - 1e-12).all()
+    assert band["together"].all()
+    assert band["channels"].tolist() == [5, 5]  # in use twice, each alone, both
+    with pytest.raises(ValueError, match="expected one of them"):
+        plot_sensitivity(pricer.sensitivity(p.X, p.y, rows=[0], keep=(0.7, 0.95), **roles))
+    assert plot_keep_sensitivity(p.y, p.y, channel=SOURCES, channels=others, **roles) is not None
+    assert plot_keep_sensitivity(p.y, p.y, channel=SOURCES, keep=(0.7, 0.95), **roles) is not None

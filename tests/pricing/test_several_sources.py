@@ -233,7 +233,8 @@ def test_certificate_and_sensitivity():
     assert band.columns.tolist() == ["row", "source", "keep", "premium", "unaware", "used"]
     assert band["keep"].tolist() == [0.8, BROKER.keep, 1.0] * 2
     both = pricer.sensitivity(X, y, rows=[0], keeps=[0.95], **data)
-    assert both["source"].tolist() == ["app"] * 2 + ["broker"] * 2
+    assert both["source"].tolist() == ["app"] * 2 + ["broker"] * 2 + ["together"]
+    assert both["combination"].tolist() == [""] * 4 + ["app 0.95, broker 0.95"]
     assert len(set(both.loc[both["used"], "premium"])) == 1
     truth = {"app": APP, "broker": None, "consent": None}
     again = clone(pricer).set_params(channel=truth).fit(X, y, **data)

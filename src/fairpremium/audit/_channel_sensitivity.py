@@ -1,13 +1,13 @@
 """How the numbers of an audit move with the channel: the same sums again for others, and the band that they make."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.pricing import band_of, possible_sources
+from fairpremium.pricing import are_together, band_of, tabulate_channels
 from fairpremium.privacy import Channel, KeyedChannels
 
 from ._audit_data import as_pandas, frame_like_source
@@ -36,7 +36,8 @@ def compute_keep_sensitivity(
     premiums, y, sensitive, channel_key, sample_weight, exposure, cluster, level
         As in `compute_group_means`.
     channel : RandomizedResponse, or with `channels` any Channel, or a mapping of keys to these
-        The channel in use. With several sources the channel of one after the other is changed.
+        The channel in use. With several sources the channel of one after the other is changed, and those of several
+        together as in `DiscriminationFreePricer.sensitivity`.
     keeps : sequence of float, optional
         Values of keep; the one in use is always among them. Default: a band around it, wider upwards.
     keep : (low, high), optional
@@ -49,7 +50,8 @@ def compute_keep_sensitivity(
     -------
     DataFrame
         The columns of `compute_group_means` behind `keep` (or `channel`, its name) and `used`, which marks the one in
-        use; one row per keep and group. With several sources `source` stands before them.
+        use; one row per keep and group. With several sources `source` stands before them, and the rows of `source`
+        "together" change several of them, as `combination` says.
 
     Notes
     -----
@@ -61,30 +63,17 @@ def compute_keep_sensitivity(
     used = (
         KeyedChannels(channel) if isinstance(channel, Mapping) and not isinstance(channel, KeyedChannels) else channel
     )
-    sources = possible_sources(used, {"keeps": keeps, "keep": keep, "channels": channels})
     roles = {"sample_weight": sample_weight, "exposure": exposure, "cluster": cluster, "level": level}
 
-    def evaluate_for(key: Any, own: Channel) -> Callable[[Channel | None], tuple[pd.DataFrame, Array]]:
-        def evaluate(other: Channel | None) -> tuple[pd.DataFrame, Array]:
-            if used is own:  # at keep = 1 the reports are the truth
-                whole: Any = Channel(np.eye(len(own.groups)), groups=own.groups) if other is None else other
-            else:
-                whole = KeyedChannels({**used, key: other}, groups=used.groups)
-            means = compute_group_means(
-                premiums, y, sensitive=sensitive, channel=whole, channel_key=channel_key, **roles
-            )
-            table = as_pandas(means)
-            return table, table[["premium", "loss"]].to_numpy(dtype=np.float64).ravel()
+    def evaluate(other: Any) -> tuple[pd.DataFrame, Array]:
+        # at keep = 1 the reports are the truth
+        whole = Channel(np.eye(len(used.groups)), groups=used.groups) if other is None else other
+        means = compute_group_means(premiums, y, sensitive=sensitive, channel=whole, channel_key=channel_key, **roles)
+        table = as_pandas(means)
+        return table, table[["premium", "loss"]].to_numpy(dtype=np.float64).ravel()
 
-        return evaluate
-
-    tables = []
-    for key, possible in sources:
-        table = possible.tabulate(evaluate_for(key, possible.used))
-        if used is not possible.used:
-            table.insert(0, "source", pd.Series([key] * len(table), dtype=object))
-        tables.append(table)
-    return frame_like_source(premiums, pd.concat(tables, ignore_index=True))
+    table = tabulate_channels(used, {"keeps": keeps, "keep": keep, "channels": channels}, evaluate)
+    return frame_like_source(premiums, table)
 
 
 def compute_channel_band(
@@ -114,13 +103,14 @@ def compute_channel_band(
     DataFrame
         One row per group: `group`; `premium`, with the channel in use; `premium_lowest`, `premium_highest` over all
         channels; `premium_low`, `premium_high`, the outermost limits of the intervals at all of them; the same for
-        `loss`; `channels`: how many were computed.
+        `loss`; `channels`: how many were computed. If the channels of several sources were changed also `together`.
 
     Notes
     -----
     If the right channel is among them, [premium_low, premium_high] covers the mean with at least the confidence of
-    `level`. In an interval of keeps the values between two neighbours of the grid are not computed. Of several sources
-    one is changed at a time: if the channels of two are in doubt together, the mean may lie outside.
+    `level`. In an interval of keeps the values between two neighbours of the grid are not computed. `together` says
+    whether combinations of the channels of several sources are among them, or whether the effects of each are added up:
+    see `fairpremium.pricing.premium_band`.
     """
     table = as_pandas(
         compute_keep_sensitivity(
@@ -130,4 +120,6 @@ def compute_channel_band(
     )  # fmt: skip
     bands = [band_of(table, "group", name, (f"{name}_low", f"{name}_high")) for name in ("premium", "loss")]
     band = bands[0].merge(bands[1], on="group", sort=False)
-    return frame_like_source(premiums, band.assign(channels=len(table) // len(band)))
+    together = are_together(table)
+    further = {"channels": len(table) // len(band), **({} if together is None else {"together": together})}
+    return frame_like_source(premiums, band.assign(**further))

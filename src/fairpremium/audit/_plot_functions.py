@@ -229,6 +229,16 @@ def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
 def plot_keep_sensitivity(table: pd.DataFrame, unit: str) -> Any:
     """Draw the group means against keep, or for each of some channels."""
     alt = import_altair()
+    if "combination" in table:  # these have no keep of their own; the band has them
+        table = table[table["combination"] == ""]
+    if "source" in table and len(table["source"].unique()) > 1:
+        parts = [(key, part.drop(columns="source")) for key, part in table.groupby("source", sort=False)]
+        return alt.vconcat(*(_keep_panels(alt, part, unit).properties(title=f"source {key}") for key, part in parts))
+    return _keep_panels(alt, table, unit)
+
+
+def _keep_panels(alt: Any, table: pd.DataFrame, unit: str) -> Any:
+    """Draw the group means of one source."""
     if "keep" not in table:
         marks = [estimates(table, name).assign(kind=table["channel"]) for name in (PREMIUM, LOSS)]
         return alt.vconcat(

@@ -39,6 +39,11 @@ def plot_sensitivity(table: pd.DataFrame, *, unit: str = "", labels: dict[Any, s
         raise ValueError(
             f"Got a table without the columns {absent}; expected one of `sensitivity` over values of keep."
         )
+    if "source" in table and len(table["source"].unique()) > 1:
+        raise ValueError(
+            f"Got a table of the sources {list(table['source'].unique())}, but expected one of them: "
+            'plot_sensitivity(table[table["source"] == key]).'
+        )
     risks = list(dict.fromkeys(table["row"]))
     if not 0 < len(risks) <= _MAX_PANELS:
         raise ValueError(f"Got a table with {len(risks)} risks, but expected 1 to {_MAX_PANELS}: choose some rows.")

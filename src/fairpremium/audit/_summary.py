@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from fairpremium import __version__
@@ -44,6 +45,7 @@ from .report import ProxyEffect, ReportDetails, build_panel, choose_classes, mea
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
 _FIT_ROLES = ("sensitive", "channel", "channel_key", "sample_weight", "exposure", "cluster")
+_TYPICAL = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the premium of the policies whose band is shown
 MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 Section = dict[str, Any]
 
@@ -121,6 +123,7 @@ def summarize_prices(
         has standardized differences and, with `X`, the drivers of disparity.
     keep, channels
         Channels that are possible beside the one in use, as in `compute_channel_band`: adds the band of group means.
+        With `X` and without `pricer` also that of the discrimination-free premium of five policies, from cheap to dear.
     details : ReportDetails, optional
         Insurer, tariff version, period and who signs.
 
@@ -170,6 +173,11 @@ def summarize_prices(
                 _section("premium_change", to_free, "_to_free"),
                 *sections,
             ]
+            if isinstance(pricer, DiscriminationFreePricer) and whose != "given" and (keep or channels):
+                fitted_to = {name: roles[name] for name in _FIT_ROLES if name != "channel"}
+                risks = _typical_risks(h)
+                band = pricer.sensitivity(X, y, rows=risks, keep=keep, channels=channels, level=level, **fitted_to)
+                sections.append(_section("premium_band", premium_band(band).sort_values("premium")))
         sections = [*_sections_of_change(premiums, X, pricer, roles, current, cap, floor), *sections]
     return _complete(head, sections, None, effects, {section["id"]: section["records"] for section in asked})
 
@@ -343,6 +351,13 @@ def _sections_of_prices(
     if keep is not None or channels is not None:
         sections.append(_section("channel_band", compute_channel_band(*pair, keep=keep, channels=channels, **roles)))
     return sections
+
+
+def _typical_risks(premiums: Any) -> npt.NDArray[np.intp]:
+    """Return the positions of five policies, at the 5, 25, 50, 75 and 95 % quantiles of the premium."""
+    values = np.asarray(premiums, dtype=np.float64)
+    places = np.argsort(values, kind="stable")[np.round(np.array(_TYPICAL) * (len(values) - 1)).astype(np.intp)]
+    return np.asarray(list(dict.fromkeys(places.tolist())), dtype=np.intp)
 
 
 def _used_columns(pricer: DiscriminationFreePricer | FrequencySeverityPricer, X: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ def join_reports(
     path: str | os.PathLike[str],
     *,
     key: str,
-    sensitive: str = "report",
+    sensitive: str | Sequence[str] = "report",
 ) -> Joined:
     """Write the portfolio with the report of each row beside it, missing where there is none.
 
@@ -42,8 +43,8 @@ def join_reports(
         Parquet file to write; rows stay in the order of the portfolio.
     key : str
         Column that identifies a policy or a person.
-    sensitive : str
-        Column of the reports.
+    sensitive : str or list of str
+        Columns to take from the reports.
 
     Returns
     -------
@@ -67,24 +68,26 @@ def join_reports(
             'Joining files needs DuckDB: pip install "fairpremium[distributed]". Or join a table in memory.'
         ) from None
     target = Path(path)
-    left, right = _files(portfolio, [key]), _files(reports, [key, sensitive])
-    if sensitive in left.schema.names:
-        raise ValueError(f"Got {portfolio} with a column {sensitive!r}, but expected it among the reports alone.")
+    columns = [sensitive] if isinstance(sensitive, str) else list(sensitive)
+    left, right = _files(portfolio, [key]), _files(reports, [key, *columns])
+    for name in columns:
+        if name in left.schema.names:
+            raise ValueError(f"Got {portfolio} with a column {name!r}, but expected it among the reports alone.")
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".join-") as folder:
         with duckdb.connect(":memory:") as db:
             settings = {"memory_limit": _MEMORY, "threads": count_workers(), "temp_directory": folder}
             for name, value in {**settings, "enable_progress_bar": False}.items():
                 db.execute(f"SET {name} = ?", [value])
             draft = Path(folder) / "joined.parquet"
-            joined = _join(db, left.files, right.files, draft, key, sensitive, (str(portfolio), str(reports)))
+            joined = _join(db, left.files, right.files, draft, key, columns, (str(portfolio), str(reports)))
         draft.replace(target)
     return joined
 
 
 def _join(
-    db: Any, left: list[str], right: list[str], draft: Path, key: str, sensitive: str, names: tuple[str, str]
+    db: Any, left: list[str], right: list[str], draft: Path, key: str, columns: list[str], names: tuple[str, str]
 ) -> Joined:
-    k, s = _quoted(key), _quoted(sensitive)
+    k, taken = _quoted(key), ", ".join(f"r.{name} AS {name}" for name in map(_quoted, columns))
     db.read_parquet(left, hive_partitioning=True, filename=True, file_row_number=True).create_view("portfolio")
     db.read_parquet(right, hive_partitioning=True).create_view("reports")
     for table, name in zip(("portfolio", "reports"), names, strict=True):
@@ -99,7 +102,7 @@ def _join(
     db.execute(
         f"""
         COPY (
-            SELECT p.* EXCLUDE (filename, file_row_number), r.{s} AS {s}
+            SELECT p.* EXCLUDE (filename, file_row_number), {taken}
             FROM portfolio p LEFT JOIN reports r ON {same_key}
             ORDER BY list_position([{order}], p.filename), p.file_row_number
         ) TO {_text(str(draft))} (FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP})

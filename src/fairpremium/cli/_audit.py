@@ -13,10 +13,10 @@ from fairpremium.audit import MAX_GROUPS, check_pdf, limit_changes, save_report,
 from fairpremium.cli._channel_file import load_channel
 from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._model_options import make_family
-from fairpremium.cli._parsing import split_list, split_numbers
+from fairpremium.cli._parsing import split_list, split_numbers, split_pairs
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_options import ReportOptions, report_option
-from fairpremium.cli._report_source import Found, ReportSource, noise_option
+from fairpremium.cli._report_source import Found, ReportSource, ask_twice, noise_option
 from fairpremium.cli._terminal import progress, stdout_console
 from fairpremium.cli.tables import (
     TableFormat,
@@ -27,6 +27,7 @@ from fairpremium.cli.tables import (
     require_numbers,
     write_table,
 )
+from fairpremium.labels import first_column
 from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, load_pricer
@@ -75,11 +76,18 @@ def audit(
         float | None, _asked(help="Smallest ratio between groups that is within limits, such as 0.8.")
     ] = None,
     keep_range: Annotated[
-        str | None, noise_option(help="Values of keep that are possible, such as 0.75,0.9: adds a band over them.")
+        list[str] | None,
+        noise_option(
+            help="Values of keep that are possible, such as 0.75,0.9: adds a band over them. With --channel-key by "
+            "source, app=0.75,0.9; may be repeated."
+        ),
     ] = None,
     possible_channel: Annotated[
-        list[Path] | None,
-        noise_option(help="JSON file of a channel that is possible instead; may be repeated: adds a band over them."),
+        list[str] | None,
+        noise_option(
+            help="JSON file of a channel that is possible instead: adds a band over them. With --channel-key by "
+            "source, app=other.json; may be repeated."
+        ),
     ] = None,
     by: Annotated[str | None, column_option(help="Column with classes to look into one by one.")] = None,
     cluster: Annotated[str | None, column_option(help="Column that says whose row it is.")] = None,
@@ -97,8 +105,10 @@ def audit(
 
     With --features, or with --model, the audit report also says what proxies do in this list and what a
     discrimination-free list with the same total would charge. With --current it says who moves how much from the
-    premiums in force. With --keep-range or --possible-channel it has the lowest and highest group means over channels
-    that are possible. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+    premiums in force. --cap and --floor limit that change; new premiums are multiplied so that their total stays.
+
+    With --keep-range or --possible-channel it has the lowest and highest group means over channels that are possible,
+    and with --features also those of the discrimination-free premium of five policies.
 
     With --decision and --favourable it says how often each group gets a favourable decision, with --control what groups
     pay more where these columns are equal, and with --threshold whether ratios between groups keep it.
@@ -119,6 +129,7 @@ def audit(
     pricer, chosen = _features(features, model)
     estimator = source.estimator(files=files, channel_key=roles.channel_key)
     law = make_family(family, power)
+    keeps, possible = _keep_range(keep_range, roles.channel_key), _possible(possible_channel, roles)
     with progress("Reading"):
         named = (premium, by, cluster, current, decision, *controls, *chosen)
         columns = list(dict.fromkeys(name for name in named if name is not None))
@@ -162,8 +173,8 @@ def audit(
             controls=data.X[controls] if controls else None,
             against=against,
             threshold=threshold,
-            keep=_keep_range(keep_range),
-            channels=_possible(possible_channel),
+            keep=keeps,
+            channels=possible,
         )
         if limited is not None:
             found_limits = limit_changes(in_force, premiums, cap=cap, floor=floor, **data.volume)
@@ -175,22 +186,44 @@ def audit(
     return Answer({**summary, "output": str(output)}, _render)
 
 
-def _keep_range(text: str | None) -> tuple[float, float] | None:
-    ends = split_numbers(text, "--keep-range")
-    if ends is None:
+def _keep_range(texts: list[str] | None, channel_key: str | None) -> Any:
+    """Return the interval of keeps, or those of several sources by key."""
+    if not texts:
         return None
+    if channel_key is not None and any("=" in text for text in texts):
+        pairs = split_pairs(texts, "--keep-range", "app=0.75,0.9")
+        return {key: _ends(text) for key, text in pairs.items()}
+    if len(texts) > 1:
+        raise ValueError(
+            "Got --keep-range more than once, but expected it once, or once for each source: app=0.75,0.9."
+        )
+    return _ends(texts[0])
+
+
+def _ends(text: str) -> tuple[float, float]:
+    ends = split_numbers(text, "--keep-range")
     if not isinstance(ends, list) or len(ends) != 2:
         raise ValueError(f"Got --keep-range {text}, but expected its two ends, such as 0.75,0.9.")
     return ends[0], ends[1]
 
 
-def _possible(paths: list[Path] | None) -> dict[str, Channel] | None:
-    """Return the channels that are possible, by the names of their files."""
-    if not paths:
+def _possible(texts: list[str] | None, roles: Roles) -> Any:
+    """Return the channels that are possible by the names of their files, those of several sources by key."""
+    if not texts:
         return None
-    if len({path.name for path in paths}) < len(paths):
-        raise ValueError("Got --possible-channel with two files of one name, but expected a name for each channel.")
-    return {path.name: load_channel(path).channel for path in paths}
+    found: dict[str, dict[str, Channel]] = {}
+    for text in texts:
+        key, equals, name = text.partition("=") if roles.channel_key is not None else ("", "=", text)
+        if not (equals and name):
+            raise ValueError(
+                f"Got --possible-channel {text}, but expected the source that it is of, such as app=other.json."
+            )
+        own, path = found.setdefault(key, {}), Path(name)
+        if path.name in own:
+            raise ValueError("Got --possible-channel with two files of one name, but expected a name for each channel.")
+        channel = load_channel(path).channel
+        own[path.name] = channel if roles.second_report is None else ask_twice(channel)
+    return found if roles.channel_key is not None else found[""]
 
 
 def _check_limits(current: str | None, cap: float | None, floor: float | None, limited: Path | None) -> None:
@@ -248,14 +281,14 @@ def _classes(column: pd.Series, path: Path) -> pd.Series:
 
 
 def _channel(
-    found: Found, data: Data, reported: pd.Series, source: str
+    found: Found, data: Data, reported: pd.Series | pd.DataFrame, source: str
 ) -> tuple[Channel | dict[str, Channel | None] | None, str]:
     """Return the channel, or those of several sources, estimated if need be, and who says so."""
     y, volume = check_volume(data.y, len(data.y), data.weight, data.exposure)
 
     def estimate(noise: NoiseEstimator, rows: Any) -> tuple[Channel, str]:
         weight = None if volume is None else volume[rows]
-        noise.fit(data.X[rows], y[rows], sensitive=reported[rows], sample_weight=weight)
+        noise.fit(data.X[rows], y[rows], sensitive=first_column(reported)[rows], sample_weight=weight)
         return noise.require_channel(), f"estimated, not declared. {noise.message_}"
 
     if isinstance(found, NoiseEstimator):

@@ -29,11 +29,12 @@ class LargeData(Data):
     def fit(self, pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> None:
         """Fit, reading the rows piece by piece."""
         labels = [label for label in self.reports if label is not None]
-        if isinstance(pricer.channel, Channel) and not any(isinstance(label, str) for label in labels):
+        if isinstance(pricer.channel, Channel) and labels and not any(isinstance(label, str) for label in labels):
             pricer.channel = _in_own_type(pricer.channel, labels)
         roles = self.roles
         given: dict[str, Any] = {
-            "sensitive": roles.sensitive, "channel_key": roles.channel_key, "features": list(self.X.columns),
+            "sensitive": roles.sensitive if roles.second_report is None else [roles.sensitive, roles.second_report],
+            "channel_key": roles.channel_key, "features": list(self.X.columns),
         }  # fmt: skip
         if self.channel_key is not None and isinstance(pricer.channel, Mapping):
             known = {str(key): key for key in self.channel_key}  # keys were typed, and the column may hold numbers
@@ -64,9 +65,11 @@ def large_data(
         stored = reports
         if reports.suffix.lower() != ".parquet":
             stored = Path(folder) / "reports.parquet"
-            read_table(reports, files, text={roles.key, roles.sensitive}).to_parquet(stored, index=False)
+            read_table(reports, files, text=roles.texts).to_parquet(stored, index=False)
         joined = Path(folder) / "portfolio.parquet"
-        found = join_reports(path, stored, joined, key=roles.key, sensitive=roles.sensitive)
+        with open_source(path) as source:
+            columns = roles.beside_reports(source.names)
+        found = join_reports(path, stored, joined, key=roles.key, sensitive=columns)
         yield replace(_look(joined, roles, features, reports), joined=found._asdict())
 
 
@@ -76,6 +79,7 @@ def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -
         require_columns(source.names, [*own, *(features or [])], path)
         chosen = [name for name in source.names if name not in own] if features is None else features
         labels = list(count_labels(source, roles.sensitive))
+        second = None if roles.second_report is None else list(count_labels(source, roles.second_report))
         keys = (
             None if roles.channel_key is None else [k for k in count_labels(source, roles.channel_key) if k is not None]
         )
@@ -88,6 +92,7 @@ def _look(path: Path, roles: Roles, features: list[str] | None, reports: Path) -
         described=find_channel(file, roles.sensitive),
         reports_path=reports,
         channel_key=None if keys is None else pd.Series(keys, dtype=object, name=roles.channel_key),
+        second=None if second is None else pd.Series(second, dtype=object, name=roles.second_report),
         path=path,
         roles=roles,
     )
@@ -98,4 +103,6 @@ def _in_own_type(channel: Channel, labels: list[Any]) -> Channel:
     known = {str(label): label for label in labels}
     if isinstance(channel, RandomizedResponse) and all(isinstance(group, str) for group in channel.groups):
         return RandomizedResponse([known.get(group, group) for group in channel.groups], keep=channel.keep)
+    if channel.repeats[1:]:
+        return Channel.repeated(*(_in_own_type(each, labels) for each in channel.repeats))
     return channel

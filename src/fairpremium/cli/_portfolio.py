@@ -1,5 +1,6 @@
 """The rows that fit learns from: roles of columns, and reports joined from a file of their own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,10 @@ class Roles:
     exposure: ExposureOption = None
     reports: Annotated[Path | None, column_option(help="File with the reports, joined by --key.")] = None
     key: Annotated[str | None, column_option(help="Column that identifies a policy.")] = None
+    second_report: Annotated[
+        str | None,
+        column_option(help="Column with a second report of the same person, drawn with fresh noise; may have gaps."),
+    ] = None
     channel_key: Annotated[
         str | None,
         column_option(help="Column that says which source a report is from, if several --channel are given."),
@@ -51,13 +56,23 @@ class Roles:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that are given, by role."""
-        names = ("outcome", "sensitive", "weight", "exposure", "key", "channel_key")
+        names = ("outcome", "sensitive", "second_report", "weight", "exposure", "key", "channel_key")
         return {role.replace("_", "-"): name for role in names if (name := getattr(self, role)) is not None}
+
+    @property
+    def texts(self) -> set[str | None]:
+        """The columns that are read as text: reports and keys."""
+        return {self.sensitive, self.second_report, self.key, self.channel_key}
 
     @property
     def perils(self) -> dict[str, tuple[str, str]]:
         """Columns with the number and the amount of claims by peril, where they take the place of the outcome."""
         return {}
+
+    def beside_reports(self, portfolio: Sequence[str]) -> list[str]:
+        """Return the columns to take from the file of the reports; the portfolio may say itself whose they are."""
+        wanted = [self.sensitive, self.second_report, None if self.channel_key in portfolio else self.channel_key]
+        return [name for name in wanted if name is not None]
 
     def require_free(self, names: list[str]) -> None:
         """Refuse columns that have a role already."""
@@ -89,6 +104,7 @@ class Data:
     exposure: pd.Series | None = None
     claims: tuple[pd.DataFrame, pd.DataFrame] | None = None  # numbers and amounts by peril
     channel_key: pd.Series | None = None  # which source a report is from
+    second: pd.Series | None = None  # a second report of the same person
 
     @property
     def volume(self) -> dict[str, Any]:
@@ -100,10 +116,10 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, files: Table
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
     reports = roles.reports
     of_reports = (
-        () if reports is None else ("sensitive", "channel-key")
+        () if reports is None else ("sensitive", "second-report", "channel-key")
     )  # columns that the file of the reports may have
     own = [name for role, name in roles.columns.items() if role not in of_reports]
-    frame = read_table(path, files, require=own, text={roles.sensitive, roles.key, roles.channel_key})
+    frame = read_table(path, files, require=own, text=roles.texts)
     joined = None
     if reports is None:
         joint = frame
@@ -128,6 +144,7 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, files: Table
         exposure=None if roles.exposure is None else require_numbers(frame, roles.exposure, path),
         claims=(claims[0], claims[1]) if perils else None,
         channel_key=None if roles.channel_key is None else as_text(joint[roles.channel_key], path),
+        second=None if roles.second_report is None else joint[roles.second_report],
     )
 
 
@@ -136,10 +153,10 @@ def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> 
 
     The source of a report is a column of the portfolio, or else of the file of the reports.
     """
-    reports, key, sensitive = roles.reports, str(roles.key), roles.sensitive
+    reports, key = roles.reports, str(roles.key)
     assert reports is not None
-    wanted_key = roles.channel_key if roles.channel_key not in frame.columns else None
-    table = read_table(reports, files, require=[key, sensitive, wanted_key], text={key, sensitive, wanted_key})
+    columns = roles.beside_reports(list(frame.columns))
+    table = read_table(reports, files, require=[key, *columns], text={key, *columns})
     keys, wanted = (
         require_filled(as_text(one[key], place), place, "a key") for one, place in ((table, reports), (frame, path))
     )
@@ -149,9 +166,8 @@ def _join(frame: pd.DataFrame, path: Path, files: TableFormat, roles: Roles) -> 
     place = pd.Index(keys).get_indexer(pd.Index(wanted))
     if (place < 0).all():
         raise ValueError(f"No key of {path} occurs in {reports}. Do both files use the same {key!r}?")
-    columns = [sensitive] if wanted_key is None else [sensitive, wanted_key]
     found = table[columns].reset_index(drop=True).reindex(place).reset_index(drop=True)
-    if roles.channel_key is not None and wanted_key is None:
+    if roles.channel_key is not None and roles.channel_key not in columns:
         found[roles.channel_key] = frame[roles.channel_key].to_numpy()
     matched = int((place >= 0).sum())
     unused = len(table) - len(set(place[place >= 0].tolist()))

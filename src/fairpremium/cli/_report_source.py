@@ -178,8 +178,31 @@ class ReportSource:
 
     def resolve(
         self, data: Data, estimator: NoiseEstimator | dict[str, NoiseEstimator] | None
+    ) -> tuple[Found, pd.Series | pd.DataFrame, str]:
+        """Return the channel or its estimator, the reports in the type of its labels, and who says so.
+
+        With a second report of the same person they are a table of two columns.
+        """
+        if data.second is None:
+            return self._resolve(data, estimator)
+        if self.true_attribute or isinstance(estimator, NoiseEstimator):
+            raise ValueError(
+                "--second-report needs a channel that is known, through which both reports of a person went: --keep, "
+                "--epsilon or --channel. If it is to be estimated from people with two reports, give them as --retest."
+            )
+        n, second = len(data.reports), data.second.rename(data.reports.name)
+        stacked = pd.concat([data.reports, second], ignore_index=True)
+        found, reported, said_by = self._resolve(replace(data, reports=stacked), estimator)
+        if isinstance(found, dict):
+            found = {key: ask_twice(each) if isinstance(each, Channel) else each for key, each in found.items()}
+        elif isinstance(found, Channel):
+            found = ask_twice(found)
+        pairs = {"first": reported[:n].to_numpy(), "second": reported[n:].to_numpy()}
+        return found, pd.DataFrame(pairs) if len(second) == n else reported, said_by
+
+    def _resolve(
+        self, data: Data, estimator: NoiseEstimator | dict[str, NoiseEstimator] | None
     ) -> tuple[Found, pd.Series, str]:
-        """Return the channel or its estimator, the reports in the type of its labels, and who says so."""
         found = data.described
         texts = as_text(data.reports, data.reports_path)
         if isinstance(estimator, dict):
@@ -204,17 +227,13 @@ class ReportSource:
                 "they are the truth."
             )
         else:
-            labels = self.labels or list(infer_labels(texts, "sensitive"))
-            channel = RandomizedResponse(labels, keep=self.keep, epsilon=self.epsilon)
+            groups = self.labels or list(infer_labels(texts, "sensitive"))
+            channel = RandomizedResponse(groups, keep=self.keep, epsilon=self.epsilon)
             source = "the options" if self.labels else "the options; its groups are the distinct reports"
-        if isinstance(channel.reports[0], tuple):
-            raise ValueError(
-                "The reports are of several attributes at once, and the command line prices one. Use the Python "
-                "interface: DiscriminationFreePricer(channel=channel).fit(X, y, sensitive=frame)."
-            )
-        if not all(isinstance(label, str) for label in channel.reports):
-            wrong = f"with a report that the channel cannot make; expected one of {list(map(str, channel.reports))}"
-            texts = as_labels(texts, channel.reports, data.reports_path, wrong)
+        labels = _single_labels(channel, data)
+        if not all(isinstance(label, str) for label in labels):
+            wrong = f"with a report that the channel cannot make; expected one of {list(map(str, labels))}"
+            texts = as_labels(texts, labels, data.reports_path, wrong)
         return channel, texts, source
 
     def _resolve_sources(
@@ -230,9 +249,8 @@ class ReportSource:
         for key, word in self.by_key.items():
             known = None if word == _KNOWN or key in estimators else load_channel(Path(word)).channel
             sources[key] = estimators.get(key, known)
-        labels = {label for each in sources.values() if isinstance(each, Channel) for label in each.reports}
-        if any(isinstance(label, tuple) for label in labels):
-            raise ValueError("The reports are of several attributes at once, and the command line prices one.")
+        channels = [each for each in sources.values() if isinstance(each, Channel)]
+        labels = {label for each in channels for label in _single_labels(each, data)}
         for key, each in sources.items():
             if isinstance(each, Channel) and self.labels is not None and set(map(str, each.groups)) != set(self.labels):
                 raise ValueError(f"--groups {','.join(self.labels)} contradicts --channel {key}={self.by_key[key]}.")
@@ -261,6 +279,28 @@ class ReportSource:
                 f"--groups {','.join(self.labels)} contradicts {declared.source}, which has the groups "
                 f"{', '.join(map(str, channel.groups))}."
             )
+
+
+def _single_labels(channel: Channel, data: Data) -> list[Any]:
+    """Return what one report may be; raise if a person has more reports than the columns hold, or of other kinds."""
+    labels = [label for each in channel.repeats for label in each.reports]
+    if any(isinstance(label, tuple) for label in labels):
+        raise ValueError(
+            "The reports are of several attributes at once, and the command line prices one. Use the Python "
+            "interface: DiscriminationFreePricer(channel=channel).fit(X, y, sensitive=frame)."
+        )
+    times, columns = len(channel.repeats), 1 if data.second is None else 2
+    if times > columns:
+        raise ValueError(
+            f"The channel is that of {times} reports of one person, but there is a column for {columns}. Name the "
+            "second one with --second-report; use the Python interface for more."
+        )
+    return list(dict.fromkeys(labels))
+
+
+def ask_twice(channel: Channel) -> Channel:
+    """Return the channel of two reports of one person, whose channel a file may describe already."""
+    return channel if channel.repeats[1:] else Channel.repeated(channel, channel)
 
 
 def _pair(path: Path, files: TableFormat, first: str, second: str) -> tuple[pd.Series, pd.Series]:

@@ -15,11 +15,12 @@ Evidence comes in information form, log L(b) = eta'b - b'Lambda b / 2 + constant
 risk is needed. The posterior mean is averaged over tau, c and d by a Gibbs sampler on these few numbers; the single
 best value of tau would forget how little is known about it.
 
-Averaged over groups, as in h*, the posterior's own spread gives intervals that cover. About one group, or about the
-difference of two, it does not: where the evidence is weak the deviation is drawn to zero, whatever it is. Statements
-about single groups take the widest prior instead, tau = 10 times usual, and add the square of what the learned tau
-moved:
+The posterior's own spread is that of groups that differ as the prior says. Where the evidence is weak the deviation is
+drawn to zero, whatever it is, and in a given portfolio always to the same side. Intervals therefore add the square of
+what the learned tau moved, against the widest prior, tau = 10 times usual. Averaged over groups, as in h*, little is
+added, because shrinking hardly moves the average. Statements about single groups take the widest prior itself:
 
+    covariance for h* = V + (b - b_wide)(b - b_wide)'
     variance of a group's coefficients = V_wide + (b - b_wide)(b - b_wide)'
 
 with the empirical scatter in place of the modelled one in V_wide. An interval of 1.96 standard errors around b then
@@ -88,8 +89,8 @@ class Posterior:
     @property
     def left(self) -> Array:
         """Variance that is not the evidence's own scatter: how far the prior may have moved the coefficients."""
-        C = self.covariance
-        return np.asarray(C - C @ self.evidence.precision @ C)
+        C, moved = self.covariance, self.B.T.ravel() - self.wide_mean
+        return np.asarray(C - C @ self.evidence.precision @ C + np.outer(moved, moved))
 
     @property
     def widening(self) -> Array:

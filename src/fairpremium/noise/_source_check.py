@@ -18,7 +18,7 @@ from fairpremium.corrections import GroupPropensity, ReportChannel
 from fairpremium.families import Normal
 from fairpremium.models import Design, LinearModel, check_cluster, check_volume, prepare
 from fairpremium.noise._base import check_level
-from fairpremium.privacy import Channel, KeyedChannels
+from fairpremium.privacy import Channel
 
 _MIN_ROWS = 50  # of a source that takes part
 NO_REPORT = "no report"
@@ -99,7 +99,7 @@ def check_sources(
     Examples
     --------
     >>> from fairpremium.portfolios import zhang_liu_shi_2025
-    >>> from fairpremium.privacy import RandomizedResponse
+    >>> from fairpremium.privacy import KeyedChannels, RandomizedResponse
     >>> p = zhang_liu_shi_2025(n=3000, rng=0)
     >>> channels = KeyedChannels({"app": RandomizedResponse(["F", "M"], epsilon=1.0), "staff": None})
     >>> dearest = np.where(p.y > np.median(p.y), "app", "staff")  # the source depends on the loss
@@ -169,10 +169,11 @@ def check_coded_sources(
 
 def _sources(channel: ReportChannel) -> tuple[list[Any], npt.NDArray[np.intp]]:
     """Return the names of the sources, a last one for no report, and that of each code."""
-    if isinstance(channel.channel, KeyedChannels):
-        names = list(channel.channel)
-        return [*names, NO_REPORT], np.append(channel.channel.source_of, len(names))
-    return ["reported", NO_REPORT], np.append(np.zeros(channel.n_codes - 1, dtype=np.intp), 1)
+    names = [each.name for each in channel.sources]
+    position = np.full(channel.n_codes, len(names))
+    for w, each in enumerate(channel.sources):
+        position[each.codes] = w
+    return [*names, NO_REPORT], position
 
 
 def _test(rows: Rows, source: npt.NDArray[np.intp], values: Array, n_sources: int) -> tuple[float, int, float]:

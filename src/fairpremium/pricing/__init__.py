@@ -11,7 +11,13 @@ from fairpremium.pricing._certificate import certify_prices, check_segments
 from fairpremium.pricing._model_file import from_document, to_document
 from fairpremium.pricing._model_selection import describe_pooling
 from fairpremium.pricing._planning import Plan, plan
-from fairpremium.pricing._possible_channels import PossibleChannels, band_of, possible_sources, premium_band
+from fairpremium.pricing._possible_channels import (
+    PossibleChannels,
+    are_together,
+    band_of,
+    premium_band,
+    tabulate_channels,
+)
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval
 from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
 from fairpremium.pricing._source_portfolio import SourcePortfolio, count_labels, is_source
@@ -28,6 +34,7 @@ __all__ = [
     "Prices",
     "Reference",
     "SourcePortfolio",
+    "are_together",
     "band_of",
     "certify_prices",
     "check_level",
@@ -40,11 +47,11 @@ __all__ = [
     "is_source",
     "load_pricer",
     "plan",
-    "possible_sources",
     "premium_band",
     "read_pricer",
     "required_rows",
     "required_splits",
+    "tabulate_channels",
     "to_document",
     "write_pricer",
 ]

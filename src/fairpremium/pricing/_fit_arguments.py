@@ -20,7 +20,7 @@ from fairpremium.errors import (
     NotIdentifiedError,
     SourcesDependWarning,
 )
-from fairpremium.labels import check_labels, encode_labels, infer_labels
+from fairpremium.labels import check_labels, encode_labels, first_column, infer_labels
 from fairpremium.models import (
     BoostedModel,
     Design,
@@ -154,12 +154,13 @@ def _resolve_sources(
     if keys is None:
         raise ValueError(f"Got no channel_key, but expected the source of each row, one of {list(labels)}.")
     source = encode_labels(keys, labels, name="channel_key", missing="code")
+    reports = first_column(sensitive)  # others hold further reports of people who were asked several times
     found = {}
     for w, key in enumerate(labels):
         if key not in estimators:
             continue
         rows = np.flatnonzero(source == w)
-        own = {name: take_rows(values, rows) for name, values in (("sensitive", sensitive), ("sample_weight", weight))}
+        own = {"sensitive": take_rows(reports, rows), "sample_weight": take_rows(weight, rows)}
         try:
             found[key] = clone(estimators[key]).fit(take_rows(X, rows), take_rows(y, rows), **own)
             found[key].require_channel()
@@ -214,26 +215,20 @@ def warn_if_refuted(rows: Rows | Stream, channel: ReportChannel) -> None:
     Any rows will do, as long as they were not chosen by their reports. Each source is checked by itself, with the same
     chance of a false alarm in all.
     """
-    keyed = channel.channel
-    declared = {None: keyed} if not isinstance(keyed, KeyedChannels) else dict(keyed)
     estimated = channel.estimator if isinstance(channel.estimator, dict) else {None: channel.estimator}
-    first = 0
     some = some_rows(rows).reported(channel.n_codes - 1)
     if some.cluster is not None:
         some = some.take(np.unique(some.cluster, return_index=True)[1])
-    for key, each in declared.items():
-        n_reports = len(channel.groups if each is None else each.reports)
-        codes = first + np.arange(n_reports)
-        first += n_reports
-        if each is None or estimated.get(key) is not None:
+    for each in channel.sources:
+        if each.channel is None or estimated.get(each.key) is not None:
             continue
-        own = some if key is None else some.take(np.isin(some.report, codes))
-        if len(own) < _CHECK_FROM * max(len(each.groups), n_reports):
+        own = some if len(channel.sources) == 1 else some.take(np.isin(some.report, each.codes))
+        if len(own) < _CHECK_FROM * max(len(channel.groups), len(each.codes)):
             continue
-        level = 1 - 0.001 / len(declared)
-        check = check_coded_reports(own.X, own.y, own.report.astype(np.intp) - codes[0], each, level=level)
+        level = 1 - 0.001 / len(channel.sources)
+        check = check_coded_reports(own.X, own.y, own.report.astype(np.intp) - each.codes[0], each.channel, level=level)
         if check.rejected:
-            text = check.message if key is None else f"The source {key!r}: {check.message}"
+            text = check.message if len(channel.sources) == 1 else f"The source {each.name!r}: {check.message}"
             warnings.warn(text, ChannelRefutedWarning, stacklevel=4)
 
 
@@ -242,8 +237,7 @@ def warn_if_sources_depend(rows: Rows | Stream, channel: ReportChannel) -> None:
 
     Rows without a report are a source if they take part in the fit.
     """
-    several = isinstance(channel.channel, KeyedChannels) and len(channel.channel) > 1
-    if not several and not channel.everyone:
+    if len(channel.sources) == 1 and not channel.everyone:
         return
     found = check_coded_sources(some_rows(rows), channel, level=0.999, missing=channel.everyone)
     if found is not None and found.rejected:

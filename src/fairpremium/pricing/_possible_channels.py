@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +14,18 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.labels import label_key
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.privacy import Channel, KeyedChannels, RandomizedResponse
 
 _BELOW, _ABOVE = 3, 7  # values of keep on either side of the one that was used
 _FIRST_GRID, _ROUNDS = 5, 5  # values of keep that an interval starts with, and how often they may be refined
 _MOVED = 0.01  # of the width of a band: an end that moves by more is looked at again
-IN_USE = "in use"
+_MOST_TOGETHER = 64  # combinations of several sources' channels that are computed
+IN_USE, TOGETHER = "in use", "together"
 
-# What is computed with one channel: a table, and the numbers whose lowest and highest values are wanted.
-Evaluate = Callable[[Channel | None], tuple[pd.DataFrame, Array]]
+# What is computed with a channel, or with those of several sources: a table, and the numbers whose lowest and highest
+# values are wanted.
+Result = tuple[pd.DataFrame, Array]
+Evaluate = Callable[[Any], Result]
 
 
 @dataclass(frozen=True)
@@ -49,25 +54,55 @@ class PossibleChannels:
 
     def tabulate(self, evaluate: Evaluate) -> pd.DataFrame:
         """Stack the tables of all channels, behind a column `keep` or `channel` and with `used` for the one in use."""
-        if self.channels is not None:
-            found = {name: evaluate(channel)[0] for name, channel in self._named_channels().items()}
-            return _stack(found, "channel", IN_USE)
-        assert isinstance(self.used, RandomizedResponse)
-        own = float(self.used.keep)
+        return self.join(self.compute(evaluate))
 
-        def at(keep: float) -> tuple[pd.DataFrame, Array]:
-            if keep == own:
-                return evaluate(self.used)
-            return evaluate(None if keep == 1 else RandomizedResponse(self.used.groups, keep=keep))
+    def compute(self, evaluate: Evaluate) -> dict[Any, Result]:
+        """Compute with every channel, by its keep or its name."""
+        if self.channels is not None:
+            return {name: evaluate(channel) for name, channel in self._named_channels().items()}
+        own, K = float(self.used.keep), len(self.used.groups)
+
+        def at(keep: float) -> Result:
+            return evaluate(self.at(keep))
 
         if self.keep is not None:
-            results = _refine(at, *check_interval(self.keep, len(self.used.groups)), own)
+            results = _refine(at, *check_interval(self.keep, K), own)
         else:
-            grid = (
-                default_keeps(own, len(self.used.groups)) if self.keeps is None else check_keeps(self.keeps, self.used)
-            )
+            assert isinstance(self.used, RandomizedResponse)
+            grid = default_keeps(own, K) if self.keeps is None else check_keeps(self.keeps, self.used)
             results = {keep: at(keep) for keep in grid}
-        return _stack({keep: results[keep][0] for keep in sorted(results)}, "keep", own)
+        return {keep: results[keep] for keep in sorted(results)}
+
+    def join(self, results: Mapping[Any, Result]) -> pd.DataFrame:
+        """Return the tables of `compute` one below the other."""
+        tables = {name: table for name, (table, _) in results.items()}
+        return (
+            _stack(tables, "channel", IN_USE) if self.channels is not None else _stack(tables, "keep", self.used.keep)
+        )
+
+    def at(self, name: Any) -> Channel | None:
+        """Return the channel of a keep or of a name; at keep = 1 the reports are the truth."""
+        if self.channels is not None:
+            return self._named_channels()[name]
+        if name == self.used.keep:
+            return self.used
+        return None if name == 1 else RandomizedResponse(self.used.groups, keep=name)
+
+    def corners(self, results: Mapping[Any, Result]) -> list[list[Any]]:
+        """Return which of the channels to combine with those of other sources: the most thorough choice first.
+
+        Of channels all, or those with the lowest or highest value of some number. Of keeps the ends and those keeps,
+        or the ends.
+        """
+        names = list(results)
+        if self.keep is not None:
+            low, high = check_interval(self.keep, len(self.used.groups))
+            names = [name for name in names if low <= name <= high]
+        extreme = [names[place] for place in _extremes(np.array([results[name][1] for name in names]))]
+        if self.channels is not None:
+            return [names, extreme or names[:1]]
+        ends = [names[0], names[-1]]
+        return [sorted({*ends, *extreme}), ends]
 
     def _named_channels(self) -> dict[str, Channel]:
         assert self.channels is not None
@@ -119,18 +154,73 @@ def possible_sources(used: Any, given: dict[str, Any]) -> list[tuple[Any, Possib
     ]
 
 
+def tabulate_channels(used: Any, given: dict[str, Any], evaluate: Evaluate) -> pd.DataFrame:
+    """Compute with the channels that are possible: `PossibleChannels.tabulate`, or for each of several sources.
+
+    With several sources the column `source` stands first. Their channels are changed one source after the other; if
+    there are two or more to change, then together as well, in all combinations of `PossibleChannels.corners` if these
+    are at most 64. The rows of combinations have the source "together", and the column `combination` says what it is.
+    """
+    sources = possible_sources(used, given)
+    if isinstance(used, Channel):
+        return sources[0][1].tabulate(evaluate)
+
+    def changed(channels: Mapping[Any, Channel | None]) -> Result:
+        return evaluate(KeyedChannels({**used, **channels}, groups=used.groups))
+
+    results = {
+        key: possible.compute(lambda other, key=key: changed({key: other}))  # type: ignore[misc]
+        for key, possible in sources
+    }
+    tables = [possible.join(results[key]).assign(source=[key] * _length(results[key])) for key, possible in sources]
+    choices = list(zip(*(possible.corners(results[key]) for key, possible in sources), strict=True))
+    chosen = next((each for each in choices if math.prod(map(len, each)) <= _MOST_TOGETHER), None)
+    if len(sources) > 1 and chosen is not None:
+        tables = [table.assign(combination="") for table in tables]
+        for names in itertools.product(*chosen):
+            parts = [(key, possible, name) for (key, possible), name in zip(sources, names, strict=True)]
+            if sum(possible.at(name) != possible.used for _, possible, name in parts) < 2:
+                continue  # known already
+            table, _ = changed({key: possible.at(name) for key, possible, name in parts})
+            text = ", ".join(f"{key} {name if isinstance(name, str) else f'{name:.4g}'}" for key, _, name in parts)
+            marks = {"source": TOGETHER, "combination": text, "used": False}
+            tables.append(table.assign(**marks))
+    stacked = pd.concat([table.astype({"source": object}) for table in tables], ignore_index=True)
+    front = [name for name in ("source", "keep", "channel", "combination", "used") if name in stacked]
+    return stacked[[*front, *(name for name in stacked.columns if name not in front)]]
+
+
+def _length(results: Mapping[Any, Result]) -> int:
+    return sum(len(table) for table, _ in results.values())
+
+
 def band_of(table: pd.DataFrame, by: str, name: str, limits: tuple[str, str] | None) -> pd.DataFrame:
     """Return the lowest and highest value of a column over all channels, for each of the keys in `by`.
 
     With `limits` also the outermost ends of the intervals. A channel whose fit has no solution has nan and is left out.
+    What several sources do that were not changed together is added up.
     """
     keys = table[by].drop_duplicates()
     used = table[table["used"]].drop_duplicates(by).set_index(by)
-    grouped = table.groupby(by, sort=False)
-    columns = {name: used[name], f"{name}_lowest": grouped[name].min(), f"{name}_highest": grouped[name].max()}
+    together = are_together(table)
+
+    def outermost(column: str, end: str) -> pd.Series:
+        if together is not False:
+            return table.groupby(by, sort=False)[column].agg(end)
+        moved = table.groupby([by, "source"], sort=False)[column].agg(end).unstack().sub(used[column], axis=0)
+        return used[column] + moved.sum(axis=1)
+
+    columns = {name: used[name], f"{name}_lowest": outermost(name, "min"), f"{name}_highest": outermost(name, "max")}
     if limits is not None:
-        columns |= {f"{name}_low": grouped[limits[0]].min(), f"{name}_high": grouped[limits[1]].max()}
+        columns |= {f"{name}_low": outermost(limits[0], "min"), f"{name}_high": outermost(limits[1], "max")}
     return pd.DataFrame(columns).loc[keys].rename_axis(by).reset_index()
+
+
+def are_together(table: pd.DataFrame) -> bool | None:
+    """Tell whether the channels of several sources were changed together; None if one source was changed."""
+    if "source" not in table or len(table["source"].unique()) < 2:
+        return None
+    return "combination" in table
 
 
 def premium_band(table: pd.DataFrame) -> pd.DataFrame:
@@ -146,14 +236,19 @@ def premium_band(table: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         One row per risk: ``row``; ``premium``, with the channel in use; ``premium_lowest`` and ``premium_highest`` over
         all channels; with intervals in the table also ``premium_low`` and ``premium_high``, the outermost of their
-        ends; ``unaware``; ``channels``, how many there are; ``unsolved``, with how many the fit has no solution.
+        ends; ``unaware``; ``channels``, how many there are; ``unsolved``, with how many the fit has no solution. If the
+        channels of several sources were changed also ``together``: see the notes.
 
     Notes
     -----
     If one of the channels is the right one, an interval of level 95 % at that channel covers the premium with
     probability 95 %, and so does the wider [premium_low, premium_high]. Between two values of keep nothing is
-    computed: see `DiscriminationFreePricer.sensitivity`. Of several sources one is changed at a time: if the channels
-    of two are in doubt together, the premium may lie outside.
+    computed: see `DiscriminationFreePricer.sensitivity`.
+
+    If the channels of several sources are in doubt, they may be wrong together. ``together`` is True if combinations
+    were computed, too; then the band is over all of these. If there are more than 64 it is False, and the effects of
+    the sources, each changed by itself, are added up. This is exact where they do not depend on each other, and an
+    approximation else.
 
     Examples
     --------
@@ -175,7 +270,8 @@ def premium_band(table: pd.DataFrame) -> pd.DataFrame:
             "unsolved": grouped["premium"].apply(lambda premium: int(premium.isna().sum())),
         }
     )
-    return band.join(further, on="row")
+    together = are_together(table)
+    return band.join(further, on="row").assign(**({} if together is None else {"together": together}))
 
 
 # --- values of keep ---
@@ -220,9 +316,7 @@ def check_interval(keep: Any, K: int) -> tuple[float, float]:
     return low, high
 
 
-def _refine(
-    at: Callable[[float], tuple[pd.DataFrame, Array]], low: float, high: float, used: float
-) -> dict[float, tuple[pd.DataFrame, Array]]:
+def _refine(at: Callable[[float], Result], low: float, high: float, used: float) -> dict[float, Result]:
     """Compute at a grid of the interval, at all its middles, and then beside the extremes until they stay.
 
     Nothing says that a premium rises or falls with keep throughout, so that the ends alone are not enough. What happens
@@ -255,11 +349,16 @@ def _ends(values: Array) -> Array:
 
 def _beside_extremes(values: Array) -> set[int]:
     """Return the gaps of the grid beside the lowest and highest value of each number."""
+    return {i for place in _extremes(values) for i in (place - 1, place) if 0 <= i < len(values) - 1}
+
+
+def _extremes(values: Array) -> list[int]:
+    """Return the positions in the grid of the lowest and highest value of each number."""
     known = values[:, ~np.isnan(values).all(axis=0)]
     if not known.size:
-        return set()
+        return []
     places: npt.NDArray[np.intp] = np.unique([np.nanargmin(known, axis=0), np.nanargmax(known, axis=0)])
-    return {i for place in places.tolist() for i in (place - 1, place) if 0 <= i < len(values) - 1}
+    return [int(place) for place in places]
 
 
 def _stack(tables: Mapping[Any, pd.DataFrame], column: str, used: Any) -> pd.DataFrame:

@@ -225,7 +225,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             Outcome: per unit of volume (claims a year, mean claim amount), or with `exposure` a total (claim counts).
         sensitive : array of shape (n,)
             The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported". For several
-            attributes a data frame with one column each, or tuples.
+            attributes, or several reports of one person, a data frame with one column each, or tuples.
         channel_key : array of shape (n,), optional
             The source of each row, if `channel` is a mapping: one of its keys. It may be missing where the report is.
         sample_weight : array of shape (n,), optional
@@ -251,9 +251,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         -----
         Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
         `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `channel_key`, `sample_weight` and `exposure`
-        are then names of its columns, and rows are read piece by piece, as often as the fit needs to see them: once for
-        squared loss with the inverse correction, a given pooling strength and ``intervals=False``. The column of an
-        exposure is checked first.
+        are then names of its columns (a list of them for several attributes or several reports of one person). Rows are
+        read piece by piece, as often as the fit needs to see them: once for squared loss with the inverse correction, a
+        given pooling strength and ``intervals=False``. The column of an exposure is checked first.
 
         A given channel is checked against the reports of at most 20,000 rows, one of each person:
         `fairpremium.check_declared_channel` at level 0.999 says what can be seen. Of a source the first rows of some
@@ -636,6 +636,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         channel_key: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
+        cluster: Any = None,
         keeps: Any = None,
         keep: tuple[float, float] | None = None,
         channels: Any = None,
@@ -644,11 +645,11 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         """Refit with other channels and compute the premiums of some risks.
 
         The pricer must be fitted with a channel, given or estimated; for values of keep with a `RandomizedResponse`.
-        With several sources the channel of one after the other is changed.
+        With several sources the channel of one after the other is changed, and those of several together.
 
         Parameters
         ----------
-        X, y, sensitive, channel_key, sample_weight, exposure
+        X, y, sensitive, channel_key, sample_weight, exposure, cluster
             What `fit` was given.
         rows : data frame or array
             The risks to price: a table like X, or positions in X.
@@ -672,8 +673,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             fit has no solution, as happens when keep is far too low), ``unaware`` (which does not depend on keep) and
             ``used`` (whether this is the keep of the pricer); with `level` also ``low`` and ``high``; with `channels`
             the column ``channel`` instead of ``keep``. With several sources the column ``source`` before it says whose
-            it is. `fairpremium.pricing.premium_band` reduces it to the lowest and highest premium of each risk, and
-            `fairpremium.audit.plot_sensitivity` draws it.
+            it is; rows of the source "together" change several of them, as ``combination`` says.
+            `fairpremium.pricing.premium_band` reduces it to the lowest and highest premium of each risk, and
+            `fairpremium.audit.plot_sensitivity` draws it, of several sources one.
 
         Notes
         -----
@@ -684,6 +686,10 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         A premium need not rise or fall with keep throughout. In an interval it is computed at five values, at all their
         middles, and beside the lowest and highest premium of each risk until these move by less than a hundredth of
         the band. What happens between two neighbours of that grid is not seen.
+
+        The channels of several sources may be wrong together. All combinations of their channels are computed, or of
+        the ends of their keeps and those with the lowest or highest premium of a risk, if these are at most 64; else
+        those of the ends alone, and none if these are too many.
 
         Examples
         --------
@@ -700,7 +706,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         """
         return sensitivity_band(
             self, X, y, sensitive=sensitive, rows=rows, channel_key=channel_key, sample_weight=sample_weight,
-            exposure=exposure, keeps=keeps, keep=keep, channels=channels, level=level,
+            exposure=exposure, cluster=cluster, keeps=keeps, keep=keep, channels=channels, level=level,
         )  # fmt: skip
 
     def explain(self, X: Any, *, points: int = 20, max_rows: int = 1000) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,7 @@ from fairpremium.errors import (
     UnattainableReferenceError,
 )
 from fairpremium.pricing._model_selection import correction_for
-from fairpremium.pricing._possible_channels import possible_sources
-from fairpremium.privacy import Channel, KeyedChannels
+from fairpremium.pricing._possible_channels import tabulate_channels
 
 if TYPE_CHECKING:
     from fairpremium.pricing._pricer import DiscriminationFreePricer
@@ -39,6 +37,7 @@ def sensitivity_band(
     channel_key: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
+    cluster: Any = None,
     keeps: Any = None,
     keep: Any = None,
     channels: Any = None,
@@ -46,37 +45,28 @@ def sensitivity_band(
 ) -> pd.DataFrame:
     """Price some risks with the pricer fitted for other channels; see `DiscriminationFreePricer.sensitivity`."""
     used: Any = getattr(pricer, "channel_", None)
-    sources = possible_sources(used, {"keeps": keeps, "keep": keep, "channels": channels})
-    data = {"sensitive": sensitive, "channel_key": channel_key, "sample_weight": sample_weight, "exposure": exposure}
+    data = {
+        "sensitive": sensitive, "channel_key": channel_key, "sample_weight": sample_weight, "exposure": exposure,
+        "cluster": cluster,
+    }  # fmt: skip
     risks, positions = _risks(X, rows)
-    unaware = pricer.predict_unaware(risks)
 
-    def evaluate_for(key: Any, own: Channel) -> Callable[[Channel | None], tuple[pd.DataFrame, Array]]:
-        def evaluate(other: Channel | None) -> tuple[pd.DataFrame, Array]:
-            if other == own and (level is None or pricer.has_intervals_):
-                fitted: DiscriminationFreePricer | None = pricer
-            else:
-                whole = other if used is own else KeyedChannels({**used, key: other}, groups=used.groups)
-                fitted = _refit(pricer, whole, X, y, data, intervals=level is not None)
-            nothing = np.full(len(positions), np.nan)
-            premium = nothing if fitted is None else fitted.predict(risks)
-            columns = {"row": positions, "premium": premium}
-            if level is not None:
-                ends = (nothing, nothing) if fitted is None else fitted.predict_interval(risks, level=level)
-                columns |= dict(zip(("low", "high"), ends, strict=True))
-            return pd.DataFrame({**columns, "unaware": unaware}), np.asarray(premium)
+    def evaluate(channel: Any) -> tuple[pd.DataFrame, Array]:
+        if channel == used and (level is None or pricer.has_intervals_):
+            fitted: DiscriminationFreePricer | None = pricer
+        else:
+            fitted = _refit(pricer, channel, X, y, data, intervals=level is not None)
+        nothing = np.full(len(positions), np.nan)
+        premium = nothing if fitted is None else fitted.predict(risks)
+        columns = {"row": positions, "premium": premium}
+        if level is not None:
+            ends = (nothing, nothing) if fitted is None else fitted.predict_interval(risks, level=level)
+            columns |= dict(zip(("low", "high"), ends, strict=True))
+        return pd.DataFrame({**columns, "unaware": pricer.predict_unaware(risks)}), np.asarray(premium)
 
-        return evaluate
-
-    tables = []
-    for key, possible in sources:
-        table = possible.tabulate(evaluate_for(key, possible.used))
-        name = table.columns[0]
-        front = ["row", name] if used is possible.used else ["row", "source", name]
-        table = table.assign(source=pd.Series([key] * len(table), dtype=object))
-        rest = [column for column in table.columns if column not in ("row", "source", name, "used")]
-        tables.append(table[[*front, *rest, "used"]])
-    return pd.concat(tables).sort_values("row", kind="stable", ignore_index=True)
+    table = tabulate_channels(used, {"keeps": keeps, "keep": keep, "channels": channels}, evaluate)
+    ordered = ["row", *(name for name in table.columns if name not in ("row", "used")), "used"]
+    return table[ordered].sort_values("row", kind="stable", ignore_index=True)
 
 
 def _refit(

@@ -70,6 +70,10 @@ class SourcePortfolio:
     ):
         given = {"y": y, "sensitive": sensitive, "sample_weight": sample_weight, "exposure": exposure}
         given["channel_key"] = channel_key
+        if isinstance(sensitive, list | tuple) and sensitive:
+            del given["sensitive"]
+            given |= {f"sensitive[{j}]": name for j, name in enumerate(sensitive)}
+            sensitive = tuple(sensitive)
         for name, value in given.items():
             if not isinstance(value, str) and not (name in _OPTIONAL and value is None):
                 raise TypeError(f"Got {name} of type {type(value).__name__}, but expected the name of a column of X.")
@@ -183,6 +187,10 @@ class SourcePortfolio:
     def preview(self, channel: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any, Any]:
         """Return X, y, sensitive, weight and keys of what tells the channel: labels, or rows for noise estimators."""
         if is_known(channel):
+            if not isinstance(self.sensitive, str):
+                raise ValueError(
+                    "Got several columns as sensitive without a channel, but expected one with the true attribute."
+                )
             labels = [label for label in count_labels(self.source, self.sensitive) if label is not None]
             return None, None, labels, None, None
         sources = channel.values() if isinstance(channel, Mapping) else [channel]
@@ -197,7 +205,9 @@ class SourcePortfolio:
         if self.is_total:
             y, weight = check_volume(y, len(y), None, weight)
         keys = None if self.key is None else table.column(self.key)
-        return table.select(list(self.features)), y, table.column(self.sensitive), weight, keys
+        one = isinstance(self.sensitive, str)
+        reports = table.column(self.sensitive) if one else table.select(list(self.sensitive))
+        return table.select(list(self.features)), y, reports, weight, keys
 
     def rows(self, channel: ReportChannel, family: Family, *, thorough: bool) -> Rows | Stream:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""

@@ -21,17 +21,21 @@ _EXACT_IN_FLOAT32 = (pt.is_float16, pt.is_float32, pt.is_int8, pt.is_int16, pt.i
 class ReportReader:
     """Reads the reports of some rows."""
 
-    sensitive: str  # name of the column,
+    sensitive: str | tuple[str, ...]  # name of the column, or of several: attributes, or reports of one person,
     key: str | None  # and of that with the sources, if there are several
     channel: ReportChannel
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that are read."""
-        return (self.sensitive,) if self.key is None else (self.sensitive, self.key)
+        own = (self.sensitive,) if isinstance(self.sensitive, str) else self.sensitive
+        return own if self.key is None else (*own, self.key)
 
     def __call__(self, table: pa.Table) -> npt.NDArray[np.uint16]:
         """Turn reports into codes, the number of reports standing for a missing one."""
+        if not isinstance(self.sensitive, str):
+            keys = None if self.key is None else table.column(self.key)
+            return self.channel.encode(table.select(list(self.sensitive)), keys)
         column = table.column(self.sensitive)
         if self.key is not None:
             return self.channel.encode(column, table.column(self.key))
@@ -42,7 +46,7 @@ class ReportReader:
         return self._codes(column)
 
     def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
-        return self.channel.encode(values, name=self.sensitive)
+        return self.channel.encode(values, name=str(self.sensitive))
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,8 @@ class Channel:
         the one with the smallest variance if all groups are equally frequent. Whoever repeats the *same* report, as
         :class:`MemoizedReports` does, says nothing new: the first report alone is then the evidence.
 
+        In fits and audits a row with some of the reports counts with those, as if they were a source of their own.
+
         Examples
         --------
         >>> once = Channel([[0.75, 0.25], [0.25, 0.75]], groups=["F", "M"])
@@ -183,6 +185,16 @@ class Channel:
     def components(self) -> tuple[Channel, ...]:
         """The independent channels of a product; the channel itself otherwise."""
         return (self,)
+
+    @cached_property
+    def repeats(self) -> tuple[Channel, ...]:
+        """The channels of the reports that one person gave, see :meth:`repeated`; the channel itself otherwise."""
+        return (self,)
+
+    @cached_property
+    def incomplete(self) -> dict[tuple[int, ...], Channel]:
+        """The channels of people who gave some of the `repeats` only, by the positions of these; else empty."""
+        return {}
 
     @cached_property
     def _weight_rows(self) -> IntRows:

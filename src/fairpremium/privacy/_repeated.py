@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..labels import label_key
+from ..labels import MAX_LABELS, label_key
 from ._channel import Channel, IntRows, _check_rank
 from ._descriptor import REPEATED
 from ._product import _tuples
@@ -19,7 +20,6 @@ class RepeatedChannel(Channel):
     """Independent reports of one attribute; made by :meth:`Channel.repeated`."""
 
     _scheme = REPEATED
-    repeats: tuple[Channel, ...]
 
     def __init__(self, *channels: Channel) -> None:
         raise TypeError("Use Channel.repeated(a, b, ...) for several reports of one person.")
@@ -50,6 +50,20 @@ class RepeatedChannel(Channel):
         for channel in self.repeats[1:]:
             rows = tuple(tuple(x * y for x, y in zip(a, b, strict=True)) for a in rows for b in channel._weight_rows)
         return rows
+
+    @cached_property
+    def incomplete(self) -> dict[tuple[int, ...], Channel]:
+        """The channels of people who gave some of the reports only; empty if there are more than 4,096 cases."""
+        if math.prod(len(c.reports) + 1 for c in self.repeats) > MAX_LABELS:
+            return {}
+        places = range(len(self.repeats))
+        some = (chosen for size in places[1:] for chosen in itertools.combinations(places, size))
+        return {
+            chosen: RepeatedChannel._of(tuple(self.repeats[j] for j in chosen))
+            if chosen[1:]
+            else self.repeats[chosen[0]]
+            for chosen in some
+        }
 
     def _draw(self, codes: npt.NDArray[Any], rng: np.random.Generator | None) -> npt.NDArray[np.int64]:
         flat = np.zeros(len(codes), dtype=np.int64)

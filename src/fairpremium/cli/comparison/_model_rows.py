@@ -33,6 +33,8 @@ def read_model_rows(
         raise ValueError(f"{model} was fitted to an array; expected a model whose features have names.")
     if roles.channel_key is not None or isinstance(pricer.channel_, Mapping):
         raise ValueError(f"{model} or --channel-key has reports of several sources, but expected one channel.")
+    if roles.second_report is not None or (pricer.channel_ is not None and pricer.channel_.repeats[1:]):
+        raise ValueError(f"{model} or --second-report has two reports of one person, but expected one of each.")
     named = [name for name in others if name is not None]
     features = list(pricer.design_.names)
     data = load_data(portfolio, roles, list(dict.fromkeys([*features, *named])), files)

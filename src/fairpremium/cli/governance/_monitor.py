@@ -74,6 +74,8 @@ def monitor(
     given = {name: value for name, value in given.items() if value is not None}
     if source.estimator(files=files) is not None:
         raise ValueError("A monitor needs one channel for all periods. Give --keep, --epsilon or --channel.")
+    if roles.second_report is not None:
+        raise ValueError("A monitor counts one report of each person. Leave out --second-report.")
     with progress("Reading"):
         columns = list(dict.fromkeys(name for name in (premium, decision, free) if name is not None))
         data = load_data(renewals, roles, columns, files)

@@ -33,7 +33,11 @@ class ClaimSource(SourcePortfolio):
         terms: str | None = None,
         channel_key: Any = None,
     ):
-        wanted = {"sensitive": [sensitive], "counts": counts.values(), "amounts": amounts.values()}
+        wanted = {
+            "sensitive": sensitive if isinstance(sensitive, list) else [sensitive],
+            "counts": counts.values(),
+            "amounts": amounts.values(),
+        }
         wanted["exposure"] = [] if exposure is None else [exposure]
         wanted["channel_key"] = [] if channel_key is None else [channel_key]
         for name, values in wanted.items():

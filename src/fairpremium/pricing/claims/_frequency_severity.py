@@ -166,7 +166,8 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         amounts : array of shape (n,), or several by peril: a dict or data frame
             Total amount of each row's claims; zero without a claim.
         sensitive : array of shape (n,)
-            The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported".
+            The true attribute (`channel=None`) or reports of it; None and NaN stand for "not reported". Several reports
+            of one person are a data frame with one column each.
         channel_key : array of shape (n,), optional
             The source of each row, if `channel` is a mapping: one of its keys.
         exposure : array of shape (n,), optional
