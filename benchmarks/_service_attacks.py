@@ -28,6 +28,7 @@ What a security review of 0.1.0 found, and what tries it now (tests are in tests
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import tempfile
 import zipfile
@@ -167,9 +168,9 @@ class Service:
 class Plot:
     """A portfolio in which one planted outcome in each cell tells the report of its target, as the service uses it.
 
-    A cell has its own column, and the outcome is zero but for its target's. The price of the cell in a group is then
-    zero unless the target counts as one who reported, and its sign in the groups says what. Other rows of a cell are
-    policies that report, and padding: keys that are nobody's policy.
+    A cell has its own column, and the outcome is near zero but for its target's. The prices of the cell in the groups
+    are then alike unless the target counts as one who reported, and their difference says what. Other rows of a cell
+    are policies that report, and padding: keys that are nobody's policy.
 
     - `targets`: Cells.
     - `mates`, `padding`: Rows of a cell besides the target.
@@ -189,7 +190,7 @@ class Plot:
         role = np.tile(roles, self.targets)
         policy = [f"{self.seed} {r} {i}" for i, r in enumerate(role)]
         columns = {f"cell{c}": (cell == c).astype(float) for c in range(1, self.targets)}
-        y = np.where(role == "target", 1.0, 0.0)
+        y = np.where(role == "target", 1.0, 0.02 * self.rng.normal(size=len(role)))
         self.frame = pd.DataFrame({"policy": policy, "role": role, "cell": cell, "y": y, **columns})
 
     @property
@@ -266,10 +267,12 @@ def matched(service: Service, model: str, targets: int, rows: int = 300, study: 
         policies = [f"{t} policy {i}" for i in range(known + 1)] + [f"{t} padding {i}" for i in range(rows - known - 1)]
         some = policies[: known + bool(there[t])]
         reporters += some
-        service.upload(pd.DataFrame({"policy": policies, "x": x, "y": x + rng.normal(size=rows)}), f"p{t}", study)
+        service.upload(
+            pd.DataFrame({"policy": policies, "x": x, "y": x + rng.normal(size=rows)}), f"{study}-p{t}", study
+        )
     service.submit(reporters, rng.choice(GROUPS, len(reporters)), study)
     for t in range(targets):
-        seen = service.fit(f"f{t}", f"p{t}", study, **settings(model))
+        seen = service.fit(f"{study}-f{t}", f"{study}-p{t}", study, **settings(model))
         if seen.matched is None:
             tally.blind += 1
             tally.add([there[t]], [rng.random() < 0.5])
@@ -377,9 +380,7 @@ def nine_studies(service: Service, plot: Plot, studies: int = 9, epsilon: float 
             one.add(truth, _by_votes(votes, plot))
     together.add(truth, _by_votes(votes, plot))
     views = [service.insurer.send("GET", f"/v1/studies/{study}").json()["spent"] for study in names]
-    return ManyStudies(
-        one, together, tuple(v["with_other_studies"] for v in views), tuple(v["epsilon"] for v in views)
-    )
+    return ManyStudies(one, together, tuple(v["with_other_studies"] for v in views), tuple(v["epsilon"] for v in views))
 
 
 def _by_votes(votes: np.ndarray, plot: Plot) -> np.ndarray:
@@ -390,7 +391,7 @@ def _by_votes(votes: np.ndarray, plot: Plot) -> np.ndarray:
 
 
 def run_all(scale: float, tell: Callable[[dict[str, Any]], None], database: str | None = None) -> list[dict[str, Any]]:
-    """Run every attack with every model, each in a service of its own, and return the figures."""
+    """Run every attack with every model, each in a study of its own, and return the figures."""
     results: list[dict[str, Any]] = []
 
     def record(attack: str, model: str, tally: Tally) -> None:
@@ -407,27 +408,27 @@ def run_all(scale: float, tell: Callable[[dict[str, Any]], None], database: str 
         )
         tell(results[-1])
 
-    def opened() -> Service:
-        return Service(Path(tempfile.mkdtemp(prefix="attacks-")) / "third-party", database)
-
-    for model in MODELS:
-        worlds = max(1, round((4 if model == "linear" else 2) * scale))
-        read, before, changed = (Tally(bound(EPSILON)) for _ in range(3))
-        for seed in range(worlds):
-            with opened() as service:
-                _add(read, planted(service, model, Plot(seed=seed)))
-            with opened() as service:
-                seen = over_time(service, model, Plot(seed=seed))
+    studies = (f"attack{i}" for i in itertools.count())
+    with (
+        tempfile.TemporaryDirectory(prefix="attacks-") as folder,
+        Service(Path(folder) / "third-party", database) as service,
+    ):
+        for model in MODELS:
+            worlds = max(1, round((4 if model == "linear" else 2) * scale))
+            read, before, changed = (Tally(bound(EPSILON)) for _ in range(3))
+            for seed in range(worlds):
+                _add(read, planted(service, model, Plot(seed=seed), next(studies)))
+                seen = over_time(service, model, Plot(seed=worlds + seed), study=next(studies))
                 _add(before, seen.read)
                 _add(changed, seen.changed)
-        record("who reported, from prices of padded cells", model, read)
-        record("who reported between two epochs, from the second", model, before)
-        record("who reported between two epochs, from what changed", model, changed)
-        with opened() as service:
+            record("who reported, from prices of padded cells", model, read)
+            record("who reported between two epochs, from the second", model, before)
+            record("who reported between two epochs, from what changed", model, changed)
             count = max(4, round((100 if model == "linear" else 40) * scale))
-            record("who reported, from the number of matches", model, matched(service, model, count))
-    with opened() as service:
-        found = nine_studies(service, Plot(targets=100))
+            record(
+                "who reported, from the number of matches", model, matched(service, model, count, study=next(studies))
+            )
+        found = nine_studies(service, Plot(seed=99, targets=100))
         record("what was reported, from one study", "linear", found.one)
         record("what was reported, from nine studies", "linear", found.all)
     return results

@@ -62,7 +62,9 @@ def run_service(scale: float, database: str | None) -> None:
     from _service_attacks import EPSILON, run_all
 
     def tell(r: dict) -> None:
-        print(f"{r['attack']:52s} {r['model']:8s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}", flush=True)
+        print(
+            f"{r['attack']:52s} {r['model']:8s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}", flush=True
+        )
 
     results = run_all(scale, tell, database)
     lines = [

@@ -274,7 +274,9 @@ def test_what_nine_studies_cost_together_is_shown_in_each(service):
             "failed",  # which costs as much
         )
         spent.append(service.insurer.send("GET", f"/v1/studies/{study}").json()["spent"])
-    assert [view["with_other_studies"] for view in spent] == pytest.approx([attacks.EPSILON * (i + 1) for i in range(9)])
+    assert [view["with_other_studies"] for view in spent] == pytest.approx(
+        [attacks.EPSILON * (i + 1) for i in range(9)]
+    )
     assert [view["epsilon"] for view in spent] == pytest.approx([attacks.EPSILON] * 9)
     service.operator.put_study(
         "elsewhere",

@@ -334,8 +334,8 @@ class Spent(Message):
     """What releases have cost an insurer (rule 9): for all attributes of a person together, and for each of several.
 
     A Gaussian release of several attributes counts for each of them, and once in the total. `with_other_studies` adds
-    what the insurer's other studies with one of these collectors cost, should the same people have reported there; it is
-    None, for there is no bound, where one of them released without noise.
+    what the insurer's other studies with one of these collectors cost, should the same people have reported there.
+    None, for no bound, if one of them has released without noise.
     """
 
     epsilon: float

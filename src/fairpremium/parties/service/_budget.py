@@ -31,9 +31,7 @@ def spent_by(connection: Connection, study: str, spec: StudySpec, party: str) ->
     each = {name: plan_of(spec.release, made, only=name).spent for name in names_of(spec.attribute) if name is not None}
     spent = plan_of(spec.release, made).spent
     total = spent + sum(_spent_elsewhere(connection, study, spec, party))
-    return Spent(
-        epsilon=spent, by_attribute=each or None, with_other_studies=total if math.isfinite(total) else None
-    )
+    return Spent(epsilon=spent, by_attribute=each or None, with_other_studies=total if math.isfinite(total) else None)
 
 
 def _spent_elsewhere(connection: Connection, study: str, spec: StudySpec, party: str) -> Iterator[float]:
