@@ -344,7 +344,9 @@ def _spent(spent: dict[str, Any] | None) -> str | None:
         return None
     each = ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in (spent["by_attribute"] or {}).items())
     total = spent["with_other_studies"]
-    others = f"; {total:.3g} with other studies of the same collectors" if total > spent["epsilon"] else ""
+    others = f"; {total:.3g} with other studies of the same collectors" if total and total > spent["epsilon"] else ""
+    if total is None:
+        others = "; without bound with other studies of the same collectors, of which one has no noise"
     return f"epsilon {spent['epsilon']:.3g}" + (f" ({each})" if each else "") + others
 
 

@@ -12,7 +12,7 @@ from fairpremium.parties.store.schema import log
 EVENTS = (
     "key.added", "key.ends", "key.revoked", "service.key.rotated", "study.secret.rotated",
     "study.declared", "study.open", "study.closed",
-    "epoch.begun", "report.taken", "reports.taken",  # the last two in logs of 0.1
+    "epoch.begun", "answers.released", "report.taken", "reports.taken",  # the last two in logs of 0.1
     "portfolio.declared", "portfolio.part", "portfolio.sealed", "portfolio.erased",
     "fit.requested", "fit.started", "fit.cancel", "fit.succeeded", "fit.refused", "fit.failed", "fit.cancelled",
     "bundle.fetched",

@@ -176,7 +176,7 @@ class ReleaseRules(Message):
 
     `epsilon` and `delta` bound all releases to an insurer together, for all attributes of a person;
     `randomized_epsilon` is what the second randomization of the reports costs, once per epoch and attribute.
-    `count_epsilon` is what the number of reports of an epoch costs, which operator and auditor see.
+    `count_epsilon` is what the numbers of reports of all epochs together cost, which operator and auditor see.
     """
 
     epsilon: Annotated[float, Field(gt=0, le=100)] = 4.0
@@ -237,7 +237,7 @@ class Question(Message):
 
 
 class StudySpec(Message):
-    """What the operator declares; it cannot change once the first report is in.
+    """What the operator declares; it cannot change once the study was opened.
 
     A policy that reported to several collectors counts with its report to the first of them, as they are listed here.
     All that is released in an epoch comes from the reports at its beginning; it lasts `epoch_seconds`.
@@ -335,11 +335,12 @@ class Spent(Message):
 
     A Gaussian release of several attributes counts for each of them, and once in the total. `with_other_studies` adds
     what the insurer's other studies with one of these collectors cost, should the same people have reported there.
+    None, for no bound, if one of them has released without noise.
     """
 
     epsilon: float
     by_attribute: dict[str, float] | None = None
-    with_other_studies: float
+    with_other_studies: float | None
 
 
 class Epoch(Message):

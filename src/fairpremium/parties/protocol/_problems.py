@@ -51,7 +51,7 @@ PROBLEMS = {
     "report-conflict": Kind(409, "A key has reported before with another value. The first report stays."),
     "wrong-channel": Kind(409, "The reports come from another channel than the one of the study."),
     "study-not-open": Kind(409, "The study does not take reports now."),
-    "study-frozen": Kind(409, "The study has reports and cannot change any more."),
+    "study-frozen": Kind(409, "The study was opened and cannot change any more."),
     "portfolio-sealed": Kind(409, "The portfolio is sealed and takes no more parts."),
     "portfolio-open": Kind(409, "The portfolio is not sealed yet."),
     "portfolio-deleted": Kind(410, "The rows of this portfolio were erased."),

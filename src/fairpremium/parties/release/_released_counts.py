@@ -15,6 +15,7 @@ class CountNoise:
     """Noise with which a number of people is (epsilon, delta)-private for whether one of them is counted.
 
     - `epsilon`, `delta`: Of one count, or of any number of counts of which each person is in at most one.
+    - `most`: How often a person can be counted, in one of these counts or in several.
 
     Examples
     --------
@@ -27,11 +28,12 @@ class CountNoise:
 
     epsilon: float
     delta: float
+    most: int = 1
 
     @property
     def grid(self) -> float:
         """The unit in which counts are released."""
-        return grid_for(1.0, mu_of(self.epsilon, self.delta), 1)
+        return grid_for(float(self.most), mu_of(self.epsilon, self.delta), 1)
 
     @property
     def sigma(self) -> float:

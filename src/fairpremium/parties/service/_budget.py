@@ -1,6 +1,7 @@
 """Rule 9 in numbers: what the releases to an insurer have cost; the worker checks it, the console shows it."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -29,8 +30,8 @@ def spent_by(connection: Connection, study: str, spec: StudySpec, party: str) ->
     made = releases_to(connection, study, party)
     each = {name: plan_of(spec.release, made, only=name).spent for name in names_of(spec.attribute) if name is not None}
     spent = plan_of(spec.release, made).spent
-    others = sum(spent_in for spent_in in _spent_elsewhere(connection, study, spec, party))
-    return Spent(epsilon=spent, by_attribute=each or None, with_other_studies=spent + others)
+    total = spent + sum(_spent_elsewhere(connection, study, spec, party))
+    return Spent(epsilon=spent, by_attribute=each or None, with_other_studies=total if math.isfinite(total) else None)
 
 
 def _spent_elsewhere(connection: Connection, study: str, spec: StudySpec, party: str) -> Iterator[float]:
@@ -43,8 +44,12 @@ def _spent_elsewhere(connection: Connection, study: str, spec: StudySpec, party:
     query = select(studies.c.id, studies.c.spec).join(participants, participants.c.study == studies.c.id).where(*mine)
     for row in connection.execute(query).all():
         other = StudySpec.model_validate_json(row.spec)
-        if other.release is not None and set(other.collectors) & set(spec.collectors):
-            yield plan_of(other.release, releases_to(connection, row.id, party)).spent
+        if set(other.collectors) & set(spec.collectors):
+            made = releases_to(connection, row.id, party)
+            if other.release is not None:
+                yield plan_of(other.release, made).spent
+            elif made:  # without noise
+                yield math.inf
 
 
 def plan_of(

@@ -147,6 +147,8 @@ epochs = _table(  # snapshots of the reports of a study
     Column("files", Text),  # JSON: digests by source; none once the epoch is over and its files are gone
     Column("reports", Integer),  # as released
     _column("standard_error", Float),
+    _column("counted", BigInteger),  # reports, exactly: what the next number adds is counted from here
+    _column("steps", BigInteger),  # the released number, in units of its noise
 )
 
 portfolios = _table(

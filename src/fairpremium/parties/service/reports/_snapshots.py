@@ -6,6 +6,7 @@ a report: what is released in an epoch changes with nothing that comes in meanwh
 
 import hmac
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,32 +63,44 @@ def _begin(connection: Connection, context: ServiceContext, who: Party, study: s
     """Take a snapshot of the reports of a study, from which all is computed until the next one."""
     row = study_row(connection, study)
     files = _take(connection, context, study, spec_of(row))
-    counted, error = _release_count(count_reports(connection, study), row, number)
-    values = {"files": json.dumps(files), "reports": counted, "standard_error": error}
-    connection.execute(insert(epochs).values(study=study, number=number, closed=context.now(), **values))
-    # A plain digest would tell whoever knows all reports but one what that one is.
-    sealed = hmac.digest(row.secret, canonical_json(files), "sha256").hex()
+    count = _release_count(count_reports(connection, study), row, number, newest_epoch(connection, study))
+    values = {"study": study, "number": number, "closed": context.now(), "files": json.dumps(files)}
+    connection.execute(insert(epochs).values(**values, **count))
+    # A plain digest would tell whoever knows all reports but one what that one is, and one without the number whether
+    # nobody reported since the epoch before.
+    sealed = hmac.digest(row.secret, canonical_json({"epoch": number, "files": files}), "sha256").hex()
     append(connection, context.now(), who.name, "epoch.begun", study=study, epoch=number, sealed=sealed)
 
 
 def _take(connection: Connection, context: ServiceContext, study: str, spec: StudySpec) -> dict[str, list[str]]:
     """Make files of all reports of a study, and return their digests by source."""
     found = {}
-    for source in (source for name in names_of(spec.attribute) for source in sources_of(spec, name)):
+    for source in _all_sources(spec):
         write_singles(connection, context, study, source)
         mine = (batch_files.c.study == study, batch_files.c.collector == source)
         found[source] = sorted(connection.execute(select(batch_files.c.sha256).where(*mine)).scalars())
     return found
 
 
-def _release_count(count: int, study: Any, number: int) -> tuple[int | None, float]:
-    """Return the number of reports of an epoch with noise, and its standard error; rounded where rule 9 is off."""
+def _release_count(count: int, study: Any, number: int, before: Any | None) -> dict[str, Any]:
+    """Return the number of reports of an epoch with noise, and its standard error; rounded where rule 9 is off.
+
+    It grows by released increments: what came since the epoch before, plus noise. A report is in exactly one increment,
+    so that the numbers of all epochs together cost what one does, however many there are.
+    """
     spec = spec_of(study)
     if spec.release is None:
-        return round_count(count, spec.rules), 0.0
-    noise = CountNoise(spec.release.count_epsilon, spec.release.delta)
-    steps = noise.add(count, study.secret, b"reports", study.id.encode(), b"%d" % number)
-    return max(round(steps * noise.grid), 0), noise.sigma
+        return {"reports": round_count(count, spec.rules), "standard_error": 0.0, "counted": count, "steps": 0}
+    noise = CountNoise(spec.release.count_epsilon, spec.release.delta, most=len(_all_sources(spec)))
+    counted, steps = (0, 0) if before is None else (before.counted, before.steps)
+    steps += noise.add(count - counted, study.secret, b"reports", study.id.encode(), b"%d" % number)
+    told = {"reports": max(round(steps * noise.grid), 0), "standard_error": noise.sigma * math.sqrt(number)}
+    return {**told, "counted": count, "steps": steps}
+
+
+def _all_sources(spec: StudySpec) -> list[str]:
+    """Return the sources of the reports of all attributes; a person can have one report from each."""
+    return [source for name in names_of(spec.attribute) for source in sources_of(spec, name)]
 
 
 def open_snapshot(
