@@ -122,12 +122,14 @@ class Layout:
         found: dict[tuple[str, int | None], Complex] = {}  # of all groups, or of all reports: (..., K or reports)
         with np.errstate(divide="ignore", invalid="ignore"):
             for w in watched:
-                key = w.measure, w.against
-                if key not in found and w.against is None:
+                key, k = (w.measure, w.against), w.against
+                if key in found:
+                    continue
+                if k is None:
                     found[key] = reports / reports.sum(axis=-1, keepdims=True)
-                elif key not in found:
-                    other = {name: groups[..., [w.against], j] for j, name in enumerate(self.columns)}
+                else:
                     every = {name: groups[..., j] for j, name in enumerate(self.columns)}
+                    other = {name: groups[..., k : k + 1, j] for j, name in enumerate(self.columns)}
                     found[key] = MEASURES[w.measure].compare(every, other, self.center)
         return np.stack([found[w.measure, w.against][..., w.group] for w in watched], axis=-1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -404,10 +403,10 @@ class Monitor:
         values, scales = np.zeros(len(rows)), np.zeros(len(rows))
         signed = np.zeros((SIGNS, len(rows)))
         for part, sign in parts:
-            value, gradient = layout.values_and_gradients(self._watched, part.total)
+            found, gradient = layout.values_and_gradients(self._watched, part.total)
             signed += sign * (part.signed @ gradient.T)
-            values += sign * value
-            scales = np.maximum(scales, np.abs(value))
+            values += sign * found
+            scales = np.maximum(scales, np.abs(found))
         errors = np.sqrt(np.mean(signed**2, axis=0))
         volume = parts[0][0].volume
         first = self._first.setdefault(name, [volume * error if error > 0 else 0.0 for error in np.nan_to_num(errors)])

@@ -67,7 +67,7 @@ class Persons:
             signed += _bits(self.keys[piece]).T.astype(np.float64) @ sums[piece]
         return total, 2 * signed - total  # signs are 2 bit - 1
 
-    def digest(self, columns: dict[str, Array]) -> str:
+    def digest(self, columns: dict[str, npt.NDArray[Any]]) -> str:
         """Return the SHA-256 of a period's rows, whatever their order."""
         keys, rank = np.unique(np.array(self.keys), return_inverse=True)
         values = np.column_stack([rank[self.code], *columns.values()]) + 0.0  # no negative zeros
