@@ -1,8 +1,10 @@
 """Coverage of the measures that supervisors ask for, and of group means of heavy-tailed losses.
 
-    python benchmarks/disparity.py                       # 1,000 samples for each of K = 2, 3, 4 and keep 0.9, 0.7
-    python benchmarks/disparity.py --repeats 100 --groups 3 --json
+    python benchmarks/disparity.py     # 1,000 samples for each of K = 2, 3, 4 and keep 0.9, 0.7; results/disparity.json
+    python benchmarks/disparity.py --repeats 100 --groups 3 --json disparity.json
     python benchmarks/disparity.py --part heavy
+
+Cases that are not run keep their results in the file.
 
 A population of finitely many kinds of people is known exactly: the truth of every table is the same table over the
 population itself with the true attribute. Samples have exposures, and one report in ten is missing. A measure passes if
@@ -20,15 +22,17 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from fairpremium import RandomizedResponse
+from fairpremium import RandomizedResponse, __version__
 from fairpremium import audit as fa
 
+RESULTS = Path(__file__).parent / "results" / "disparity.json"
 SHARES = {2: [0.6, 0.4], 3: [0.5, 0.3, 0.2], 4: [0.4, 0.3, 0.2, 0.1]}
 KEEPS = (0.9, 0.7)
 LEVEL, LOW, HIGH = 0.95, 0.93, 0.97
@@ -233,16 +237,20 @@ def main() -> int:
     parser.add_argument("--groups", type=int, choices=list(SHARES), help="only this number of groups")
     parser.add_argument("--keep", type=float, choices=KEEPS, help="only this keep")
     parser.add_argument("--part", choices=["measures", "heavy"], help="only this part")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
     cases = [(K, keep) for K in SHARES for keep in KEEPS if given.groups in (None, K) and given.keep in (None, keep)]
-    results: list[dict[str, Any]] = []
+    before = json.loads(given.json.read_text(encoding="utf-8"))["results"] if given.json.exists() else []
+    results = {_name(row): row for row in before}
+    done: list[bool] = []
 
     def say(row: dict[str, Any]) -> None:
-        results.append(row)
-        if not given.json:
-            words = ", ".join(f"{name} {value}" for name, value in row.items() if name != "passed")
-            print(f"{'pass' if row['passed'] else 'FAIL'}  {words}", flush=True)
+        done.append(row["passed"])
+        results[_name(row)] = {**row, "samples": given.repeats}
+        document = {"version": __version__, "rows": given.rows, "results": list(results.values())}
+        given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        words = ", ".join(f"{name} {value}" for name, value in row.items() if name != "passed")
+        print(f"{'pass' if row['passed'] else 'FAIL'}  {words}", flush=True)
 
     start = time.perf_counter()
     for K, keep in cases:
@@ -253,13 +261,13 @@ def main() -> int:
         if given.part != "measures":
             for law in LAWS:
                 say(simulate_heavy(K, keep, law, given.repeats, seed))
-    if given.json:
-        settings = {"repeats": given.repeats, "rows": given.rows, "seed": given.seed}
-        print(json.dumps({**settings, "results": results}, indent=1))
-    else:
-        failed = sum(not row["passed"] for row in results)
-        print(f"{len(results) - failed} passed, {failed} failed, {time.perf_counter() - start:.0f} s")
-    return int(any(not row["passed"] for row in results))
+    print(f"{sum(done)} passed, {len(done) - sum(done)} failed, {time.perf_counter() - start:.0f} s")
+    return int(not all(done))
+
+
+def _name(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a row from the others."""
+    return tuple(row.get(key) for key in ("groups", "keep", "table", "measure", "law"))
 
 
 if __name__ == "__main__":

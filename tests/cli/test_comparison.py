@@ -37,7 +37,7 @@ ROLES = ["model.json", "book.csv", "--outcome", "claims", "--exposure", "years"]
 def test_spectrum_writes_the_prices_of_python(book, call_json):
     pricer, X, claims, S, years = book
     result = call_json("spectrum", *ROLES, "-o", "prices.csv", "--plot", "spectrum.svg")
-    spectrum = PriceSpectrum(pricer).fit(X, sensitive=S, exposure=years)
+    spectrum = PriceSpectrum(pricer).fit(X, claims, sensitive=S, exposure=years)
     pd.testing.assert_frame_equal(pd.read_csv("prices.csv"), spectrum.predict(X), rtol=1e-9)
     expected = compute_spectrum(spectrum, X, claims, sensitive=S, exposure=years)
     for row, found in zip(expected.to_dict("records"), result["prices"], strict=True):

@@ -101,7 +101,7 @@ def test_noise_of_the_third_party_is_told_from_that_of_the_person(pricer, rows):
 def test_the_record_has_the_headings_of_eiopa_in_order(pricer):
     headings = [s.heading for s in model_record(pricer).sections]
     numbers = [int(h.split(".")[0]) for h in headings if h[0].isdigit()]
-    assert numbers == list(range(1, 12))
+    assert numbers == list(range(1, 11))
 
 
 def test_claims_have_a_row_for_each_part(rows):

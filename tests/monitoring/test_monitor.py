@@ -12,7 +12,7 @@ from fairpremium.errors import ModelFileError
 from fairpremium.monitoring import MEASURES, Monitor, plot_monitor
 from fairpremium.monitoring._confidence_sequence import critical_value
 from fairpremium.monitoring._measures import Layout, Watched
-from fairpremium.monitoring._person_signs import SIGNS, person_signs, sum_by_person
+from fairpremium.monitoring._person_signs import SIGNS, Persons, person_signs
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 
@@ -42,12 +42,12 @@ class TestSums:
     def test_they_are_those_of_a_loop_over_persons_and_periods(self):
         rng = np.random.default_rng(0)
         person, rows = rng.integers(0, 40, 100), rng.normal(size=(100, 3))
-        total, signed = sum_by_person(person, rows)
-        signs = {key: person_signs([key])[0] for key in range(40)}
+        total, signed = Persons.read(person, len(rows)).total(rows)
+        signs = {key: person_signs([str(key)])[0] for key in range(40)}
         slow = sum(np.outer(signs[key], row) for key, row in zip(person.tolist(), rows, strict=True))
         np.testing.assert_allclose(signed, slow, atol=1e-12)
         np.testing.assert_allclose(total, rows.sum(axis=0))
-        first, second = sum_by_person(person[:30], rows[:30])[1], sum_by_person(person[30:], rows[30:])[1]
+        first, second = (Persons.read(person[p], len(rows[p])).total(rows[p])[1] for p in (slice(30), slice(30, None)))
         np.testing.assert_allclose(first + second, slow, atol=1e-12)
 
     def test_their_squares_estimate_the_covariance_with_the_person_as_cluster(self):
@@ -55,20 +55,20 @@ class TestSums:
         person = rng.integers(0, 500, 4000)
         rows = rng.normal(size=(500, 2))[person] + rng.normal(size=(4000, 2))
         sums = pd.DataFrame(rows).groupby(person).sum().to_numpy()
-        estimate, truth = np.mean(sum_by_person(person, rows)[1] ** 2, axis=0), (sums**2).sum(axis=0)
+        estimate, truth = np.mean(Persons.read(person, len(rows)).total(rows)[1] ** 2, axis=0), (sums**2).sum(axis=0)
         assert (np.abs(estimate / truth - 1) < 4 * np.sqrt(2 / SIGNS)).all()
         assert (truth > 4 * (rows**2).sum(axis=0)).all()  # rows alone would claim far more information
 
     def test_signs_are_balanced_and_independent_between_persons(self):
-        signs = person_signs(range(2000))
+        signs = person_signs([str(key) for key in range(2000)])
         assert set(np.unique(signs)) == {-1.0, 1.0}
         assert np.abs(signs.mean(axis=0)).max() < 5 / np.sqrt(2000)
         assert np.abs(signs[:-1] * signs[1:]).all()
         assert abs((signs[:-1] * signs[1:]).mean()) < 5 / np.sqrt(2000 * SIGNS)
 
     def test_a_key_is_the_same_as_number_and_as_text(self):
-        np.testing.assert_array_equal(person_signs([17]), person_signs(["17"]))
-        np.testing.assert_array_equal(person_signs([17.0]), person_signs(["17"]))
+        for keys in ([17, 3], [17.0, 3.0], ["17", "3"], np.array([17, "3"], dtype=object)):
+            assert Persons.read(keys, 2).keys == ["17", "3"]
 
 
 class TestMeasures:
@@ -93,12 +93,12 @@ class TestMeasures:
         totals = np.array([10, 2, 30, 50, 8, 1.0, 20, -3, 70, 90, 15, 2.0, 9, 8, 13.0])
         names = list(MEASURES)
         for watched in [*(Watched(name, 0, 1) for name in names), Watched("report_share", 1, None)]:
-            value, gradient = layout.value_and_gradient(watched, totals)
+            (value,), (gradient,) = layout.values_and_gradients([watched], totals)
             h = 1e-6
-            both = [np.array([float(layout.value(watched, totals + s * h * e)) for e in np.eye(15)]) for s in (1, -1)]
+            both = [layout.values([watched], totals + s * h * np.eye(15))[:, 0] for s in (1, -1)]
             np.testing.assert_allclose(gradient, (both[0] - both[1]) / (2 * h), atol=1e-8)
             assert abs(gradient @ totals) < 1e-12, "twice the totals are the same measure"
-            assert value == pytest.approx(float(layout.value(watched, totals)))
+            assert value == pytest.approx(float(layout.values([watched], totals)[0]))
 
     def test_reports_are_corrected(self):
         rows = people(40_000, np.random.default_rng(3))

@@ -206,6 +206,29 @@ def test_corrective_prices_from_reports_are_as_even_as_those_from_the_attribute(
         assert reports <= 1.2 * attribute, (kind, pairs)
 
 
+def test_outcomes_tell_the_groups_apart_where_their_law_holds():
+    """Losses are normal, two standard deviations apart: with them P(D given x) is closer to the truth."""
+    errors = []
+    for seed in range(4):
+        X, y, D, groups = population(4000, 2, np.random.default_rng(seed))
+        y = y + (D == "b")
+        channel = RandomizedResponse(groups, keep=0.7)
+        S = channel.privatize(D, rng=seed)
+        pricer = DiscriminationFreePricer(channel=channel, intervals=False, random_state=0).fit(X, y, sensitive=S)
+        assert pricer.correction_ == "likelihood"
+        truth = 1 / (1 + np.exp(0.8 * X["u"] - 0.3))  # of the first group
+        both = [PriceSpectrum(pricer).fit(X, given, sensitive=S).predict_propensity(X) for given in (None, y)]
+        errors.append([np.sqrt(np.mean((q["a"] - truth) ** 2)) for q in both])
+    without, given = np.mean(errors, axis=0)
+    assert given < 0.85 * without
+
+
+def test_outcomes_are_not_used_by_a_pricer_that_does_not_trust_their_law(portfolio):
+    X, y, _, S, _, pricer, spectrum = portfolio
+    again = PriceSpectrum(pricer).fit(X, y, sensitive=S)
+    np.testing.assert_array_equal(again.predict_hyperaware(X), spectrum.predict_hyperaware(X))
+
+
 def test_a_wrong_model_of_the_groups_is_held_by_the_band():
     """P(D given x) depends on the sign of a product of three features, which no logit of squares and products sees."""
     rng = np.random.default_rng(7)

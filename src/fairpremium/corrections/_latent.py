@@ -44,15 +44,15 @@ class Latent:
     """A likelihood to be maximised.
 
     The ridge is a penalty of ridge / 2 * |gamma_kj|^2 on all but the intercepts, in rows, around zero and symmetric
-    over groups. A weak prior holds the log-dispersions at `center_dispersion`, if that is given, so that a group of few
-    rows cannot take its own to zero.
+    over groups; it may be one number for each feature. A weak prior holds the log-dispersions at `center_dispersion`,
+    if that is given, so that a group of few rows cannot take its own to zero.
     """
 
     rows: Rows | Stream  # that take part
     T: Array  # (codes, K), P(report given group)
     features: RowFunction  # u: (rows, m); the first column is one
     n_features: int  # m
-    ridge: float = 1.0
+    ridge: float | Array = 1.0  # or (m,)
     law: Law | None = None  # of the outcome; without it the outcome takes no part
     predictors: RowFunction | None = None  # z for the law's means: (rows, q)
     penalty: Penalty | GaussianPenalty | None = None  # pooling and ridge of B
@@ -308,12 +308,12 @@ class Latent:
         gradient, hessian = np.zeros(size), np.zeros((size, size))
         slopes = np.array(at.gamma)
         slopes[:, 0] = 0.0
-        centering = self.ridge * (np.eye(K - 1) - 1.0 / K)
-        value = 0.5 * float(np.sum(slopes * (centering @ slopes)))
+        centering = np.eye(K - 1) - 1.0 / K
+        pull = self.ridge * (centering @ slopes)
+        value = 0.5 * float(np.sum(slopes * pull))
         g = (K - 1) * m
-        gradient[:g] = (centering @ slopes).ravel()
-        slopes_only = np.diag((np.arange(m) > 0).astype(float))
-        hessian[:g, :g] = np.kron(centering, slopes_only)
+        gradient[:g] = pull.ravel()
+        hessian[:g, :g] = np.kron(centering, np.diag(self.ridge * (np.arange(m) > 0)))
         if self.penalty is not None:
             cut = slice(g, g + at.B.size)
             value += self.penalty.value(at.B)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
@@ -17,6 +18,9 @@ from fairpremium.models import Coordinates, LinearProblem, Moments, find_redunda
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
 _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
+_LARGEST_RIDGE = 3.0  # of a feature of P(D given x), over what the reports know about it: a quarter is always left
+_SHRINK_ROUNDS = 8
+_SHRINK_TOL = 0.3  # a change of all ridges by less than this factor, as its logarithm, ends the search
 
 
 def reported_rows(problem: LinearProblem, n_reports: int) -> Rows | Stream:
@@ -164,6 +168,47 @@ class GroupPropensity:
             gamma = np.zeros((latent.n_groups - 1, latent.n_features))
             gamma[:, 0] = np.log(np.maximum(shares[1:], 0.01) / max(shares[0], 0.01))
             return cls(T, latent, Parameters(gamma))
+
+    def shrunk(self, problem: LinearProblem) -> GroupPropensity:
+        r"""Return the same logit of a problem with the ridges that the reports ask for, or itself where there are none.
+
+        Notes
+        -----
+        Every column of the portfolio has a ridge of its own, whatever the number of its levels, and all squares and
+        products share one. A ridge is one over the variance of a normal prior, and the one that makes the reports most
+        probable (Laplace's approximation) satisfies
+
+        .. math:: \lambda_j = \frac{\sum_{l \in j} (K - 1 - \lambda_j \mathrm{tr}\, C V_l)}{\sum_{l \in j} g_l' C g_l}
+
+        with the coefficients g_l of a feature over groups, their covariance V_l and C = I - 11' / K [MacKay1992]. It is
+        solved by repetition. Such a ridge is infinite for effects within chance. At most three times the information
+        of the reports is taken, as an average over ridges would: the noise of a column that says nothing about the
+        group becomes a quarter, and a small effect is not lost.
+        """
+        latent, at = self.latent, self.parameters
+        if latent is None or at is None:
+            return self
+        m, K = latent.n_features, latent.n_groups
+        columns = ["", *(problem.origins[j] for j in problem.moments.coordinates.used)]  # the intercept has no ridge
+        part = pd.factorize(np.array(columns + ["squares and products"] * (m - len(columns)), dtype=object))[0]
+        C = np.eye(K - 1) - 1 / K
+        ridge, largest = np.ones(m), None
+        try:
+            for _ in range(_SHRINK_ROUNDS):
+                V = latent.covariance(at)[: at.gamma.size, : at.gamma.size].reshape(K - 1, m, K - 1, m)
+                size, noise = np.einsum("jl,kl,jk->l", at.gamma, at.gamma, C), np.einsum("jlkl,jk->l", V, C)
+                if largest is None:
+                    largest = _LARGEST_RIDGE * (K - 1) * np.bincount(part) / np.bincount(part, np.maximum(noise, 1e-12))
+                free = np.clip(K - 1 - ridge * noise, 1e-3, K - 1)
+                found = np.bincount(part, free) / np.maximum(np.bincount(part, size), 1e-12)
+                before, ridge = ridge, np.clip(found, 1.0, np.maximum(largest, 1.0))[part]
+                latent = replace(latent, ridge=ridge)
+                at = latent.maximise(at)
+                if np.abs(np.log(ridge / before)).max() < _SHRINK_TOL:
+                    break
+        except (ConvergenceError, np.linalg.LinAlgError):
+            return self
+        return replace(self, latent=latent, parameters=at)
 
     def propensity(self, block: Block) -> Array:
         """Compute P(D = k given x) for the rows of a block: shape (rows, K)."""

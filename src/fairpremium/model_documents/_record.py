@@ -33,9 +33,10 @@ def model_record(
 
     Notes
     -----
-    The headings are the checklist of records of EIOPA's expert group (2021, page 59). The opinion of 2025 expects
-    records of data and of modelling methodologies for reproducibility and traceability, and has a template in an annex;
-    a supervisor may ask for more than this document holds.
+    The first nine headings are the fields of the template in annex I of EIOPA's opinion of 2025, the tenth is about
+    what its part on fairness asks for. Data post-processing, a field of the older checklist of EIOPA's expert group
+    (2021, page 59), is under data preparation. A supervisor may ask for more than this document holds, such as levels
+    of performance that were set in advance, and plans for a fall-back.
 
     References
     ----------
@@ -52,7 +53,7 @@ def model_record(
     )
     sections: dict[str, Sequence[str | Table]] = {
         "Model": e.identity(),
-        "1. Reasons for using the model": e.purpose(),
+        "1. Business objective": e.purpose(),
         "2. Integration into the IT infrastructure": [
             "The model is one JSON file. It prices offline, from the features alone, in Python, on the command line "
             "(fairpremium price), as ONNX, or as a tariff in Excel, CSV or SQL. No service is needed to quote.",
@@ -60,25 +61,27 @@ def model_record(
         ],
         "3. Staff involved": [parties, "Names and functions are in the sign-off at the end."],
         "4. Data collection": [*e.data(), *e.privacy()],
-        "5. Data preparation": [
+        "5. Data preparation and post-processing": [
             "Categories are indicators of their levels against the base level, numbers are used as they are, unless "
             "feature terms say otherwise. Rows with missing or infinite features or outcomes are refused, not "
             "repaired. Missing reports are no error.",
             *_terms(e.first),
-        ],
-        "6. Data post-processing": [
             "Best estimates of the groups are averaged with the reference distribution. Nothing else is done to the "
-            "premiums: no clipping, no rounding."
+            "premiums: no clipping, no rounding.",
         ],
-        "7. Technical choices": [*e.method(), "Candidates that were compared:", *e.candidates()],
-        "8. Code and data": e.integrity(),
-        "9. Model performance": e.performance(),
-        "10. Model security": [
+        "6. Technical choices": [*e.method(), "Candidates that were compared:", *e.candidates()],
+        "7. Code and hyperparameters": [
+            "The file holds every number that a price needs: nothing is drawn again. Pooling by empirical Bayes has a "
+            "fixed seed, other models that of the argument random_state.",
+            *e.integrity(),
+        ],
+        "8. Model performance": e.performance(),
+        "9. Model security": [
             "The file has a checksum, and a bundle is signed by the third party. Reading them executes no code. A "
             "bundle tests itself: it holds rows with the prices that the model must give them.",
             "Changes of prices and groups over time are watched with fairpremium monitor.",
         ],
-        "11. Ethics, fairness and trustworthiness": [*e.audit(), *e.limits()],
+        "10. Fairness, and limits": [*e.audit(), *e.limits()],
     }
     found = tuple(Section(heading, tuple(blocks)) for heading, blocks in sections.items())
     return ModelDocument("Record of a pricing model", (*found, sign_off()))

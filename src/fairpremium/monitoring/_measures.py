@@ -114,31 +114,37 @@ class Layout:
         """Return where the volumes of the groups are."""
         return [k * len(self.columns) + self.columns.index(VOLUME) for k in range(self.n_groups)]
 
-    def value(self, watched: Watched, totals: Complex) -> Complex:
-        """Compute a watched number from totals; a ratio as its logarithm."""
-        if watched.against is None:
-            reports = totals[..., len(self.columns) * self.n_groups :]
-            return np.asarray(reports[..., watched.group] / reports.sum(axis=-1))
-        mine, others = (self._group(totals, k) for k in (watched.group, watched.against))
-        return MEASURES[watched.measure].compare(mine, others, self.center)
-
-    def _group(self, totals: Complex, k: int) -> Totals:
-        c = len(self.columns)
-        return {name: totals[..., k * c + j] for j, name in enumerate(self.columns)}
-
-    def value_and_gradient(self, watched: Watched, totals: Array) -> tuple[float, Array]:
-        """Return a watched number with its derivatives by the totals; nan where there is none.
-
-        Derivatives are imaginary parts of values at complex totals. No difference of near numbers occurs in them, so
-        that they are exact up to rounding (Squire and Trapp, 1998).
-        """
+    def values(self, watched: Sequence[Watched], totals: Complex) -> Complex:
+        """Compute watched numbers from totals, shape (..., watched); a ratio as its logarithm."""
+        c, K = len(self.columns), self.n_groups
+        groups = totals[..., : c * K].reshape(*totals.shape[:-1], K, c)
+        reports = totals[..., c * K :]
+        found: dict[tuple[str, int | None], Complex] = {}  # of all groups, or of all reports: (..., K or reports)
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = float(self.value(watched, totals))
-            if not np.isfinite(value):
-                return float("nan"), np.full(self.size, np.nan)
-            step = 1e-20 * np.maximum(np.abs(totals), 1.0)
-            at = totals + 1j * np.diag(step)  # (size, size)
-            return value, np.asarray(self.value(watched, at).imag / step)
+            for w in watched:
+                key, k = (w.measure, w.against), w.against
+                if key in found:
+                    continue
+                if k is None:
+                    found[key] = reports / reports.sum(axis=-1, keepdims=True)
+                else:
+                    every = {name: groups[..., j] for j, name in enumerate(self.columns)}
+                    other = {name: groups[..., k : k + 1, j] for j, name in enumerate(self.columns)}
+                    found[key] = MEASURES[w.measure].compare(every, other, self.center)
+        return np.stack([found[w.measure, w.against][..., w.group] for w in watched], axis=-1)
+
+    def values_and_gradients(self, watched: Sequence[Watched], totals: Array) -> tuple[Array, Array]:
+        """Return watched numbers with their derivatives by the totals; nan where there is none.
+
+        Shapes (watched,) and (watched, size). Derivatives are imaginary parts of values at complex totals. No
+        difference of near numbers occurs in them, so that they are exact up to rounding (Squire and Trapp, 1998).
+        """
+        value = np.asarray(self.values(watched, totals))
+        step = 1e-20 * np.maximum(np.abs(totals), 1.0)
+        at = totals + 1j * np.diag(step)  # (size, size)
+        gradient = self.values(watched, at).imag.T / step
+        known = np.isfinite(value)
+        return np.where(known, value, np.nan), np.where(known[:, None], gradient, np.nan)
 
 
 def choose_watched(measures: Sequence[str], n_groups: int, against: int, n_reports: int) -> list[Watched]:

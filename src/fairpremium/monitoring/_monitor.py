@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from ._measures import (
     Watched,
     choose_watched,
 )
-from ._person_signs import SIGNS, from_text, key_text, sum_by_person, to_text
+from ._person_signs import SIGNS, Persons, from_text, to_text
 
 FORMAT, VERSION, NOUN = "fairpremium-monitor", 1, "state of a fairpremium monitor"
 FOUR_FIFTHS = (0.8, 1.25)
@@ -51,7 +50,7 @@ class _Stretch:
     """Sums over some periods."""
 
     total: Array  # (size,)
-    signed: Array  # (SIGNS, size), see `sum_by_person`
+    signed: Array  # (SIGNS, size), see `Persons.total`
     volume: float  # of all rows
 
     @classmethod
@@ -218,7 +217,9 @@ class Monitor:
         name = _period_name(period)
         given = {"premiums": premiums, "y": y, FAVOURABLE: favourable, FREE: free}
         found = {key: values for key, values in given.items() if values is not None}
-        data = AuditData.read(found, sensitive, self.channel, sample_weight, person, None, self.level, exposure)
+        data = AuditData.read(found, sensitive, self.channel, sample_weight, None, None, self.level, exposure)
+        reports = data.reports
+        persons = Persons.read(person, len(reports))
         columns = {
             key: data[where]
             for key, where in ((PREMIUM, "premiums"), (LOSS, "y"), (FAVOURABLE, FAVOURABLE), (FREE, FREE))
@@ -226,7 +227,7 @@ class Monitor:
         }
         if FAVOURABLE in columns and not np.isin(columns[FAVOURABLE], (0.0, 1.0)).all():
             raise ValueError("Got favourable with values other than 0 and 1; expected 1 for a favourable decision.")
-        sha256 = _digest(data, columns, person)
+        sha256 = persons.digest({**columns, "code": reports.code, "weight": reports.weight})
         known = {look["period"]: look for look in self._looks}
         if name in known:
             if known[name]["sha256"] != sha256:
@@ -242,9 +243,8 @@ class Monitor:
             )
         self._begin(data, columns)
         assert self._layout is not None
-        reports = data.reports
         rows = self._layout.rows(columns, reports.table, reports.code, reports.weight)
-        added = _Stretch(*sum_by_person(person, rows), float(reports.weight.sum()))
+        added = _Stretch(*persons.total(rows), float(reports.weight.sum()))
         look = self._look(added)
         self._looks.append({"period": name, "sha256": sha256, "rows": len(reports), "measures": look})
         return self._frame(self._looks[-1:])
@@ -377,9 +377,8 @@ class Monitor:
             self._since = self._since + added
         everything = self._baseline + self._since
         rows: list[dict[str, Any]] = []
-        for w in self._watched:
+        for w, this in zip(self._watched, layout.values(self._watched, added.total).tolist(), strict=True):
             label: dict[str, Any] = {"measure": w.measure, "group": w.group, "against": w.against}
-            this = layout.value_and_gradient(w, added.total)[0]
             rows.append({**label, "this_period": _report(math.exp(this) if w.is_ratio else this)})
         self._intervals(rows, "value", [(everything, 1.0)])
         if not is_baseline:
@@ -401,17 +400,18 @@ class Monitor:
                 row["note"] = f"no intervals yet: {effective:.0f} of {self.start:.0f} effective reports"
             return
         alpha = (1 - self.level) / (2 * len(self._watched))
-        errors, values, scales = [], [], []
-        for w in self._watched:
-            found = [(*layout.value_and_gradient(w, part.total), part, sign) for part, sign in parts]
-            signed = np.sum([sign * (part.signed @ gradient) for _, gradient, part, sign in found], axis=0)  # (SIGNS,)
-            values.append(float(sum(sign * value for value, _, _, sign in found)))
-            errors.append(float(np.sqrt(np.mean(signed**2))))
-            scales.append(max(abs(value) for value, _, _, _ in found))
+        values, scales = np.zeros(len(rows)), np.zeros(len(rows))
+        signed = np.zeros((SIGNS, len(rows)))
+        for part, sign in parts:
+            found, gradient = layout.values_and_gradients(self._watched, part.total)
+            signed += sign * (part.signed @ gradient.T)
+            values += sign * found
+            scales = np.maximum(scales, np.abs(found))
+        errors = np.sqrt(np.mean(signed**2, axis=0))
         volume = parts[0][0].volume
         first = self._first.setdefault(name, [volume * error if error > 0 else 0.0 for error in np.nan_to_num(errors)])
         for j, (w, row) in enumerate(zip(self._watched, rows, strict=True)):
-            value, error = values[j], errors[j]
+            value, error = float(values[j]), float(errors[j])
             if not (math.isfinite(value) and math.isfinite(error)):
                 row["note"] = "no number: a mean of a group is not positive by chance"
                 continue
@@ -512,15 +512,6 @@ def _is_after(name: str, last: str) -> bool:
     if name.isdecimal() and last.isdecimal():
         return int(name) > int(last)
     return name > last
-
-
-def _digest(data: AuditData, columns: dict[str, Array], person: Any) -> str:
-    """Return the SHA-256 of a period's rows, whatever their order."""
-    found = {**columns, "code": data.reports.code, "weight": data.reports.weight}
-    values = np.column_stack([np.asarray(values, dtype=np.float64) for values in found.values()])
-    keys = [key_text(key) for key in pd.Series(person)]
-    rows = sorted(f"{key}\x00{row.tobytes().hex()}" for key, row in zip(keys, values, strict=True))
-    return hashlib.sha256("\n".join([*found, *rows]).encode()).hexdigest()
 
 
 def _report(number: float) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,8 +13,15 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.audit.tables import AuditData, effective_reports, name_of
 from fairpremium.blocks import Rows
-from fairpremium.corrections import GroupPropensity, ReportChannel, describe_lack
-from fairpremium.families import Normal
+from fairpremium.corrections import (
+    FAILURES,
+    GroupPropensity,
+    ReportChannel,
+    describe_lack,
+    fit_correction,
+    with_missing_row,
+)
+from fairpremium.families import Normal, get_family
 from fairpremium.models import LinearModel, frame_like, prepare
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 from fairpremium.privacy import project_to_simplex
@@ -43,8 +51,9 @@ class PriceSpectrum:
         Fitted. Its best estimates mu(x, d), its unaware price and its premium h* are three of the five prices.
     distribution : {"auto", "reports"}
         How the distribution of mu(x, d) in group d is estimated. "reports": by T^-1 weights alone. "auto": weighted
-        by P(d given x), a logit that is learned from the reports, as far as that stays inside the simultaneous 95 %
-        band of the T^-1-weighted function. With the true attribute both are the distribution of the rows.
+        by P(d given x), a logit that is learned from the reports and shrunk by empirical Bayes, as far as that stays
+        inside the simultaneous 95 % band of the T^-1-weighted function. With the true attribute both are the
+        distribution of the rows.
 
     Attributes
     ----------
@@ -78,7 +87,7 @@ class PriceSpectrum:
     >>> channel = RandomizedResponse(["F", "M"], keep=0.8)
     >>> S = channel.privatize(p.sensitive, rng=0)
     >>> pricer = DiscriminationFreePricer(channel=channel, random_state=0).fit(p.X, p.y, sensitive=S)
-    >>> spectrum = PriceSpectrum(pricer).fit(p.X, sensitive=S)
+    >>> spectrum = PriceSpectrum(pricer).fit(p.X, p.y, sensitive=S)
     >>> list(spectrum.predict(p.X))[:3]
     ['unaware', 'aware', 'hyperaware']
     """
@@ -87,7 +96,14 @@ class PriceSpectrum:
     distribution: Literal["auto", "reports"] = "auto"
 
     def fit(
-        self, X: Any, *, sensitive: Any, sample_weight: Any = None, exposure: Any = None, cluster: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive: Any,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        cluster: Any = None,
     ) -> Self:
         """Learn P(D given x) and the transport of every group's prices.
 
@@ -95,6 +111,10 @@ class PriceSpectrum:
         ----------
         X : data frame or array of shape (n, features)
             Features of a portfolio, as for the pricer.
+        y : array of shape (n,), optional
+            Outcomes, as for the pricer. Where the pricer's correction is a likelihood they help to tell the groups
+            apart: its checks, repeated on these rows, say that the law of the outcome holds. They are not used
+            otherwise, nor with volumes that vary.
         sensitive : array of shape (n,)
             Reports, or the true attribute if the pricer was fitted on it; None and NaN stand for "not reported".
         sample_weight, exposure : array of shape (n,), optional
@@ -117,7 +137,7 @@ class PriceSpectrum:
         if isinstance(channel, Mapping):
             raise ValueError("Got a pricer with reports of several sources, but the spectrum needs one channel.")
         best = self.pricer.predict_best_estimate(X)
-        columns = {"best_estimate": best}
+        columns = {"best_estimate": best} if y is None else {"best_estimate": best, "y": y}
         roles = (sensitive, channel, sample_weight, cluster, None, 0.95, exposure)
         data = AuditData.read(columns, *roles, tables=["best_estimate"])
         if set(data.groups) != set(groups):
@@ -126,7 +146,8 @@ class PriceSpectrum:
             )
         self._check_reports(data)
         self.groups_ = data.groups
-        self._learn_propensity(X, data, channel)
+        self._exact = channel is None or np.array_equal(channel.matrix, np.eye(len(groups)))
+        self._learned = self._learn_propensity(X, data, channel)
         signed = signed_weights(data)
         self.shares_ = np.asarray(project_to_simplex(signed.sum(axis=0) / signed.sum()))
         self.maps_ = learn_transport(self._distributions(X, data, signed), self.shares_)
@@ -199,16 +220,30 @@ class PriceSpectrum:
                     "Merge small groups, or collect more reports."
                 )
 
-    def _learn_propensity(self, X: Any, data: AuditData, channel: Any) -> None:
-        """Learn P(D given x) by a logit that may bend, through the channel; volumes play no part in it."""
-        found = ReportChannel.of(channel, data.groups)
-        rows = _rows(self._matrix(X), data.reports.code)
+    def _learn_propensity(self, X: Any, data: AuditData, channel: Any) -> GroupPropensity:
+        """Learn P(D given x) by a logit that may bend, through the channel; volumes play no part in it.
+
+        Its coefficients are shrunk: the noise of the distributions is above all the noise of this logit.
+        """
+        found, reports = ReportChannel.of(channel, data.groups), data.reports
+        pricer: Any = self.pricer
+        by_law = "y" in data.columns and getattr(pricer, "correction_", "") == "likelihood"
+        by_law = by_law and isinstance(pricer.model_, LinearModel) and not np.ptp(reports.weight)
+        rows = _rows(self._matrix(X), reports.code)
         names = [f"x{j}" for j in range(rows.n_features)]
+        origins = pricer.design_.origins if pricer.design_.named else names
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # features that say nothing more than others are left out
-            problem = prepare(rows, found.n_codes, Normal(), LinearModel(ridge=1.0), names)
-        self._learned = GroupPropensity.learn(problem, found, always=True)
-        self._exact = channel is None or np.array_equal(channel.matrix, np.eye(len(data.groups)))
+            if by_law:
+                rows = replace(rows, y=data["y"], cluster=reports.cluster)
+                problem = prepare(rows, found.n_codes, get_family(pricer.family), pricer.model_, names, origins=origins)
+                with suppress(*FAILURES):  # then without the outcomes
+                    chosen = fit_correction(problem, found, "auto", None).posterior
+                    if chosen is not None:
+                        T = with_missing_row(found.matrix)
+                        return GroupPropensity(T, chosen.latent, chosen.parameters).shrunk(problem)
+            problem = prepare(rows, found.n_codes, Normal(), LinearModel(ridge=1.0), names, origins=origins)
+        return GroupPropensity.learn(problem, found, always=True).shrunk(problem)
 
     def _distributions(self, X: Any, data: AuditData, signed: Array) -> list[StepDistribution]:
         best = data["best_estimate"]

@@ -41,7 +41,7 @@ def spectrum(
         rows = read_model_rows(model, portfolio, roles, files, [cluster])
         persons = None if cluster is None else rows.others[cluster]
     with progress("Learning the prices"):
-        found = PriceSpectrum(rows.pricer).fit(rows.X, sensitive=rows.reports, cluster=persons, **rows.volume)
+        found = PriceSpectrum(rows.pricer).fit(rows.X, rows.y, sensitive=rows.reports, cluster=persons, **rows.volume)
         prices = found.predict(rows.X)
         write_table(prices, output)
     settings = {"sensitive": rows.reports, "cluster": persons, "level": level, **rows.volume}
