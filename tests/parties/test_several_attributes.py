@@ -35,6 +35,7 @@ from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.store import _database
 from fairpremium.parties.store.schema import batch_files, fits, log, releases, reports, studies
+from helpers.old_schema import make_old
 
 from .conftest import Parties
 
@@ -423,8 +424,7 @@ def test_a_folder_with_one_attribute_opens_unchanged(database_url):
     database = _database.Database(database_url)
     values = {"study": "s", "party": "acme", "keys_sha256": "0" * 64, "identity": "1" * 64}
     with database._engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE releases DROP COLUMN attributes")
-        connection.exec_driver_sql("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
+        make_old(connection, 3)
         columns = "study, party, fit, keys_sha256, mechanism, epsilon, delta, identity"
         row = ("s", "acme", "f", values["keys_sha256"], "gaussian", 1.0, 1e-6, values["identity"])
         connection.exec_driver_sql(f"INSERT INTO releases ({columns}) VALUES {row!r}")

@@ -26,8 +26,9 @@ from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service.reports import _compaction, _queue, page_of
 from fairpremium.parties.store import _database
-from fairpremium.parties.store.schema import answer_counts, answers, batch_files, log, metadata, reports
+from fairpremium.parties.store.schema import answer_counts, answers, batch_files, log, reports
 from helpers import places, wire
+from helpers.old_schema import make_old
 from helpers.processes import wait_until
 
 KEY = wire.policy_key("a person")
@@ -546,9 +547,7 @@ def test_many_answers_become_a_file_and_stay_final(world, monkeypatch):
 def test_a_database_from_before_the_page_gets_its_tables(database_url):
     database = _database.Database(database_url)
     with database._engine.begin() as connection:
-        metadata.drop_all(connection, tables=[answers, answer_counts])
-        connection.exec_driver_sql("ALTER TABLE releases DROP COLUMN attributes")  # younger still
-        connection.exec_driver_sql("UPDATE meta SET value = '2' WHERE name = 'schema_version'")
+        make_old(connection, 2)
     database.close()
     again = _database.Database(database_url)
     assert again.read(lambda c: c.execute(select(answers)).all()) == []

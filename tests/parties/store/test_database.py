@@ -9,7 +9,8 @@ from sqlalchemy import delete, func, insert, select, text, update
 
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._problems import Problem
-from fairpremium.parties.store._database import Database, Writer
+from fairpremium.parties.store import _database
+from fairpremium.parties.store._database import Database, Writer, sqlite_url
 from fairpremium.parties.store.log import append, read_page, sign_checkpoint, store_checkpoint, verify_log
 from fairpremium.parties.store.schema import UnknownSchemaError, log, log_head, meta, nonces
 
@@ -181,3 +182,31 @@ def test_a_party_reads_its_own_entries_and_an_auditor_all(filled):
     everything = filled.read(lambda c: read_page(c, 2, None, key))
     assert [entry.seq for entry in everything.entries] == [3, 4, 5, 6, 7]
     assert everything.checkpoint.seq == 7
+
+
+def test_nothing_that_was_deleted_is_left_on_disk(tmp_path):
+    """In the file and in the write-ahead log of SQLite; without `scrub` it would be in the log."""
+    database = Database(sqlite_url(tmp_path / "test.sqlite"))
+    rows = [{"name": f"canary {i:06}", "value": "x" * 50} for i in range(2000)]
+    database.write(lambda c: c.execute(insert(meta), rows))
+    database.write(lambda c: c.execute(delete(meta).where(meta.c.name.like("canary%"), meta.c.name != "canary 000777")))
+
+    def found():
+        return {p.name for p in tmp_path.iterdir() if b"canary 000778" in p.read_bytes()}
+
+    assert found()
+    assert database.scrub(meta)
+    assert found() == set()
+    kept = database.read(lambda c: c.execute(select(meta.c.name).where(meta.c.name.like("canary%"))).scalars().all())
+    assert kept == ["canary 000777"]
+    database.close()
+
+
+def test_a_busy_database_is_not_scrubbed_but_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(_database, "_BUSY_MS", 50)
+    database = Database(sqlite_url(tmp_path / "test.sqlite"))
+    with database._engine.begin() as connection:
+        connection.execute(insert(meta).values(name="x", value="y"))
+        assert database.scrub(meta) is False
+    assert database.scrub(meta) is True
+    database.close()
