@@ -50,8 +50,8 @@ def test_the_commands_are_known():
     parties = [name for name in COMMANDS if " " in name]
     assert parties == [
         "keys new", "keys secret", "keys storage", "keys add", "keys show", "keys rotate", "keys revoke",
-        "study create", "study open", "study close", "study show",
-        "collector submit", "collector invite", "collector status", "collector page",
+        "study create", "study open", "study close", "study begin-epoch", "study withdraw", "study show",
+        "collector submit", "collector withdraw", "collector invite", "collector status", "collector page",
         "insurer upload", "insurer fit", "insurer show", "insurer cancel", "insurer fetch", "insurer price",
         "insurer erase",
         "log show", "log verify",

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from fairpremium import DiscriminationFreePricer, FrequencySeverityPricer, RandomizedResponse
 from fairpremium.cli._app import make_app
 from fairpremium.parties.protocol._keys import read_public_key
+from fairpremium.parties.protocol._linkage import make_key, read_secret
+from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import PrivacyLedger
@@ -127,6 +129,9 @@ class Parties:
             "app", "collector", "submit", self.folder / people, "--study", study, "--policy", "policy", "--column",
             "sex", "--secret", self.folder / "motor.secret", "--reports", reports, *words, code=code,
         )  # fmt: skip
+
+    def run_wrong(self, who, *words):
+        return quick(*words, "--key", self.folder / f"{who}.key", "--service", self.url, code=2)
 
     def upload_words(self, study, portfolio, table="portfolio.csv"):
         return (
@@ -822,6 +827,32 @@ def test_a_study_that_is_closed_costs_no_epsilon(parties, workspace):
     assert "does not take reports now" in quick(*words, "--service", parties.url, code=2)
     assert not Path("closed.csv").exists()
     assert not Path("l.sqlite").exists()
+
+
+def test_reports_are_withdrawn_and_kept_for_a_time(parties, workspace):
+    """By policy number, by a table, and by key; those of a person who reported and of one who did not."""
+    kept = ("--reports-until", "2099-01-01T00:00:00Z", "--portfolios-days", 365, "--bundles-days", 90)
+    declared = parties.start("withdrawn", *kept)
+    dates = {"reports_until": "2099-01-01T00:00:00Z", "portfolios_days": 365, "bundles_days": 90}
+    assert declared["spec"]["retention"] == dates
+    words = ("study", "show", "withdrawn", "--key", workspace / "ops.key", "--service", parties.url)
+    assert "reports until 2099-01-01T00:00:00Z, portfolios 365 days, bundles 90 days" in quick(*words)
+    people = pd.read_csv(workspace / "people.csv", dtype=str)
+    parties.submit("withdrawn", reports="withdrawn.csv")
+    people[3:5].to_csv("gone.csv", index=False)
+    word = ("collector", "withdraw", "--study", "withdrawn", "--secret", workspace / "motor.secret")
+    assert parties("app", *word, people["policy"][0], "nobody")["policies"] == 2
+    assert parties("app", *word, "--people", "gone.csv")["policies"] == 2
+    assert "in one way" in parties.run_wrong("app", *word)
+    key = make_key(read_secret(workspace / "motor.secret"), people["policy"][7])
+    wrong = parties.run_wrong("ops", "study", "withdraw", "withdrawn", "P7")
+    assert "32 hexadecimal digits" in wrong
+    done = parties("ops", "study", "withdraw", "withdrawn", key.hex(), "--now")
+    assert (done["keys"], done["now"]) == (1, True)
+    third_party = ThirdParty(workspace / "third-party")
+    left = third_party.context.database.read(lambda c: count_reports(c, "withdrawn"))
+    third_party.close()
+    assert left == ROWS - 4
 
 
 def test_a_terminal_shows_how_far_a_fit_is(tmp_path):

@@ -8,7 +8,7 @@ import json
 from sqlalchemy import select, text
 
 from fairpremium.documents import canonical_json
-from fairpremium.parties.store.schema import answer_counts, answers, epochs, log, metadata, service_keys
+from fairpremium.parties.store.schema import answer_counts, answers, epochs, log, metadata, service_keys, withdrawals
 
 START = "0" * 64
 
@@ -28,6 +28,9 @@ def downgrade(connection, version):
     run = connection.exec_driver_sql
     run("ALTER TABLE keys RENAME COLUMN ends TO revoked")
     _chain(connection)
+    if version <= 5:
+        metadata.drop_all(connection, tables=[withdrawals])
+        run("ALTER TABLE fits DROP COLUMN erased")
     if version <= 4:
         metadata.drop_all(connection, tables=[epochs])
         for table in ("fits", "releases"):

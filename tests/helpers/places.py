@@ -37,7 +37,7 @@ APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op",
 ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 VOLATILE = {"seq", "time", "salt", "nodes", "hash", "created", "ended", "closed", "secret", "signature"}
-VOLATILE |= {"lease_until", "lease_token"}
+VOLATILE |= {"lease_until", "lease_token", "erased"}
 
 
 def name_keys(start, stop):
@@ -131,6 +131,7 @@ def requests():
     key = bytes(name_keys(501, 502)[0]).hex()
     return {
         "report": ("app", ["PUT", f"/v1/studies/motor/reports/{key}", JSON, body["report"]]),
+        "withdraw": ("app", ["DELETE", f"/v1/studies/motor/reports/{key}", "", ""]),
         "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", BATCH_TYPE, batch(490, 590).hex()]),
         "study": ("op", ["PUT", "/v1/studies/motor-2", JSON, body["study"]]),
         "portfolio": ("acme", ["PUT", "/v1/portfolios/new", JSON, body["portfolio"]]),

@@ -279,6 +279,17 @@ def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str], m
     _say(output, count)
 
 
+def _clean(output: Path, folder: str, database: str | None, arm: dict[str, str]) -> None:
+    """Delete what is not needed any more, as a worker does."""
+    from fairpremium.parties.service._housekeeping import clean
+    from fairpremium.parties.service._third_party import ThirdParty
+
+    party = ThirdParty(folder, database=database)
+    os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
+    clean(party.context)
+    _say(output, "done")
+
+
 def _report(
     output: Path, folder: str, database: str | None, study: str, collector: str, reports: list[Any], descriptor: Any
 ) -> None:
@@ -301,6 +312,7 @@ def _report(
 
 
 _TASKS = {"web": _web, "work": _work, "open": _open, "request": _request, "fit": _fit, "report": _report}
+_TASKS["clean"] = _clean
 
 if __name__ == "__main__":
     _main()

@@ -328,6 +328,8 @@ ASKED = {
     "list_studies": ("GET", "/v1/studies", bytes, None),
     "count_answers": ("GET", "/v1/studies/{study}/answers", bytes, None),
     "put_report": ("PUT", "/v1/studies/{study}/reports/" + KEY, report, JSON),
+    "withdraw_report": ("DELETE", "/v1/studies/{study}/reports/" + KEY, bytes, None),
+    "withdraw_now": ("POST", "/v1/studies/{study}/withdrawals", bytes, None),
     "put_report_batch": ("PUT", "/v1/studies/{study}/report-parts/7", report_part, BATCH),
     "put_portfolio": ("PUT", "/v1/portfolios/{open}", lambda: text(portfolio_spec()), JSON),
     "get_portfolio": ("GET", "/v1/portfolios/{open}", bytes, None),

@@ -26,8 +26,8 @@ __all__, __getattr__ = lazy_exports(
         "protocol": (
             "Answered ClaimFit CollectorStudy DeclaredAnchor EstimatedChannel Feature Fit FitSpec InsurerStudy "
             "KnownChannel LinkageSecret NamedAttribute OperatorStudy PerilColumns Portfolio PortfolioSpec Problem "
-            "Question QuestionText ReportSpec SeveralAttributes SigningKey StudySpec TrueAttribute VerifyKey new_key "
-            "new_secret read_key read_public_key read_secret read_trusted_keys write_key write_secret"
+            "Question QuestionText ReportSpec Retention SeveralAttributes SigningKey StudySpec TrueAttribute VerifyKey "
+            "new_key new_secret read_key read_public_key read_secret read_trusted_keys write_key write_secret"
         ),
         "service": "Party ServiceLimits ServiceSettings ThirdParty",
     },

@@ -21,11 +21,13 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from sqlalchemy import update
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._rate_limit import RateLimiter
+from fairpremium.parties.store.schema import fits
 from helpers import wire
 
 CHECKS = [
@@ -41,7 +43,7 @@ KNOWN = {
     "fit": ["done", "waiting"],
     "key": [wire.KEY],
     "n": [0, 7],
-    "number": [1, 7],
+    "number": [1, 2, 7],
 }
 
 
@@ -285,7 +287,10 @@ def conflicts(recorder):
     for name, status in (("busy", 200), ("declared", 409), ("erased", 410)):
         body = FitSpec(study="motor", portfolio=name).model_dump_json().encode()
         assert send("acme", "PUT", f"/v1/fits/{name}", body, of="/v1/fits/{fit}") == status
-    assert send("acme", "GET", "/v1/fits/busy/bundle", of="/v1/fits/{fit}/bundle") == 409
+    for fit, status in (("busy", 409), ("done", 410)):
+        world.context.database.write(lambda c: c.execute(update(fits).values(erased=1.0)))
+        assert send("acme", "GET", f"/v1/fits/{fit}/bundle", of="/v1/fits/{fit}/bundle") == status
+        world.context.database.write(lambda c: c.execute(update(fits).values(erased=None)))
     assert send("aud", "GET", "/v1/log?after=-1", of="/v1/log") == 422
     for path in ("/v1/log/inclusion", "/v1/log/consistency"):
         assert send("aud", "GET", path, of=path) == 422

@@ -13,7 +13,7 @@ from fairpremium.parties import Problem
 from fairpremium.parties.protocol._batch_file import ReportBatch, open_batch, sort_batch
 from fairpremium.parties.protocol._policy_keys import as_keys
 from fairpremium.parties.store import _batch_merge
-from fairpremium.parties.store._batch_merge import Extent, merge_batches, plan_merge, store_batch
+from fairpremium.parties.store._batch_merge import Extent, drop_rows, merge_batches, plan_merge, store_batch
 from fairpremium.parties.store._files import FileStore
 from helpers.batches import REPORTS, batch_of, dict_of, many, overlapping
 
@@ -35,6 +35,17 @@ def test_merging_is_the_union(tmp_path_factory, reports, count, piece, rng):
     expected = batch_of(reports)
     width = max(batch.codes.dtype.itemsize for batch in batches)
     assert digest == store_batch(store, ReportBatch(expected.high, expected.low, expected.codes.astype(f"<u{width}")))
+
+
+@settings(deadline=None)
+@given(REPORTS, st.data())
+def test_a_batch_without_some_rows_is_the_batch_of_the_others(tmp_path_factory, reports, data):
+    store = FileStore(tmp_path_factory.mktemp("batches"))
+    batch = batch_of(reports)
+    dropped = sorted(data.draw(st.sets(st.integers(0, max(len(batch) - 1, 0)), max_size=len(batch))))
+    gone = {bytes(batch.keys[position]) for position in dropped}
+    digest = drop_rows(store, batch, dropped)
+    assert dict_of(open_batch(store.path(digest))) == {k: code for k, code in reports.items() if bytes(k) not in gone}
 
 
 @pytest.mark.parametrize("prefixes", [None, 5])

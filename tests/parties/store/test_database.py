@@ -12,7 +12,8 @@ from fairpremium.parties.protocol._key_chain import KeyChain
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._merkle import check_consistency, check_inclusion
 from fairpremium.parties.protocol._problems import Problem
-from fairpremium.parties.store._database import Database, Writer
+from fairpremium.parties.store import _database
+from fairpremium.parties.store._database import Database, Writer, sqlite_url
 from fairpremium.parties.store.log import (
     append,
     read_consistency,
@@ -241,3 +242,31 @@ def test_equal_entries_have_different_hashes(database):
     assert len(first.salt) == 16
     assert first.salt != second.salt
     assert first.nodes != second.nodes[:32]
+
+
+def test_nothing_that_was_deleted_is_left_on_disk(tmp_path):
+    """In the file and in the write-ahead log of SQLite; without `scrub` it would be in the log."""
+    database = Database(sqlite_url(tmp_path / "test.sqlite"))
+    rows = [{"name": f"canary {i:06}", "value": "x" * 50} for i in range(2000)]
+    database.write(lambda c: c.execute(insert(meta), rows))
+    database.write(lambda c: c.execute(delete(meta).where(meta.c.name.like("canary%"), meta.c.name != "canary 000777")))
+
+    def found():
+        return {p.name for p in tmp_path.iterdir() if b"canary 000778" in p.read_bytes()}
+
+    assert found()
+    assert database.scrub(meta)
+    assert found() == set()
+    kept = database.read(lambda c: c.execute(select(meta.c.name).where(meta.c.name.like("canary%"))).scalars().all())
+    assert kept == ["canary 000777"]
+    database.close()
+
+
+def test_a_busy_database_is_not_scrubbed_but_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(_database, "_BUSY_MS", 50)
+    database = Database(sqlite_url(tmp_path / "test.sqlite"))
+    with database._engine.begin() as connection:
+        connection.execute(insert(meta).values(name="x", value="y"))
+        assert database.scrub(meta) is False
+    assert database.scrub(meta) is True
+    database.close()

@@ -103,6 +103,40 @@ def submit(
     return Answer({"study": study, "attributes": results, "epsilon": total}, facts)
 
 
+@party_command
+def withdraw(
+    policies: Annotated[list[str] | None, typer.Argument(help="Policy numbers.", show_default=False)] = None,
+    *,
+    study: StudyOption,
+    secret: SecretOption,
+    people: Annotated[Path | None, typer.Option(help="CSV, Parquet or Excel file, one row per policy.")] = None,
+    policy: Annotated[str, typer.Option(help="With --people: column with the policy number.")] = "policy",
+    connection: Connection,
+    files: TableFormat,
+) -> Answer:
+    """Withdraw the reports of policyholders, those that you sent and those that they gave on the page.
+
+    The service takes them out with the next epoch and does not say whether there were any. A report that is sent again
+    later counts again. What you store about these people yourself stays here.
+
+    Example: fairpremium collector withdraw P-1007 P-2038 --study motor --secret motor.secret --key collector.key
+    """
+    from fairpremium.parties.clients import Collector
+    from fairpremium.parties.protocol import read_secret
+
+    check_ids(study=study)
+    if (people is None) == (not policies):
+        raise ValueError("Say who withdraws in one way: policy numbers, or a table with --people.")
+    named = list(policies or [])
+    if people is not None:
+        table = read_table(people, files, require=[policy], text={policy})
+        named = require_filled(table[policy], people, "a policy number").tolist()
+    shared = read_secret(secret)
+    with connection.open(Collector) as collector:
+        count = collector.withdraw(study, shared, list(dict.fromkeys(named)))
+    return Answer({"study": study, "policies": count}, {"Study": study, "Withdrawn": f"{count:,} policies"})
+
+
 class _Sending(NamedTuple):
     """One attribute, the column that has it, and the file of its reports; `name` is None in a study with one.
 
@@ -307,5 +341,5 @@ def _replace(table: pd.DataFrame, path: Path) -> None:
 
 collector = make_group(
     "The collector's side: reports leave, the attribute stays.",
-    {"submit": submit, "invite": invite, "status": status, "page": page},
+    {"submit": submit, "withdraw": withdraw, "invite": invite, "status": status, "page": page},
 )

@@ -1,5 +1,6 @@
 """``fairpremium study``: the operator declares studies, opens and closes them; every party may look."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from fairpremium.cli.tables import require_file
 from fairpremium.privacy import Channel, RandomizedResponse
 
 _party_option, _rule_option = option_panel("Who and what"), option_panel("Rule 9: noise on what is released")
+_date_option = option_panel("How long the service keeps what it has")
 _IdArgument = Annotated[str, typer.Argument(help="Id of the study: a-z, 0-9, '.', '_', '-'.")]
 
 
@@ -52,6 +54,11 @@ def create(
     ] = None,
     opens: Annotated[str | None, typer.Option(help="Take reports from then on (ISO 8601).")] = None,
     closes: Annotated[str | None, typer.Option(help="Take no reports from then on (ISO 8601).")] = None,
+    reports_until: Annotated[str | None, _date_option(help="Erase all reports then (ISO 8601).")] = None,
+    portfolios_days: Annotated[
+        int | None, _date_option(help="Erase a portfolio and its bundles so many days after it was declared.")
+    ] = None,
+    bundles_days: Annotated[int | None, _date_option(help="Erase a bundle so many days after its fit ended.")] = None,
     epoch_days: Annotated[
         float | None, _rule_option(help="How long an epoch lasts, in which all comes from one snapshot; 30.")
     ] = None,
@@ -86,6 +93,7 @@ def create(
     if spec is not None:
         given = [groups, keep, epsilon, channel, estimated, collector, insurer, family, model, title, opens, closes]
         given += [anchor_group, anchor_share, question, attribute, epoch_days]
+        given += [reports_until, portfolios_days, bundles_days]
         if true or no_release_noise or release or any(given):
             raise ValueError("Give --spec or the options that say the same, not both.")
         declared = make_message(StudySpec, require_file(spec).read_bytes(), str(spec))
@@ -117,6 +125,9 @@ def create(
             "closes": closes,
             "epoch_seconds": None if epoch_days is None else round(86_400 * epoch_days),
             "release": release,
+            "retention": _retention(
+                reports_until=reports_until, portfolios_days=portfolios_days, bundles_days=bundles_days
+            ),
         }
         fields = {name: value for name, value in fields.items() if value is not None}
         if no_release_noise:
@@ -129,6 +140,11 @@ def create(
         if open_now:
             seen = operator.set_state(study, "open")
     return Answer(message_fields(seen), _facts(message_fields(seen)))
+
+
+def _retention(**dates: str | int | None) -> dict[str, Any] | None:
+    """Return what is kept for a time only, or None."""
+    return {name: value for name, value in dates.items() if value is not None} or None
 
 
 def _question(path: Path) -> dict[str, Any]:
@@ -246,6 +262,36 @@ def begin_epoch(study: _IdArgument, connection: Connection) -> Answer:
     return Answer(seen, _facts(seen))
 
 
+@party_command
+def withdraw(
+    study: _IdArgument,
+    keys: Annotated[list[str], typer.Argument(help="Keys of policies, 32 hexadecimal digits each.")],
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="At once: cancels fits that have not ended and begins an epoch, visibly.")
+    ] = False,
+    connection: Connection,
+) -> Answer:
+    """Withdraw the reports of policies, whoever sent them. The next epoch begins without them.
+
+    Until then insurers see no difference. With --now the present epoch ends at once: insurers see that, and may
+    conclude that somebody has withdrawn a report. Only collectors and insurers can make keys from policy numbers.
+
+    Example: fairpremium study withdraw motor 7d1c0e0a5b7f4a3c9f6e2d8b1a4c5e70 --key operator.key
+    """
+    from fairpremium.parties.clients import Operator
+
+    check_ids(study=study)
+    if not all(re.fullmatch(r"[0-9a-f]{32}", key) for key in keys):
+        raise ValueError("Got a key of another form, but expected 32 hexadecimal digits, in lower case.")
+    with connection.open(Operator) as operator:
+        for i, key in enumerate(keys, 1):
+            operator.withdraw(study, bytes.fromhex(key), now=now and i == len(keys))
+    when = "now" if now else "with the next epoch"
+    facts = {"Study": study, "Withdrawn": f"{len(keys):,} keys, {when}"}
+    return Answer({"study": study, "keys": len(keys), "now": now}, facts)
+
+
 def _set_state(study: str, state: str, connection: Connection) -> Answer:
     from fairpremium.parties.clients import Operator
 
@@ -294,6 +340,7 @@ def _facts(study: dict[str, Any]) -> dict[str, Any]:
         **_attributes(study["attribute"]),
         **listed,
         "Question": _languages(spec.get("question")),
+        "Kept": _kept(spec.get("retention")),
         "Epoch": _epoch(study),
         "Received": _received(study),
         "Accepted": _count(study, "accepted"),
@@ -306,6 +353,17 @@ def _facts(study: dict[str, Any]) -> dict[str, Any]:
         "Spent": _spent(study.get("spent")),
         "Noise": _noise(spec["release"]) if "release" in spec else None,
     }
+
+
+def _kept(retention: dict[str, Any] | None) -> str | None:
+    """Return how long the service keeps what it has, in words."""
+    dates = {name: value for name, value in (retention or {}).items() if value is not None}
+    words = {
+        "reports_until": "reports until {}",
+        "portfolios_days": "portfolios {} days",
+        "bundles_days": "bundles {} days",
+    }
+    return ", ".join(words[name].format(value) for name, value in dates.items()) or None
 
 
 def _attributes(attribute: dict[str, Any]) -> dict[str, str]:
@@ -387,5 +445,12 @@ def _noise(release: dict[str, Any] | None) -> str:
 
 study = make_group(
     "Studies: what is learned about which groups, by whom, under which rules.",
-    {"create": create, "open": open_study, "close": close_study, "begin-epoch": begin_epoch, "show": show_study},
+    {
+        "create": create,
+        "open": open_study,
+        "close": close_study,
+        "begin-epoch": begin_epoch,
+        "withdraw": withdraw,
+        "show": show_study,
+    },
 )

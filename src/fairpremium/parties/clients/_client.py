@@ -207,6 +207,12 @@ class Operator(Client):
         answer = self.send("POST", f"/v1/studies/{study}/epochs/{number}")
         return OperatorStudy.model_validate_json(answer.content)
 
+    def withdraw(self, study: str, key: bytes, *, now: bool = False) -> None:
+        """Withdraw what anybody reported of a person, from the next epoch on; or at once, which insurers see."""
+        self.send("DELETE", f"/v1/studies/{study}/reports/{key.hex()}")
+        if now:
+            self.post(f"/v1/studies/{study}/withdrawals", OperatorStudy)
+
     def get_study(self, study: str) -> OperatorStudy:
         """Look at a study."""
         return self.get(f"/v1/studies/{study}", OperatorStudy)

@@ -66,6 +66,18 @@ class Collector(Client):
         target = f"/v1/studies/{study}/reports/{make_key(secret, policy).hex()}"
         self.send_message(target + _query(attribute), message)
 
+    def withdraw(self, study: str, secret: LinkageSecret, policies: Any) -> int:
+        """Withdraw what was reported of policies, here or on the page, and return how many were named.
+
+        The service takes the reports out with the next epoch. It does not say whether there were any.
+
+        - `policies` (list, array or column of str or int): Policy numbers.
+        """
+        keys = make_keys(secret, policies).to_pylist()
+        for key in keys:
+            self.send("DELETE", f"/v1/studies/{study}/reports/{key.hex()}")
+        return len(keys)
+
     def submit(
         self,
         reports: pd.DataFrame,

@@ -13,9 +13,10 @@ EVENTS = (
     "key.added", "key.ends", "key.revoked", "service.key.rotated", "study.secret.rotated",
     "study.declared", "study.open", "study.closed",
     "epoch.begun", "answers.released", "report.taken", "reports.taken",  # the last two in logs of 0.1
+    "reports.withdrawn", "reports.erased",
     "portfolio.declared", "portfolio.part", "portfolio.sealed", "portfolio.erased",
     "fit.requested", "fit.started", "fit.cancel", "fit.succeeded", "fit.refused", "fit.failed", "fit.cancelled",
-    "bundle.fetched",
+    "bundle.fetched", "bundle.erased",
 )  # fmt: skip
 
 

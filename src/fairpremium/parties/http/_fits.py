@@ -33,7 +33,13 @@ def add_fits(app: FastAPI, requests: Requests) -> None:
     party = requests.party
     app.state.fit_waiter = waiter = FitWaiter(party)
 
-    @route(app, "PUT", "/v1/fits/{fit}", (*SENT, "portfolio-deleted"), openapi_extra=takes_message(FitSpec))
+    @route(
+        app,
+        "PUT",
+        "/v1/fits/{fit}",
+        (*SENT, "portfolio-deleted", "reports-erased"),
+        openapi_extra=takes_message(FitSpec),
+    )
     async def put_fit(request: Request, fit: Id) -> Fit:
         who = await requests.verify(request, "put_fit")
         return await run_sync(party.put_fit, who, fit, await requests.read_message(request, who, FitSpec))
@@ -55,7 +61,7 @@ def add_fits(app: FastAPI, requests: Requests) -> None:
     async def cancel_fit(request: Request, fit: Id) -> Fit:
         return await run_sync(party.cancel_fit, await requests.verify(request, "cancel_fit"), fit)
 
-    @route(app, "GET", "/v1/fits/{fit}/bundle", (*NAMED, "not-finished"), response_class=WholeFile)
+    @route(app, "GET", "/v1/fits/{fit}/bundle", (*NAMED, "not-finished", "bundle-erased"), response_class=WholeFile)
     async def get_bundle(request: Request, fit: Id) -> Response:
         path, digest = await run_sync(party.get_bundle, await requests.verify(request, "get_bundle"), fit)
         return WholeFile(path, media_type="application/zip", headers={"ETag": f'"{digest}"'})

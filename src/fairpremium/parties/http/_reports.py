@@ -1,14 +1,14 @@
-"""Routes of reports, one by one and in batches."""
+"""Routes of reports, one by one and in batches, and of their withdrawal."""
 
 import asyncio
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request, Response
 
-from fairpremium.parties.protocol import BATCH_TYPE, Report, ReportsTaken
+from fairpremium.parties.protocol import BATCH_TYPE, OperatorStudy, Report, ReportsTaken
 from fairpremium.parties.service import read_report
 
-from ._openapi import SENT, AttributeName, Id, KeyText, Number, route, takes_file, takes_message
+from ._openapi import NAMED, SENT, AttributeName, Id, KeyText, Number, route, takes_file, takes_message
 from ._requests import Requests
 
 
@@ -25,12 +25,22 @@ async def answer_report(
 
 
 def add_reports(app: FastAPI, requests: Requests) -> None:
-    """Add the routes that take reports."""
+    """Add the routes that take reports, and withdraw them."""
     party = requests.party
 
     @route(app, "PUT", "/v1/studies/{study}/reports/{key}", (*SENT, "bad-query"), openapi_extra=takes_message(Report))
     async def put_report(request: Request, study: Id, key: KeyText, attribute: AttributeName = None) -> Response:
         return await answer_report(requests, request, study, key, attribute)
+
+    @route(app, "DELETE", "/v1/studies/{study}/reports/{key}", NAMED, status_code=204)
+    async def withdraw_report(request: Request, study: Id, key: KeyText) -> Response:
+        who = await requests.verify(request, "withdraw_report")
+        await run_sync(party.withdraw_report, who, study, bytes.fromhex(key))
+        return Response(status_code=204)
+
+    @route(app, "POST", "/v1/studies/{study}/withdrawals", NAMED)
+    async def withdraw_now(request: Request, study: Id) -> OperatorStudy:
+        return await run_sync(party.withdraw_now, await requests.verify(request, "withdraw_now"), study)
 
     extra = takes_file(BATCH_TYPE) | {"operationId": "put_report_part_v1_studies__study__report_parts__n__put"}
 

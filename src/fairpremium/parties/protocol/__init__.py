@@ -49,10 +49,10 @@ __all__, __getattr__ = lazy_exports(
             "Answered ChainCheckpoint Checkpoint ClaimFit CollectorStudy CountedEpoch DeclaredAnchor ENDED Entry Epoch "
             "EstimatedChannel Feature Fit FitSpec ID InsurerStudy KnownChannel LogPage LogProof Message "
             "NamedAttribute OperatorStudy PartTaken PerilColumns Portfolio PortfolioSpec PublicKey Question "
-            "QuestionText Refusal ReleaseRules Report ReportSpec ReportsTaken Role SeveralAttributes Spent StudySpec "
-            "TrueAttribute check_id stored_fields"
+            "QuestionText Refusal ReleaseRules Report ReportSpec ReportsTaken Retention Role SeveralAttributes Spent "
+            "StudySpec TrueAttribute check_id stored_fields"
         ),
-        "_policy_keys": "KEY as_keys has_repeats read_keys sort_words",
+        "_policy_keys": "KEY as_keys find_words has_repeats read_keys sort_words to_words",
         "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_part write_portfolio_part",
         "_problems": "PROBLEMS Problem",
         "_report_batch": "BATCH_TYPE check_batch meaning write_batches",

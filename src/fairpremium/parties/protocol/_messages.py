@@ -79,7 +79,7 @@ def _describe(error: Exception, cls: type[Message]) -> str:
 
 
 _LATER = frozenset(
-    {"attributes", "claims", "epoch", "exposure", "report", "terms"}
+    {"attributes", "claims", "epoch", "exposure", "report", "retention", "terms"}
 )  # fields that messages of 0.1 did not have
 
 
@@ -236,6 +236,22 @@ class Question(Message):
         return self
 
 
+_Days = Annotated[int, Field(ge=1, le=36_500)]
+
+
+class Retention(Message):
+    """How long the third party keeps what it has; what is None stays until somebody erases it.
+
+    - `reports_until`: All reports of the study are erased then. A report has no date of its own.
+    - `portfolios_days`: So many days after it was declared, a portfolio is erased with the bundles of its fits.
+    - `bundles_days`: So many days after the fit ended, its bundle is erased.
+    """
+
+    reports_until: AwareDatetime | None = None
+    portfolios_days: _Days | None = None
+    bundles_days: _Days | None = None
+
+
 class StudySpec(Message):
     """What the operator declares; it cannot change once the study was opened.
 
@@ -255,6 +271,7 @@ class StudySpec(Message):
     closes: AwareDatetime | None = None
     epoch_seconds: Annotated[int, Field(ge=1, le=315_360_000)] = 30 * 86_400
     question: Question | None = None
+    retention: Retention | None = None
 
     def model_post_init(self, _: Any) -> None:
         """Refuse a party on both sides, which would see features and reports of the same keys, and wrong questions."""

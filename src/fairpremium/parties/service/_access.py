@@ -11,7 +11,8 @@ from fairpremium.parties.store.schema import nonces
 from ._context import Party, ServiceContext
 
 _COMMANDS: dict[tuple[Role, ...], str] = {
-    ("operator",): "put_study open_study close_study begin_epoch",
+    ("operator",): "put_study open_study close_study begin_epoch withdraw_now",
+    ("operator", "collector"): "withdraw_report",
     ("collector",): "put_report put_report_batch count_answers",
     ("insurer",): (
         "put_portfolio get_portfolio put_part seal_portfolio delete_portfolio "

@@ -87,6 +87,10 @@ class ServiceContext:
         """Open a batch of reports; the newest ones stay open."""
         return _open_batch(self.files.path(digest))
 
+    def forget_batches(self) -> None:
+        """Close the batches that stay open: a file that was deleted is on the disk until then."""
+        _open_batch.cache_clear()
+
 
 _open_batch = lru_cache(maxsize=256)(open_batch)
 

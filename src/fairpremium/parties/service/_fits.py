@@ -26,7 +26,7 @@ from fairpremium.parties.store.schema import fits
 from ._context import Party, ServiceContext, as_json, find_row
 from ._leases import end_fit, is_fit
 from ._portfolios import find_portfolio
-from ._studies import count_fits, find_study, lock_study, spec_of
+from ._studies import count_fits, find_study, keeps_no_reports, lock_study, spec_of
 from .reports import choose_epoch
 
 Progress = tuple[str, str, float]  # state, phase, progress
@@ -41,6 +41,8 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
             raise Problem("conflict")
         return _view(row)
     study = spec_of(find_study(connection, who, spec.study))
+    if keeps_no_reports(study, context.now()):
+        raise Problem("reports-erased")
     lock_study(connection, spec.study)  # two requests must not both be the last one of rule 6
     chosen = channel_of(choose_attributes(study.attribute, spec.attributes))
     if study.attribute.kind == "several" and chosen is not None and len(chosen.groups) > MAX_GROUPS:
@@ -134,6 +136,8 @@ def get_bundle(connection: Connection, context: ServiceContext, who: Party, fit:
     row = find_row(connection, _mine(who, fit))
     if row.state != "succeeded":
         raise Problem("not-finished")
+    if row.erased is not None:
+        raise Problem("bundle-erased")
     append(connection, context.now(), who.name, "bundle.fetched", fit=fit, sha256=row.sha256)
     return context.files.path(row.sha256), row.sha256
 

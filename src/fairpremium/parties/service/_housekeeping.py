@@ -11,6 +11,7 @@ from fairpremium.parties.store.schema import batch_files, commits, fits, release
 from ._access import delete_old_nonces
 from ._context import ServiceContext
 from ._portfolios import files_in_use
+from .erasure import enforce_retention, finish_erasures, finish_withdrawals
 from .reports import files_of_epochs, forget_old_snapshots
 
 _RETENTION = 24 * 3600.0  # seconds that a file without a reference may still be in use
@@ -22,6 +23,9 @@ def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
     context.database.write(lambda c: delete_old_nonces(c, context))
     context.database.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
     context.database.write(forget_old_snapshots)
+    enforce_retention(context)
+    finish_erasures(context)
+    finish_withdrawals(context, referenced)
     removed = context.files.sweep(lambda: context.database.read(referenced), older_than)
     for draft in context.files.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):
@@ -37,6 +41,6 @@ def referenced(connection: Connection) -> set[str]:
         files_in_use(),
         select(batch_files.c.sha256),
         select(releases.c.keys_sha256),
-        select(fits.c.sha256).where(fits.c.sha256.is_not(None)),
+        select(fits.c.sha256).where(fits.c.sha256.is_not(None), fits.c.erased.is_(None)),
     ]
     return {row[0] for query in queries for row in connection.execute(query)} | files_of_epochs(connection)

@@ -108,21 +108,28 @@ def seal_portfolio(
     return get_portfolio(connection, context, who, portfolio)
 
 
-def delete_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> list[str]:
-    """Erase the rows; digests and log stay. Returns the files that nothing refers to any more."""
+def delete_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> None:
+    """Erase the rows and the bundles of a portfolio's fits; digests and log stay. The files go afterwards."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":  # the first request may have been killed before the files were gone
-        return _unneeded(connection, who, portfolio)
+        return
     mine = (fits.c.party == who.name, fits.c.portfolio == portfolio)
     if connection.execute(select(fits.c.id).where(*mine, fits.c.state.not_in(ENDED)).limit(1)).first():
         raise Problem("portfolio-busy")
-    connection.execute(update(portfolios).where(*_mine(who, portfolio)).values(state="deleted"))
-    append(connection, context.now(), who.name, "portfolio.erased", portfolio=portfolio, sha256=row.sha256)
-    return _unneeded(connection, who, portfolio)
+    erase_portfolio(connection, context, row)
 
 
-def _unneeded(connection: Connection, who: Party, portfolio: str) -> list[str]:
-    return [part.sha256 for part in parts_of(connection, who.name, portfolio) if not is_needed(connection, part.sha256)]
+def erase_portfolio(connection: Connection, context: ServiceContext, row: Any, **why: str) -> None:
+    """Call a portfolio erased, and the bundles of its fits, which have ended; the files go afterwards.
+
+    - `row`: That of the portfolio.
+    - `why`: What the log says besides.
+    """
+    this = (portfolios.c.party == row.party, portfolios.c.id == row.id)
+    connection.execute(update(portfolios).where(*this).values(state="deleted"))
+    bundles = (fits.c.party == row.party, fits.c.portfolio == row.id, fits.c.sha256.is_not(None))
+    connection.execute(update(fits).where(*bundles, fits.c.erased.is_(None)).values(erased=context.now()))
+    append(connection, context.now(), row.party, "portfolio.erased", portfolio=row.id, sha256=row.sha256, **why)
 
 
 def find_portfolio(connection: Connection, who: Party, portfolio: str, *, lock: bool = False) -> Any:
@@ -161,6 +168,7 @@ def files_in_use() -> Select[tuple[str]]:
 
 
 def is_needed(connection: Connection, sha256: str) -> bool:
-    """Does a portfolio that was not erased hold this file?"""
-    query = files_in_use().where(portfolio_parts.c.sha256 == sha256).limit(1)
-    return connection.execute(query).first() is not None
+    """Is this file a part of a portfolio, or a bundle, that was not erased?"""
+    part = files_in_use().where(portfolio_parts.c.sha256 == sha256)
+    bundle = select(fits.c.sha256).where(fits.c.sha256 == sha256, fits.c.erased.is_(None))
+    return any(connection.execute(query.limit(1)).first() is not None for query in (part, bundle))

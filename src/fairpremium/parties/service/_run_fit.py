@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, insert
 
@@ -33,7 +32,6 @@ from fairpremium.parties.protocol import (
     Refusal,
     channel_of,
     round_count,
-    sort_batch,
     stored_fields,
 )
 from fairpremium.parties.release import (
@@ -53,7 +51,6 @@ from fairpremium.parties.release import (
     rarest_report,
     recode,
 )
-from fairpremium.parties.store import store_batch
 from fairpremium.parties.store.log import store_checkpoint
 from fairpremium.parties.store.schema import releases
 from fairpremium.privacy import Channel
@@ -63,7 +60,9 @@ from ._bundle_contents import describe_for_console, price_rows, summarize, write
 from ._context import ServiceContext
 from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, per_unit, read_job
 from ._leases import Lease, finish_fit, record_progress, refund
+from ._row_sets import hash_keys, read_row_set, store_row_set
 from ._studies import lock_study
+from .erasure import steps_path, workspace_prefix
 
 # Reasons of our own: the text of an error may quote data.
 _REASONS = {
@@ -110,8 +109,9 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     """Do the work of a fit, and return the columns of its result."""
     tell("joining", 0.0)
     joined = find_reports(context, job)
-    # All keys, whether they reported or not: which rows a fit has is no secret of the reports.
-    keys_sha256 = store_batch(context.files, sort_batch(joined.keys, np.zeros(len(joined.keys), dtype=np.uint8)))
+    # All rows, whether they reported or not: which rows a fit has is no secret of the reports.
+    rows = hash_keys(joined.keys, job.secret)
+    keys_sha256 = store_row_set(context, rows)
     identity = _identity(job)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
@@ -125,7 +125,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
         made = releases_to(connection, job.study_id, job.lease.party)
         earlier = [row for row in made if row.fit != job.lease.fit]
-        _check_overlap(context, job, joined, earlier)
+        _check_overlap(context, job, rows, earlier)
         _check_budget(job, privacy, identity, earlier)
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
         cost: dict[str, Any] = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
@@ -135,7 +135,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         connection.execute(insert(releases).values(**mine, **cost, **about))
 
     context.database.write(reserve)
-    steps = FileCheckpoint(context.files.folder / f".fit-{identity}.json")
+    steps = FileCheckpoint(steps_path(context, identity))
     with _workspace(context, job.lease) as name:
         folder = Path(name)
         tell("fitting", 0.2)
@@ -166,7 +166,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
 
 def _workspace(context: ServiceContext, lease: Lease) -> tempfile.TemporaryDirectory[str]:
     """Make a folder for the rows of a fit, and remove those of its attempts that were killed."""
-    prefix = f".fit-{hashlib.sha256(f'{lease.party}/{lease.fit}'.encode()).hexdigest()}-"
+    prefix = workspace_prefix(lease.party, lease.fit)
     for left in context.files.folder.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.TemporaryDirectory(dir=context.files.folder, prefix=prefix)
@@ -318,14 +318,14 @@ def _check_rows(job: FitJob) -> None:
     check_fit_rows(_settings(job), X, losses, volume, job.labels, job.study.rules)
 
 
-def _check_overlap(context: ServiceContext, job: FitJob, joined: JoinedReports, earlier: list[Any]) -> None:
-    """Apply rule 5 to the keys of this insurer's fits."""
+def _check_overlap(context: ServiceContext, job: FitJob, rows: Any, earlier: list[Any]) -> None:
+    """Apply rule 5 to the rows of this insurer's fits, given by the hashes of their keys."""
     digests = sorted({row.keys_sha256 for row in earlier})
     if not digests:
         return
     known = channel_of(job.study.attribute)
     rarest = rarest_report(known) if known is not None else 1 / len(job.labels)
-    sets = [context.open_batch(digest).keys for digest in digests] + [joined.keys]
+    sets = [read_row_set(context, digest, job.secret) for digest in digests] + [rows]
     result = check_overlap(sets, job.study.rules, rarest=rarest)
     if not result.passed:
         raise RefusedError([result])

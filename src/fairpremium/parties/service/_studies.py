@@ -116,7 +116,14 @@ def takes_reports(row: Any, now: float) -> bool:
     """Say whether a study takes reports at a time."""
     spec = spec_of(row)
     has_begun = spec.opens is None or now >= spec.opens.timestamp()
-    return bool(row.state == "open" and has_begun and (spec.closes is None or now < spec.closes.timestamp()))
+    is_over = (spec.closes is not None and now >= spec.closes.timestamp()) or keeps_no_reports(spec, now)
+    return bool(row.state == "open" and has_begun and not is_over)
+
+
+def keeps_no_reports(spec: StudySpec, now: float) -> bool:
+    """Say whether the date until which a study keeps its reports is over."""
+    until = None if spec.retention is None else spec.retention.reports_until
+    return until is not None and now >= until.timestamp()
 
 
 def count_reports(connection: Connection, study: str, *sources: str) -> int:

@@ -13,12 +13,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, select
 
-from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import (
     ChainCheckpoint,
     Checkpoint,
     LogPage,
     LogProof,
+    OperatorStudy,
     PartTaken,
     Portfolio,
     Problem,
@@ -37,8 +37,9 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _access, _fits, _portfolios, _studies, answers, keys, reports
+from . import _access, _fits, _portfolios, _studies, answers, erasure, keys, reports
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
+from ._housekeeping import referenced
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -203,8 +204,9 @@ class ThirdParty:
     check_right = staticmethod(_access.check_right)
 
     def delete_old_nonces(self) -> None:
-        """Delete the nonces of requests that would be too old by now."""
+        """Delete the nonces of requests that would be too old by now, and close batches that may be gone."""
         self._write(lambda c: _access.delete_old_nonces(c, self.context))
+        self.context.forget_batches()
 
     # --- studies ---
 
@@ -218,6 +220,14 @@ class ThirdParty:
     # --- reports ---
 
     put_report = _transaction(reports.put_report)
+    withdraw_report = _transaction(reports.withdraw_report)
+    _withdraw_now = _transaction(erasure.withdraw_now, stores=True)
+
+    def withdraw_now(self, who: Party, study: str) -> OperatorStudy:
+        """Take out at once what was withdrawn, which insurers see: their fits are cancelled, and an epoch begins."""
+        seen = self._withdraw_now(who, study)
+        erasure.finish_withdrawals(self.context, referenced)
+        return seen
 
     def queue_report(
         self, who: Party, study: str, key: bytes, report: Report, attribute: str | None = None
@@ -301,11 +311,9 @@ class ThirdParty:
 
     @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
-        """Erase the rows of a portfolio."""
-        unneeded = self._write(lambda c: _portfolios.delete_portfolio(c, self.context, who, portfolio))
-        for digest in unneeded:
-            point("portfolio.erasing", writes=False)
-            self._delete_unneeded(digest)
+        """Erase the rows of a portfolio, and the bundles of its fits."""
+        self._write(lambda c: _portfolios.delete_portfolio(c, self.context, who, portfolio))
+        erasure.finish_erasures(self.context, (who.name, portfolio))
 
     def _delete_unneeded(self, digest: str) -> None:
         """Delete rows that no portfolio has, or has any more."""

@@ -46,7 +46,8 @@ def stop_with_parent() -> None:
 
 def work_once(context: ServiceContext) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
-    lease = context.database.write(lambda c: acquire_lease(c, context))
+    with context.files.hold():
+        lease = context.database.write(lambda c: acquire_lease(c, context))
     if lease is None:
         return False
     stop = threading.Event()
@@ -85,7 +86,8 @@ def work(
                 if time.monotonic() - cleaned > _CLEAN_EVERY:
                     clean(context)
                     cleaned = time.monotonic()
-                lease = context.database.write(lambda c: acquire_lease(c, context))
+                with context.files.hold():  # a fit of an older version begins an epoch
+                    lease = context.database.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
                     _supervise(context, lease, reopen, stop)
                 elif once:

@@ -1,6 +1,6 @@
 """What the third party stores: files by digest, a database, a log that nobody can rewrite unnoticed."""
 
-from ._batch_merge import Extent, merge_batches, plan_merge, store_batch
+from ._batch_merge import Extent, drop_rows, merge_batches, plan_merge, store_batch
 from ._database import Database, Write, Writer, sqlite_url
 from ._files import FileStore, Incoming
 
@@ -11,6 +11,7 @@ __all__ = [
     "Incoming",
     "Write",
     "Writer",
+    "drop_rows",
     "merge_batches",
     "plan_merge",
     "sqlite_url",

@@ -106,6 +106,21 @@ def merge_batches(store: FileStore, batches: Sequence[ReportBatch]) -> str:
         return incoming.commit()
 
 
+def drop_rows(store: FileStore, batch: ReportBatch, positions: Sequence[int]) -> str:
+    """Write a batch without some of its rows, and return its digest.
+
+    - `positions`: In order, none twice.
+    """
+    starts, stops = [0, *(position + 1 for position in positions)], [*positions, len(batch)]
+    with store.receive() as incoming:
+        incoming.write(batch_header(batch.codes.dtype.itemsize, len(batch) - len(positions), batch.meaning))
+        for column in (batch.high, batch.low, batch.codes):
+            for start, stop in zip(starts, stops, strict=True):
+                if start < stop:
+                    incoming.write(plain_bytes(column[start:stop]))
+        return incoming.commit()
+
+
 def _merged(batches: Sequence[ReportBatch]) -> Iterator[ReportBatch]:
     """Yield the union of batches as batches whose keys follow each other."""
     starts = [0] * len(batches)

@@ -2,6 +2,7 @@
 
 import queue
 import secrets
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, Table, create_engine, event, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -144,6 +145,30 @@ class Database:
 
         return self.write(once)
 
+    def scrub(self, *tables: Table) -> bool:
+        """Rewrite what the database has on disk, so that it holds nothing that was deleted; False if it is too busy.
+
+        - `tables`: Those that PostgreSQL rewrites. SQLite rewrites all, and empties its write-ahead log.
+
+        PostgreSQL keeps its write-ahead log as its settings say, and archives and replicas have copies.
+        """
+        try:
+            if self.dialect == "postgresql":
+                with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                    for table in tables:
+                        connection.exec_driver_sql(f"VACUUM FULL {table.name}")
+                return True
+            raw = self._engine.raw_connection()
+            try:
+                raw.cursor().execute("VACUUM")  # outside of a transaction
+                point("database.vacuumed", writes=False)
+                is_busy = raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                raw.close()
+            return not is_busy
+        except (DBAPIError, sqlite3.OperationalError):
+            return False
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
@@ -229,7 +254,13 @@ def _connect(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions are begun below, explicitly
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_MS}", "foreign_keys=ON"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            f"busy_timeout={_BUSY_MS}",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+        ):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

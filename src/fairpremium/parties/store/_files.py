@@ -113,27 +113,47 @@ class FileStore:
             sync_folder(self.folder)
         return True
 
-    def sweep(self, referenced: Set[str] | Callable[[], Set[str]], older_than: float = 3600.0) -> int:
+    def sweep(
+        self,
+        referenced: Set[str] | Callable[[], Set[str]],
+        older_than: float = 3600.0,
+        at_once: Callable[[Path], bool] = lambda _: False,
+    ) -> int:
         """Remove what nothing refers to: files without a reference, and rests of uploads that were cut off.
 
         - `referenced`: The digests that are referred to. A callable is asked while nobody holds the store.
-        - `older_than`: Files that were touched within so many seconds stay: an upload may still be writing them, or be
-          about to refer to them.
+        - `older_than`: Files that were touched within so many seconds stay: somebody may be about to refer to them.
+        - `at_once`: Says of a file without a reference that it goes however young it is. It must be of a kind that is
+          only put and referred to while the store is held.
         """
         removed = 0
         with self._lock(fcntl.LOCK_EX):
             live = referenced() if callable(referenced) else referenced
             before = time.time() - older_than
             for entry in list(os.scandir(self.folder)):
-                is_orphan = bool(_DIGEST.fullmatch(entry.name)) and entry.name not in live
-                if not is_orphan and not entry.name.startswith(_INCOMING):
-                    continue
                 with suppress(FileNotFoundError):
-                    if entry.stat().st_mtime <= before:
+                    is_orphan = bool(_DIGEST.fullmatch(entry.name)) and entry.name not in live
+                    if is_orphan and (entry.stat().st_mtime <= before or at_once(Path(entry.path))):
                         os.unlink(entry.path)  # noqa: PTH108
                         removed += 1
             if removed:
                 sync_folder(self.folder)
+        return removed + self.delete_abandoned()
+
+    def delete_abandoned(self) -> int:
+        """Remove the rests of uploads whose process is gone."""
+        removed = 0
+        for path in self.folder.glob(f"{_INCOMING}*"):
+            with suppress(FileNotFoundError, BlockingIOError):
+                file = os.open(path, os.O_RDWR)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever writes to it has this lock
+                    path.unlink()
+                    removed += 1
+                finally:
+                    os.close(file)
+        if removed:
+            sync_folder(self.folder)
         return removed
 
     @contextmanager
@@ -144,6 +164,16 @@ class FileStore:
             yield
         finally:
             os.close(lock)  # gives the lock back
+
+
+def _create_locked(path: Path) -> int:
+    """Create a file and hold its lock, by which others see that it is still written to."""
+    while True:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # somebody deleted it before it was locked
 
 
 class Incoming:
@@ -162,7 +192,7 @@ class Incoming:
         self.path = store.folder / f"{_INCOMING}{secrets.token_hex(16)}"
         self._file = -1
         with self._no_rubbish():
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = _create_locked(self.path)
             point("file.created")
 
     @property
@@ -186,9 +216,11 @@ class Incoming:
     def take(self, path: Path) -> None:
         """Become the given file, which moves here."""
         with self._no_rubbish():
+            taken = os.open(path, os.O_RDWR)
+            fcntl.flock(taken, fcntl.LOCK_EX)
             os.replace(path, self.path)  # noqa: PTH105
             os.close(self._file)
-            self._file = os.open(self.path, os.O_RDWR)
+            self._file = taken
             os.fchmod(self._file, 0o600)
             with self.path.open("rb") as file:
                 while chunk := file.read(_CHUNK):

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer,
 from fairpremium.errors import FairPremiumError
 from fairpremium.parties.protocol import StorageKey, open_stored
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
@@ -139,6 +139,15 @@ batch_files = _table(  # files of reports, named as in 0.1.0; rows that were in 
     _column("rows", Integer),
 )
 
+withdrawals = _table(  # reports that are to go, until nothing is left of them
+    "withdrawals",
+    _key("study", _name, sa.ForeignKey("studies.id")),
+    _key("party", _name),  # the collector that asked; empty for the operator, who withdraws what anybody sent
+    _key("key", LargeBinary(16)),
+    _column("removed", Integer),  # whether it is out of the reports that the next epoch begins with
+    _column("epoch", Integer),  # the newest one when it was asked for, whose snapshot may have it; 0 before the first
+)
+
 epochs = _table(  # snapshots of the reports of a study
     "epochs",
     _key("study", _name, sa.ForeignKey("studies.id")),
@@ -196,6 +205,7 @@ fits = _table(
     _column("created", Float),
     Column("ended", Float),
     _column("epoch", Integer, server_default="0"),
+    Column("erased", Float),  # when its bundle was
     ForeignKeyConstraint(["party", "portfolio"], ["portfolios.party", "portfolios.id"]),
     sa.Index("fits_of_a_study", "study", "party"),
 )
@@ -205,7 +215,7 @@ releases = _table(  # what was released about the reports of a study
     _key("study", _name),
     _key("party", _name),
     _key("fit", _name),
-    _column("keys_sha256", _digest),  # a batch with the keys of the rows that took part
+    _column("keys_sha256", _digest),  # a file with keyed hashes of the keys of its rows
     _column("mechanism", String(16)),
     Column("epsilon", Float),
     Column("delta", Float),
@@ -296,6 +306,15 @@ def _add_epochs(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
 
 
+def _add_erasure(connection: sa.Connection) -> None:
+    """Let reports be withdrawn, and bundles be erased: those of portfolios that were erased before are."""
+    metadata.create_all(connection, tables=[withdrawals])
+    connection.exec_driver_sql("ALTER TABLE fits ADD COLUMN erased FLOAT")
+    same = (portfolios.c.party == fits.c.party) & (portfolios.c.id == fits.c.portfolio)
+    is_gone = sa.select(portfolios.c.id).where(same, portfolios.c.state == "deleted").exists()
+    connection.execute(sa.update(fits).where(is_gone, fits.c.sha256.is_not(None)).values(erased=fits.c.ended))
+
+
 def _add_log_tree(connection: sa.Connection) -> None:
     """Put a tree of hashes (RFC 6962) over the log in the place of the chain of hashes, which stays verifiable."""
     from ._tree_migration import replace_chain
@@ -323,8 +342,9 @@ _MIGRATIONS = {  # from each version to the next
     2: _add_answers,
     3: _add_attributes,
     4: _add_epochs,
-    5: _add_log_tree,
-    6: _add_service_keys,
+    5: _add_erasure,
+    6: _add_log_tree,
+    7: _add_service_keys,
 }
 
 

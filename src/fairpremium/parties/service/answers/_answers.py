@@ -16,7 +16,7 @@ from fairpremium.parties.store.schema import answers, keys, participants, report
 from .._context import ServiceContext
 from .._studies import spec_of, takes_reports
 from ..keys import in_force
-from ..reports import code_of_label, page_of
+from ..reports import code_of_label, hashed_key, page_of
 
 # What stands for a token that cannot be read, so that it takes the same look-ups as one that can.
 _NOBODY = Invitation("ed25519-" + "0" * 16, "-", bytes(16), 0, b"", bytes(64))
@@ -55,13 +55,15 @@ def find_invitation(
     of_collector = (participants.c.party == name, participants.c.role == "collector")
     query = select(studies).join(participants, participants.c.study == studies.c.id)
     row = connection.execute(query.where(studies.c.id == invitation.study, *of_collector)).one_or_none()
-    place = (answers.c.study == invitation.study, answers.c.collector == name, answers.c.key == invitation.key)
-    is_used = connection.execute(select(answers.c.key).where(*place)).first() is not None
+    withdrawn = hashed_key(invitation.key, bytes(32) if row is None else bytes(row.secret))
+    place = (answers.c.study == invitation.study, answers.c.collector == name)
+    either = answers.c.key.in_((invitation.key, withdrawn))
+    found = [bytes(key) for key in connection.execute(select(answers.c.key).where(*place, either)).scalars()]
     now = context.now()
     if not is_signed or now >= invitation.expires or row is None or not takes_reports(row, now):
         return None
     spec = spec_of(row)
-    if spec.question is None or (is_used and not used):
+    if spec.question is None or withdrawn in found or (found and not used):
         return None
     return OpenInvitation(invitation.study, name, invitation.key, invitation.expires, spec, spec.question)
 

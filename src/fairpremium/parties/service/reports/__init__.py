@@ -4,21 +4,25 @@ from ._compaction import compact
 from ._queue import CompactionTrigger, ReportQueue
 from ._reports import SingleReport, code_of_label, page_of, put_report, put_report_batch, read_report, sources_of
 from ._snapshots import begin_epoch, choose_epoch, files_of_epochs, forget_old_snapshots, open_snapshot
+from ._withdrawals import apply_withdrawals, hashed_key, withdraw_report
 
 __all__ = [
     "CompactionTrigger",
     "ReportQueue",
     "SingleReport",
+    "apply_withdrawals",
     "begin_epoch",
     "choose_epoch",
     "code_of_label",
     "compact",
     "files_of_epochs",
     "forget_old_snapshots",
+    "hashed_key",
     "open_snapshot",
     "page_of",
     "put_report",
     "put_report_batch",
     "read_report",
     "sources_of",
+    "withdraw_report",
 ]

@@ -25,6 +25,7 @@ from .._epochs import end_of, newest_epoch
 from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
 from ._compaction import write_singles
 from ._reports import sources_of
+from ._withdrawals import apply_withdrawals
 
 Keys = npt.NDArray[Any]
 Codes = npt.NDArray[np.int32]
@@ -61,6 +62,7 @@ def begin_epoch(connection: Connection, context: ServiceContext, who: Party, stu
 
 def _begin(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> None:
     """Take a snapshot of the reports of a study, from which all is computed until the next one."""
+    apply_withdrawals(connection, context, study)
     row = study_row(connection, study)
     files = _take(connection, context, study, spec_of(row))
     count = _release_count(count_reports(connection, study), row, number, newest_epoch(connection, study))
@@ -113,9 +115,9 @@ def open_snapshot(
     return lambda keys: match(keys, batches)
 
 
-def files_of_epochs(connection: Connection) -> set[str]:
-    """Return the digests of the files of all snapshots that are kept."""
-    kept = connection.execute(select(epochs.c.files).where(epochs.c.files.is_not(None))).scalars()
+def files_of_epochs(connection: Connection, *which: Any) -> set[str]:
+    """Return the digests of the files of all snapshots that are kept, or of some: conditions on `epochs`."""
+    kept = connection.execute(select(epochs.c.files).where(epochs.c.files.is_not(None), *which)).scalars()
     return {digest for text in kept for digests in json.loads(text).values() for digest in digests}
 
 
