@@ -37,7 +37,7 @@ from fairpremium.parties.store.schema import (
     withdrawals,
 )
 from helpers import byte_search, wire
-from helpers.old_schema import make_old
+from helpers.old_schema import downgrade
 
 ROWS, REPORTED = 600, 500
 CANARY = 0.1234567890123456  # a value of a feature that no other row has
@@ -152,7 +152,7 @@ def test_bundles_of_portfolios_that_an_older_version_erased_are_erased(world):
     gone, deleted = portfolios.c.id == "gone", {"state": "deleted"}
     world.context.database.write(lambda c: c.execute(update(portfolios).where(gone).values(deleted)))
     with world.context.database._engine.begin() as connection:
-        make_old(connection, 5)
+        downgrade(connection, 5)
     again = Database(world.context.database.url)
     marks = {row.id: row.erased for row in again.read(lambda c: c.execute(select(fits)).all())}
     again.close()

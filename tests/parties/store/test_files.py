@@ -32,7 +32,7 @@ def rubbish(store: FileStore) -> list[str]:
     return sorted(p.name for p in store.folder.iterdir() if p.name.startswith(".incoming"))
 
 
-def make_old(path, seconds=7200):
+def downgrade(path, seconds=7200):
     then = time.time() - seconds
     os.utime(path, (then, then))
 
@@ -246,7 +246,7 @@ def test_sweep_removes_old_orphans_and_rests_that_nobody_writes_to(store, tmp_pa
     (tmp_path / "draft").write_bytes(CONTENT)
     moved.take(tmp_path / "draft")
     for path in (store.path(kept), store.path(orphan), stranger, slow.path, moved.path):
-        make_old(path)
+        downgrade(path)
     cut_off._close()  # as if its process had been killed
     assert store.sweep({kept}, older_than=3600) == 2
     assert set(store) == {kept, fresh}
@@ -265,10 +265,10 @@ def test_sweep_takes_young_orphans_of_a_kind_at_once(store):
 
 def test_an_orphan_that_is_sent_again_is_young_again(store):
     store.put(CONTENT)
-    make_old(store.path(DIGEST))
+    downgrade(store.path(DIGEST))
     slow = store.receive()
     slow.write(CONTENT)
-    make_old(slow.path)
+    downgrade(slow.path)
     slow.commit()
     assert store.sweep(set(), older_than=3600) == 0
     assert DIGEST in store

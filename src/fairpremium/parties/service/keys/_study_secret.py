@@ -5,7 +5,7 @@ import secrets
 from sqlalchemy import Connection, select, update
 
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import answer_counts, fits, releases, studies
+from fairpremium.parties.store.schema import answer_counts, epochs, fits, releases, studies
 
 
 def rotate_study_secret(connection: Connection, now: float, study: str) -> None:
@@ -17,7 +17,7 @@ def rotate_study_secret(connection: Connection, now: float, study: str) -> None:
     row = connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update()).one_or_none()
     if row is None:
         raise ValueError(f"Got {study}, but expected the id of a study. They are listed by: study list.")
-    for table in (fits, releases, answer_counts):
+    for table in (epochs, fits, releases, answer_counts):
         if connection.execute(select(table.c.study).where(table.c.study == study).limit(1)).first() is not None:
             raise ValueError(
                 f"The secret of {study} draws the noise of what was released, the same for the same question; a new "
