@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import GroupFit, ReportChannel, fit_correction, fit_inverse, sandwich
 from fairpremium.corrections._candidates import PosteriorCandidate
@@ -222,3 +225,18 @@ def test_stacking_the_classifier_matters_and_is_right(
     claimed = np.sqrt(np.mean(errors, axis=0))
     assert np.abs(claimed / scatter - 1).max() < 5 / np.sqrt(2 * R) + 0.05
     assert np.median(np.sqrt(np.mean(alone, axis=0)) / scatter[:6]) < 0.7
+
+
+def test_outcomes_that_are_mostly_the_same_have_fewer_knots():
+    """Quantiles of the residuals coincide; the spline divided by their distance."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    X = pd.DataFrame({"x": np.arange(n) % 2.0})
+    y = np.where(np.arange(n) % 100 > 0, 3.0, 4.0)
+    channel = RandomizedResponse(["F", "M"], keep=0.8)
+    S = channel.privatize(rng.choice(["F", "M"], n), rng=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        pricer = DiscriminationFreePricer(channel=channel, correction="posterior", random_state=0)
+        prices = pricer.fit(X, y, sensitive=S).predict(X)
+    assert np.allclose(prices, 3.01, atol=5 * np.sqrt(0.0099 / (n / 2)))

@@ -18,6 +18,7 @@ from fairpremium.models import Coordinates, LinearProblem, Moments, find_redunda
 SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
 _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
+_APART = 1e-6  # least distance of two knots, in standard deviations
 _LARGEST_RIDGE = 3.0  # of a feature of P(D given x), over what the reports know about it: a quarter is always left
 _SHRINK_ROUNDS = 8
 _SHRINK_TOL = 0.3  # a change of all ridges by less than this factor, as its logarithm, ends the search
@@ -97,7 +98,9 @@ class OutcomeFeatures:
         draft = cls(problem, spline, products, np.zeros(0), np.ones(0), np.zeros(0))
         residual = draft.residual(sample)[0]
         spread = float(np.std(residual)) or 1.0
-        draft = replace(draft, knots=np.append(np.quantile(residual / spread, _KNOTS), spread))
+        knots = np.quantile(residual / spread, _KNOTS)
+        apart = np.diff(knots, prepend=-np.inf) > _APART  # outcomes that are often the same have quantiles that are
+        draft = replace(draft, knots=np.append(knots[apart], spread))
         raw = draft._raw(sample)
         center, scale = raw.mean(axis=0), raw.std(axis=0)
         constant = scale <= 1e-8 * (1 + np.abs(center))
@@ -268,7 +271,9 @@ def _products(Z: Array, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp
 
 
 def natural_spline(t: Array, knots: Array) -> Array:
-    """Compute the non-linear part of a natural cubic spline: shape (n, knots - 2)."""
+    """Compute the non-linear part of a natural cubic spline: shape (n, knots - 2), or (n, 0) below three knots."""
+    if len(knots) < 3:
+        return np.zeros((len(t), 0))
     last, before = knots[-1], knots[-2]
 
     def d(k: float) -> Array:
