@@ -460,6 +460,8 @@ class Service(RuleBasedStateMachine):
             self.end(fit, "cancelled")
         elif what == "give back":
             fit.update(state="queued", lease=None, until=None)
+        elif what in ("succeed", "refuse") and fit["cancel"]:
+            self.end(fit, "cancelled")
         elif what == "succeed":
             self.bundles[lease.fit] = content
             self.end(fit, "succeeded")

@@ -19,7 +19,9 @@ from fairpremium.parties.protocol._batch_file import NO_MEANING, sort_batch
 from fairpremium.parties.protocol._invitations import invitation_key, write_token
 from fairpremium.parties.protocol._linkage import make_keys, new_secret
 from fairpremium.parties.protocol._messages import Retention
+from fairpremium.parties.service import _run_fit
 from fairpremium.parties.service._housekeeping import clean
+from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service._worker import work_once
 from fairpremium.parties.service.erasure import workspace_prefix
@@ -347,6 +349,78 @@ def test_a_withdrawn_answer_leaves_its_invitation_used(world):
     assert party.take_answer(token(551), "F", "551".zfill(64))
 
 
+def send(world, n, *rows):
+    keys, said = [world.key_of[i] for i in rows], [str(world.reports[i]) for i in rows]
+    body = wire.write_batch(keys, said, ["F", "M"], wire.CHANNEL)
+    return world.ask("app", "PUT", f"/v1/studies/motor/report-parts/{n}", body, wire.BATCH)
+
+
+def begin(world, number):
+    return world.ask("op", "POST", f"/v1/studies/motor/epochs/{number}")
+
+
+def test_what_is_left_of_a_file_may_be_another_file(world):
+    """A single report that is in a batch, too: without the rest of the batch the two files are the same."""
+    assert single(world, 510).status == 200
+    assert send(world, 1, 510, 511).status == 200
+    assert count(world) == REPORTED + 2
+    assert withdraw(world, "app", 511).status == 204
+    assert begin(world, 1).status == 200
+    assert count(world) == REPORTED + 1
+    assert single(world, 512).status == 200
+    assert begin(world, 2).status == 200
+    assert count(world) == REPORTED + 2
+
+
+def test_the_number_of_reports_is_right_after_withdrawals_from_files_that_overlap(world):
+    for first, second, gone in (((510, 520), (511, 521), 3), ((530, 540), (529, 539), 4)):
+        assert send(world, first[0], *range(*first)).status == 200
+        assert send(world, second[0], *range(*second)).status == 200
+        before = count(world)
+        for i in range(first[0] + 2, first[0] + 2 + gone):
+            withdraw(world, "app", i)
+        clean(world.context)
+        assert count(world) == before - gone
+
+
+def test_no_report_that_is_taken_is_lost_to_a_withdrawal_that_waits(world):
+    for i in (450, 550):
+        withdraw(world, "app", i)
+        assert single(world, i).code == "withdrawal-waits"
+    assert send(world, 1, 550, 551).code == "withdrawal-waits"
+    assert single(world, 551).status == 200
+    clean(world.context)
+    before = count(world)
+    for i in (450, 550):
+        assert single(world, i).status == 200
+    clean(world.context)
+    assert count(world) == before + 2
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_fit_that_is_to_stop_publishes_nothing(world, when, monkeypatch):
+    upload(world, "p1", slice(0, 400))
+    world.fit("acme", "f1", "p1", release="randomized")
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    files, price = set(world.context.files), _run_fit.price_rows
+
+    def withdraw_now(*args):
+        withdraw(world, "app", 450)
+        assert world.ask("op", "POST", "/v1/studies/motor/withdrawals").status == 200
+        return price(*args) if args else None
+
+    if when == "before":
+        withdraw_now()
+    else:
+        monkeypatch.setattr(_run_fit, "price_rows", withdraw_now)
+    _run_fit.run_fit(world.context, lease)  # as a worker that has not heard of it
+    seen = world.ask("acme", "GET", "/v1/fits/f1").json()
+    assert (seen["state"], seen["sha256"]) == ("cancelled", None)
+    clean(world.context)
+    assert places_of(world, 450) == set()
+    assert not [name for name in set(world.context.files) - files if zipfile.is_zipfile(world.context.files.path(name))]
+
+
 # --- dates -----------------------------------------------------------------------------------------------------------
 
 
@@ -391,6 +465,18 @@ def test_what_a_study_keeps_for_a_time_is_erased_then(world):
     assert all(body["because"] == "retention" for _, body in entries)
     clean(world.context)
     assert len([row for row in rows_of(world, log) if "erased" in row.event]) == 3
+
+
+def test_the_log_tells_of_the_date_whether_there_were_reports_or_not(world):
+    for study in ("empty", "dated"):
+        world.declare(study, retention=Retention(reports_until=date(world, 1)))
+    batch = wire.write_batch(world.key_of[:10], world.reports[:10], ["F", "M"], wire.CHANNEL)
+    assert world.ask("app", "PUT", "/v1/studies/dated/report-parts/0", batch, wire.BATCH).status == 200
+    world.clock.now += DAY
+    for _ in range(2):
+        clean(world.context)
+        told = [json.loads(row.body)["study"] for row in rows_of(world, log) if row.event == "reports.erased"]
+        assert sorted(told) == ["dated", "empty"]
 
 
 def test_reports_that_are_erased_on_a_date_are_gone(world):

@@ -51,7 +51,10 @@ PROBLEMS = {
     "report-conflict": Kind(409, "A key has reported before with another value. The first report stays."),
     "wrong-channel": Kind(409, "The reports come from another channel than the one of the study."),
     "study-not-open": Kind(409, "The study does not take reports now."),
-    "reports-erased": Kind(410, "The reports of the study were erased: the date until which it keeps them is over."),
+    "withdrawal-waits": Kind(
+        409, "A report of this key is being withdrawn. It can be reported anew when that is done, within an hour."
+    ),
+    "reports-erased": Kind(410, "The reports of the study, or of this epoch, were erased."),
     "study-frozen": Kind(409, "The study was opened and cannot change any more."),
     "portfolio-sealed": Kind(409, "The portfolio is sealed and takes no more parts."),
     "portfolio-open": Kind(409, "The portfolio is not sealed yet."),

@@ -93,12 +93,16 @@ def release_lease(connection: Connection, context: ServiceContext, lease: Lease,
         connection.execute(update(fits).where(is_fit(row)).values(**values, attempt=row.attempt - (not tried)))
 
 
-def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, state: str, **values: Any) -> None:
-    """Write the end of a fit; only the holder of the lease can."""
+def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, state: str, **values: Any) -> bool:
+    """Write the end of a fit, and return whether it is that one: who was to be cancelled is. Only the holder can."""
     row = connection.execute(select(fits).where(*_held(lease)).with_for_update()).one_or_none()
     if row is None:
         raise LeaseLost
-    end_fit(connection, context, row, state, **values)
+    if row.cancel:
+        end_fit(connection, context, row, "cancelled")
+    else:
+        end_fit(connection, context, row, state, **values)
+    return not row.cancel
 
 
 def refund(connection: Connection, party: str, fit: str) -> None:

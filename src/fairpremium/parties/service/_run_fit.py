@@ -101,7 +101,8 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         reason = _REASONS.get(type(error).__name__, "its numbers do not allow it")
         state, values = "failed", {"problem": json.dumps(Problem("cannot-fit", reason).to_dict())}
     point("fit.before_publish")
-    context.database.write(lambda c: finish_fit(c, context, lease, state, **values))
+    if not context.database.write(lambda c: finish_fit(c, context, lease, state, **values)) and "sha256" in values:
+        context.files.delete(values["sha256"])  # a bundle has the name of its fit in it: nobody else has the same
     point("fit.after_publish")
 
 

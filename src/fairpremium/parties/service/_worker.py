@@ -15,11 +15,13 @@ from functools import partial
 from sqlalchemy.exc import DBAPIError
 
 from fairpremium.parties.protocol import Problem
+from fairpremium.parties.store.schema import fits
 
 from ._context import ServiceContext, ServiceLimits, open_context
 from ._housekeeping import clean
 from ._leases import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
 from ._settings import log_failure
+from .erasure import delete_drafts, drafts_of
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
@@ -133,6 +135,8 @@ def _supervise(
         return
     # A child that ended well has written the end itself; this frees what one left behind that did not.
     context.database.write(lambda c: release_lease(c, context, lease, tried=not stopped))
+    this = (fits.c.party == lease.party, fits.c.id == lease.fit)
+    delete_drafts(context, context.database.read(lambda c: drafts_of(c, *this)))
 
 
 def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:

@@ -16,7 +16,7 @@ from fairpremium.parties.store.schema import answers, keys, participants, report
 from .._context import ServiceContext
 from .._studies import spec_of, takes_reports
 from ..keys import in_force
-from ..reports import code_of_label, hashed_key, page_of
+from ..reports import code_of_label, hashed_key, page_of, waits_for_withdrawal
 
 # What stands for a token that cannot be read, so that it takes the same look-ups as one that can.
 _NOBODY = Invitation("ed25519-" + "0" * 16, "-", bytes(16), 0, b"", bytes(64))
@@ -95,6 +95,8 @@ def check_answer(
     found = find_invitation(connection, context, token, used=True)
     if found is None:
         return None
+    if found.key in waits_for_withdrawal(connection, found.study, found.collector):
+        return None  # it would be taken, and deleted
     code = None if report is None else code_of_label(found.spec.attribute, report)
     if report is not None and code is None:
         return None

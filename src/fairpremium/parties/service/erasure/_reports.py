@@ -116,6 +116,9 @@ def _forget_withdrawn(connection: Connection, context: ServiceContext) -> None:
     for row in connection.execute(select(withdrawals).where(withdrawals.c.removed == 1)).all():
         kept = files_of_epochs(connection, epochs.c.study == row.study, epochs.c.number <= row.epoch)
         batches = [context.open_batch(digest) for digest in kept]
+        before = (fits.c.study == row.study, fits.c.epoch <= row.epoch, fits.c.state.not_in(ENDED))
+        if connection.execute(select(fits.c.id).where(*before).limit(1)).first() is not None:
+            continue  # its rows may have the report
         if match(as_keys([bytes(row.key)]), batches)[0] < 0:
             these = (withdrawals.c.study == row.study, withdrawals.c.party == row.party, withdrawals.c.key == row.key)
             connection.execute(delete(withdrawals).where(*these))

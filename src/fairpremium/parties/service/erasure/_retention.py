@@ -4,6 +4,7 @@ from functools import partial
 
 from sqlalchemy import Connection, delete, select, update
 
+from fairpremium.documents import canonical_json
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Retention
 from fairpremium.parties.store.log import append
@@ -12,6 +13,7 @@ from fairpremium.parties.store.schema import (
     batch_files,
     epochs,
     fits,
+    log,
     portfolios,
     reports,
     studies,
@@ -47,6 +49,10 @@ def _erase_reports(connection: Connection, context: ServiceContext, study: str) 
     lock_study(connection, study)
     if not keeps_no_reports(spec_of(study_row(connection, study)), context.now()):
         return
+    body = {"study": study, "because": "retention"}
+    told = select(log.c.seq).where(log.c.event == "reports.erased", log.c.body == canonical_json(body).decode())
+    if connection.execute(told.limit(1)).first() is None:  # whether there were reports or not
+        append(connection, context.now(), _SERVICE, "reports.erased", **body)
     found = [
         connection.execute(select(table.c.study).where(table.c.study == study).limit(1)).first()
         for table in (reports, answers, batch_files, withdrawals)
@@ -59,7 +65,6 @@ def _erase_reports(connection: Connection, context: ServiceContext, study: str) 
         connection.execute(delete(table).where(table.c.study == study))
     forget_snapshots(connection, study)
     mark_for_scrub(connection)
-    append(connection, context.now(), _SERVICE, "reports.erased", study=study, because="retention")
 
 
 def _erase_portfolios(connection: Connection, context: ServiceContext, study: str) -> None:

@@ -2,7 +2,16 @@
 
 from ._compaction import compact
 from ._queue import CompactionTrigger, ReportQueue
-from ._reports import SingleReport, code_of_label, page_of, put_report, put_report_batch, read_report, sources_of
+from ._reports import (
+    SingleReport,
+    code_of_label,
+    page_of,
+    put_report,
+    put_report_batch,
+    read_report,
+    sources_of,
+    waits_for_withdrawal,
+)
 from ._snapshots import begin_epoch, choose_epoch, files_of_epochs, forget_old_snapshots, open_snapshot
 from ._withdrawals import apply_withdrawals, hashed_key, withdraw_report
 
@@ -24,5 +33,6 @@ __all__ = [
     "put_report_batch",
     "read_report",
     "sources_of",
+    "waits_for_withdrawal",
     "withdraw_report",
 ]

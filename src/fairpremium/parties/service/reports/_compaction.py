@@ -6,7 +6,7 @@ checks that the files which it replaces are still there.
 
 import threading
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, select
 
 from fairpremium.parties.protocol import Problem
 from fairpremium.parties.store import Extent, Write, merge_batches, plan_merge, store_batch
@@ -15,7 +15,7 @@ from fairpremium.parties.store.schema import batch_files, reports
 from .._context import ServiceContext
 from .._settings import log_failure
 from .._studies import lock_study
-from ._reports import singles_of
+from ._reports import add_file, singles_of
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file
 _busy = threading.Lock()
@@ -61,7 +61,7 @@ def write_singles(connection: Connection, context: ServiceContext, study: str, c
     lock_study(connection, study)
     batch = singles_of(connection, study, collector)
     if len(batch):
-        _add(connection, study, collector, store_batch(context.files, batch), len(batch))
+        add_file(connection, study, collector, store_batch(context.files, batch), len(batch))
         connection.execute(delete(reports).where(reports.c.study == study, reports.c.collector == collector))
 
 
@@ -78,9 +78,4 @@ def _replace(connection: Connection, study: str, collector: str, old: tuple[str,
     if sizes.keys() >= set(old):
         mine = (batch_files.c.study == study, batch_files.c.collector == collector)
         connection.execute(delete(batch_files).where(*mine, batch_files.c.sha256.in_(old)))
-        _add(connection, study, collector, new, sum(sizes[sha256] for sha256 in old))
-
-
-def _add(connection: Connection, study: str, collector: str, sha256: str, rows: int) -> None:
-    values = {"study": study, "collector": collector, "sha256": sha256, "rows": rows}
-    connection.execute(insert(batch_files).values(**values))
+        add_file(connection, study, collector, new, sum(sizes[sha256] for sha256 in old))

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import (
@@ -28,15 +30,17 @@ from fairpremium.parties.protocol import (
     code_width,
     descriptor_of,
     find_codes,
+    find_words,
     labels_of,
     match,
     meaning,
     one_attribute,
     sort_batch,
+    to_words,
 )
 from fairpremium.parties.store import Incoming
 from fairpremium.parties.store.log import upsert
-from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies
+from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies, withdrawals
 
 from .._context import Party, ServiceContext
 from .._studies import find_study, source_of, spec_of, study_row, takes_reports
@@ -98,6 +102,9 @@ def _put_alike(connection: Connection, context: ServiceContext, sent: list[Singl
     for item, code in zip(sent, codes, strict=True):
         if isinstance(code, int):
             coded.setdefault(item.key, code)
+    withdrawn = set(waits_for_withdrawal(connection, study, who.name)) & set(coded)
+    for key in withdrawn:
+        del coded[key]
     first = _codes_of(connection, context, study, source, list(coded)) if coded else {}
     new = {key: code for key, code in coded.items() if key not in first}
     if new:
@@ -106,10 +113,15 @@ def _put_alike(connection: Connection, context: ServiceContext, sent: list[Singl
         if connection.dialect.name == "postgresql":  # another process may have been faster
             new |= _codes_of(connection, context, study, source, list(new))
     first |= new
-    return [
-        code if isinstance(code, Problem) else None if first[item.key] == code else Problem("report-conflict")
-        for item, code in zip(sent, codes, strict=True)
-    ]
+
+    def answer(key: bytes, code: int | Problem) -> Problem | None:
+        if isinstance(code, Problem):
+            return code
+        if key in withdrawn:
+            return Problem("withdrawal-waits")
+        return None if first[key] == code else Problem("report-conflict")
+
+    return [answer(item.key, code) for item, code in zip(sent, codes, strict=True)]
 
 
 def read_report(body: bytes) -> Report:
@@ -190,14 +202,34 @@ def put_report_batch(
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= context.limits.parts:
         raise Problem("quota", "batches of a study")
+    withdrawn = waits_for_withdrawal(connection, study, who.name)
+    if withdrawn and (find_words(batch.high, batch.low, *to_words(as_keys(withdrawn))) >= 0).any():
+        raise Problem("withdrawal-waits")
     files = batches_of(connection, context, study, source)
     new = len(batch) - _count_known(batch, [*files, singles_of(connection, study, source)])
     values = {"study": study, "collector": source, "sha256": sha256}
     if new:
         incoming.commit()
-        connection.execute(insert(batch_files).values(**values, rows=new))
+        add_file(connection, study, source, sha256, new)
     connection.execute(insert(sent_batches).values(**values, n=n, rows=len(batch)))
     return ReportsTaken(rows=len(batch), sha256=sha256)
+
+
+def add_file(connection: Connection, study: str, source: str, sha256: str, rows: int) -> None:
+    """Refer to a file of reports, of which so many were in none before.
+
+    A file with the same reports may be there already: what is left of one after a withdrawal.
+    """
+    kind = pg_insert if connection.dialect.name == "postgresql" else sqlite_insert
+    new = kind(batch_files).values(study=study, collector=source, sha256=sha256, rows=rows)
+    total = {"rows": batch_files.c.rows + new.excluded.rows}
+    connection.execute(new.on_conflict_do_update(index_elements=["study", "collector", "sha256"], set_=total))
+
+
+def waits_for_withdrawal(connection: Connection, study: str, collector: str) -> list[bytes]:
+    """Return the keys whose reports are about to be deleted: who has been told that one is taken must not lose it."""
+    asked = (withdrawals.c.study == study, withdrawals.c.party.in_((collector, "")), withdrawals.c.removed == 0)
+    return [bytes(key) for key in connection.execute(select(withdrawals.c.key).where(*asked)).scalars()]
 
 
 def _count_known(batch: ReportBatch, others: list[ReportBatch]) -> int:

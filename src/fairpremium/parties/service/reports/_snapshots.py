@@ -110,8 +110,10 @@ def open_snapshot(
 ) -> Callable[[Keys], Codes]:
     """Return the function from keys to the codes of their reports from a source in a snapshot, -1 for none."""
     this = (epochs.c.study == study, epochs.c.number == epoch)
-    files = json.loads(connection.execute(select(epochs.c.files).where(*this)).scalar_one())
-    batches = [context.open_batch(digest) for digest in files[source]]
+    files = connection.execute(select(epochs.c.files).where(*this)).scalar_one()
+    if files is None:
+        raise Problem("reports-erased")
+    batches = [context.open_batch(digest) for digest in json.loads(files)[source]]
     return lambda keys: match(keys, batches)
 
 

@@ -19,7 +19,7 @@ from .._context import Party, ServiceContext
 from .._epochs import newest_epoch
 from .._row_sets import hash_keys
 from .._studies import find_study, lock_study, source_of, spec_of, study_row
-from ._reports import page_of
+from ._reports import add_file, page_of
 
 _AT_ONCE = 500  # keys of one statement
 _USED = "withdrawn"  # stands for the digest of an answer
@@ -68,24 +68,29 @@ def _sources(spec: StudySpec, collector: str) -> list[str]:
 def _remove(connection: Connection, context: ServiceContext, study: str, source: str, keys: list[bytes]) -> None:
     """Delete the reports of a source to some keys: single ones, and those in files, which are written anew."""
     mine = (reports.c.study == study, reports.c.collector == source)
+    single: set[bytes] = set()
     for some in _pieces(keys):
-        connection.execute(delete(reports).where(*mine, reports.c.key.in_(some)))
+        there = (*mine, reports.c.key.in_(some))
+        single |= set(map(bytes, connection.execute(select(reports.c.key).where(*there)).scalars()))
+        connection.execute(delete(reports).where(*there))
     these = (batch_files.c.study == study, batch_files.c.collector == source)
     high, low = to_words(as_keys(keys))
-    is_counted = np.zeros(len(keys), dtype=bool)  # a report that is in several files counts in one of them
+    # A report that is in several files counts in the first that came, whichever that was.
+    is_counted, left = np.array([key in single for key in keys], dtype=bool), 0
     for file in connection.execute(select(batch_files).where(*these).order_by(batch_files.c.sha256)).all():
         batch = context.open_batch(file.sha256)
         place = find_words(batch.high, batch.low, high, low)
         is_here = place >= 0
         if not is_here.any():
             continue
-        rows = max(file.rows - int(np.count_nonzero(is_here & ~is_counted)), 0)
+        left += int(np.count_nonzero(is_here & ~is_counted))
         is_counted |= is_here
+        rows = max(file.rows - left, 0)
+        left -= file.rows - rows
         connection.execute(delete(batch_files).where(*these, batch_files.c.sha256 == file.sha256))
         if is_here.sum() < len(batch):
             rest = drop_rows(context.files, batch, place[is_here].tolist())
-            values = {"study": study, "collector": source, "sha256": rest, "rows": rows}
-            connection.execute(upsert(connection, batch_files).values(**values))
+            add_file(connection, study, source, rest, rows)
         point("withdrawal.rewritten")
 
 
