@@ -80,6 +80,8 @@ def test_a_rotation_under_a_running_service(call, call_json, refuse, monkeypatch
         own = call_json(*outside, "--trust", "new.pub", "--key", "third-party/acme.key", "--own")
         assert own["intact"]
         assert 0 < own["read"] < own["entries"]
+        wrong = refuse(*outside, "--trust", "new.pub", "--key", "third-party/acme.key")
+        assert "does not see all entries. Say --own" in wrong
         assert call_json("log", "verify", "--folder", "third-party", *bundles)["intact"]
         assert "continues the log of" in call(*outside, "--state", "audit.json").stdout
         shown = call_json("keys", "show", "--folder", "third-party")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from sqlalchemy import delete, update
 
 from fairpremium.parties.clients._client import Client
 from fairpremium.parties.clients._log_audit import AuditState, audit_log
 from fairpremium.parties.protocol._checkpoints import sign_root
+from fairpremium.parties.protocol._key_chain import KeyChain
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._messages import LogPage, LogProof
 from fairpremium.parties.store.log import append
@@ -128,7 +130,12 @@ class Lying:
         return right if answer is None else answer(right, params)
 
     def send(self, *args):
-        return self._client.send(*args)
+        answer = self._answers.get("send")
+        return self._client.send(*args) if answer is None else answer(*args)
+
+    @property
+    def key_id(self):
+        return self._client.key_id
 
     def log(self, after=0):
         change = self._answers.get("pages", lambda page: page)
@@ -182,6 +189,29 @@ def test_an_entry_that_is_hidden_is_named(parties, outside):
         assert (found.intact, found.first_bad, found.reason) == (False, seq, "an entry is missing")
 
 
+def test_a_key_that_does_not_see_all_entries_is_no_fault_of_the_log(parties, outside):
+    for client in (parties.insurer, parties.collector):
+        with pytest.raises(ValueError, match=r"does not see all entries\. Say --own"):
+            audit_log(client, trusted=trusted(parties), entries="all")
+
+
+def test_a_service_cannot_pass_off_an_auditor_as_another_party(parties, outside):
+    """It shows the auditor few entries, without the one that says what it may see, or with another role in it."""
+
+    def hide(page):
+        return page.model_copy(update={"entries": tuple(e for e in page.entries if e.party == "acme")})
+
+    def lie(page):
+        entries = tuple(
+            e.model_copy(update={"body": {**e.body, "role": "insurer"}}) for e in page.entries if e.party == "aud"
+        )
+        return page.model_copy(update={"entries": entries})
+
+    for pages in (hide, lie):
+        found, _ = audit_log(Lying(parties.auditor, pages=pages), trusted=trusted(parties), entries="all")
+        assert (found.intact, found.first_bad, found.reason) == (False, 1, "an entry is missing")
+
+
 def test_a_party_finds_an_own_entry_that_is_not_in_the_log(parties, outside):
     def change(page):
         entries = tuple(e.model_copy(update={"party": "x"}) if e.seq == 9 else e for e in page.entries)
@@ -212,6 +242,33 @@ def test_another_service_is_not_believed(parties, outside):
         audit_log(outside, trusted=[new_key().verify_key])
     with pytest.raises(ValueError, match="Got no key to trust"):
         audit_log(outside)
+
+
+def test_a_thief_of_a_former_key_cannot_pose_as_the_service(parties, outside):
+    """He shows a successor of his own, or the stolen key alone, and signs a log that is right in itself."""
+    old = parties.context.key
+    new = parties.third_party.rotate_service_key()
+    mine = new_key()
+    _, state = audit_log(outside, trusted=[new.chain])
+
+    def pose(key, chain):
+        shown = [one.model_dump() for one in chain.public_keys()]
+        return Lying(
+            outside,
+            send=lambda *_: httpx.Response(200, json=shown),
+            checkpoint=lambda point, _: sign_root(key, point.size, bytes.fromhex(point.root)),
+        )
+
+    forged = KeyChain(old.verify_key).extend(old, mine, since="x", size=1)
+    assert audit_log(pose(mine, forged), trusted=[old.verify_key])[
+        0
+    ].intact  # who knows the first key alone cannot tell
+    for thief in (pose(mine, forged), pose(old, KeyChain(old.verify_key))):
+        for known in ([new.chain], [new.chain, old.verify_key], [old.verify_key, new.chain]):
+            with pytest.raises(ValueError, match="do not continue those that you trust"):
+                audit_log(thief, trusted=known)
+        found, _ = audit_log(thief, trusted=[new.chain], state=state)
+        assert (found.intact, found.reason) == (False, "the service shows other keys than those it had")
 
 
 def test_keys_that_were_rewritten_are_found(parties, outside):

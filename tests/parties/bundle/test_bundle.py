@@ -484,10 +484,38 @@ def test_a_bundle_of_a_later_key_is_checked_with_trust_in_any_of_the_chain(linea
 
 
 def test_an_old_bundle_is_checked_with_the_keys_of_today(linear, premiums, tmp_path):
-    write(tmp_path / "b.zip", linear, premiums, sign=OLD)
     (tmp_path / "service.key.pub").write_text(CHAIN.text())
     trusted = read_trusted_keys(tmp_path / "service.key.pub")
-    assert load_bundle(tmp_path / "b.zip", keys=trusted).key == OLD.verify_key
+    for name in ("seq", "size"):  # 0.1.0 wrote seq
+        write(tmp_path / "b.zip", linear, premiums, sign=OLD, manifest={**MANIFEST, "log": {name: 5}})
+        assert load_bundle(tmp_path / "b.zip", keys=[trusted]).key == OLD.verify_key
+
+
+def test_a_stolen_former_key_signs_nothing_that_is_newer_than_its_end(linear, premiums, tmp_path):
+    path = tmp_path / "b.zip"
+    for log in ({"seq": 6}, {"size": 6}, {"size": "5"}, {"size": None}, {"size": True}, {}, [], None):
+        write(path, linear, premiums, sign=OLD, manifest={**MANIFEST, "log": log})
+        for trusted in ([CHAIN], [OLD.verify_key, CHAIN], [CHAIN, KeyChain(OLD.verify_key)]):
+            assert check_of(path, trusted) == "signature"
+        assert load_bundle(path, keys=[OLD.verify_key]).key == OLD.verify_key  # nothing is known of its end
+
+
+def test_a_stolen_former_key_has_no_successor_but_the_known_one(linear, premiums, tmp_path):
+    """The thief signs a key of his own, and shows the chain to it: behind the stolen key, or before it."""
+    path, mine = tmp_path / "b.zip", new_key()
+    behind = KeyChain(OLD.verify_key).extend(OLD, mine, since="2026-01-01", size=5)
+    before = KeyChain(mine.verify_key).extend(mine, OLD, since="2025-01-01", size=10**6)
+    before = KeyChain(mine.verify_key, [*before.successions, *CHAIN.successions])
+    known = KeyChain(OLD.verify_key, CHAIN.successions[:1])
+    lost = KeyChain(OLD.verify_key).extend(None, NEWER, since="2026-01-01", size=5)
+    for shown in (behind, before):
+        write(path, linear, premiums, sign=ServiceKey(mine, shown))
+        for trusted in ([CHAIN], [known], [lost], [OLD.verify_key, CHAIN], [lost, OLD.verify_key]):
+            assert check_of(path, trusted) == "signature"
+    assert check_of(path, [NEWEST.verify_key]) == "signature"  # before: it counts no longer than the stolen one
+    write(path, linear, premiums, sign=ServiceKey(NEWEST, CHAIN))
+    for trusted in ([CHAIN], [known], [OLD.verify_key, known]):
+        assert load_bundle(path, keys=trusted).key == NEWEST.verify_key
 
 
 def test_a_chain_in_a_bundle_gives_no_trust_by_itself(linear, premiums, tmp_path):
@@ -509,7 +537,7 @@ def test_a_chain_in_a_bundle_gives_no_trust_by_itself(linear, premiums, tmp_path
 
 def test_only_trusted_keys_count(good, tmp_path):
     assert check_of(good, trusted=[OTHER.verify_key]) == "signature"
-    for keys_given in ([], [KEY.public_key], [None]):
+    for keys_given in ([], [KEY.public_key], [None], CHAIN):
         with pytest.raises(ValueError, match="VerifyKey"):
             load_bundle(good, keys=keys_given)
     other = pack(tmp_path / "b.zip", members_of(good), key=OTHER)

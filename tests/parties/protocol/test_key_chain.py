@@ -12,7 +12,6 @@ from fairpremium.parties.protocol._key_chain import (
     KeyChain,
     ServiceKey,
     pack_keys,
-    read_key_chain,
     read_trusted_keys,
     unpack_keys,
 )
@@ -44,15 +43,18 @@ CHAIN = chain_of()
 
 def test_trust_in_any_key_is_trust_in_all():
     for key in PUBLIC:
-        assert CHAIN.trusted_from([key]) == tuple(PUBLIC)
-    assert CHAIN.trusted_from([new_key().verify_key]) == ()
+        assert KeyChain(key).follow(CHAIN).keys == tuple(PUBLIC)
+    other = KeyChain(new_key().verify_key)
+    assert other.follow(CHAIN) is other
+    assert not other.contradicts(CHAIN)
 
 
 def test_trust_does_not_pass_a_lost_key_forwards():
     chain = chain_of(lost={2})  # key 1 did not sign key 2
-    assert chain.trusted_from([PUBLIC[0]]) == tuple(PUBLIC[:2])
-    assert chain.trusted_from([PUBLIC[1]]) == tuple(PUBLIC[:2])
-    assert chain.trusted_from([PUBLIC[2]]) == tuple(PUBLIC)  # but the new one vouches for those before
+    assert KeyChain(PUBLIC[0]).follow(chain).keys == tuple(PUBLIC[:2])
+    assert KeyChain(PUBLIC[1]).follow(chain).keys == tuple(PUBLIC[:2])
+    assert KeyChain(PUBLIC[2]).follow(chain).keys == tuple(PUBLIC)  # but the new one vouches for those before
+    assert KeyChain(PUBLIC[0], chain.successions[:2]).follow(chain).keys == tuple(PUBLIC)
 
 
 def test_the_chain_as_text_as_a_file_and_as_the_service_shows_it(tmp_path):
@@ -65,11 +67,10 @@ def test_the_chain_as_text_as_a_file_and_as_the_service_shows_it(tmp_path):
     ]  # fmt: skip
     path = tmp_path / "service.key.pub"
     path.write_text(CHAIN.text())
-    assert read_key_chain(path).keys == tuple(PUBLIC)
-    assert read_trusted_keys(path) == PUBLIC
+    assert read_trusted_keys(path).keys == tuple(PUBLIC)
     assert read_public_key(path) == PUBLIC[3]
     path.write_text(f"{PUBLIC[0].public_key}\n")  # as 0.1.0 wrote it
-    assert read_trusted_keys(path) == PUBLIC[:1]
+    assert read_trusted_keys(path).keys == (PUBLIC[0],)
 
 
 @pytest.mark.parametrize("field", ["previous", "public_key", "since", "size", "by_previous", "by_next"])
@@ -110,6 +111,20 @@ def test_a_thief_of_an_old_key_cannot_add_a_key_behind_the_new_one():
     assert known.continues(known)
     assert not known.continues(CHAIN)
     assert not forged.continues(known)
+    assert known.follow(forged) is known
+    assert forged.contradicts(known)
+    assert known.contradicts(forged)
+    assert not known.contradicts(CHAIN)
+    assert not CHAIN.contradicts(known)
+    assert KeyChain(PUBLIC[0]).follow(forged).keys == forged.keys  # who knows the first key alone cannot tell
+
+
+def test_a_thief_of_an_old_key_cannot_add_a_key_before_it_that_counts_longer():
+    mine = new_key()
+    forged = KeyChain(mine.verify_key).extend(mine, KEYS[0], since="x", size=10**6)
+    forged = KeyChain(mine.verify_key, [*forged.successions, *CHAIN.successions])
+    assert forged.contradicts(CHAIN)
+    assert KeyChain(PUBLIC[3]).follow(forged).last_size(mine.verify_key) == 10  # as long as the stolen one
 
 
 def test_who_may_sign_a_checkpoint_of_which_size():

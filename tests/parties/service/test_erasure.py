@@ -339,11 +339,15 @@ def test_a_withdrawn_answer_leaves_its_invitation_used(world):
     for i in (550, 551):
         assert party.take_answer(token(i), "F", f"{i}".zfill(64))
     answered = len(rows_of(world, answers))
+    party.rotate_study_secret("asks")
     assert world.ask("app", "DELETE", f"/v1/studies/asks/reports/{world.key_of[550].hex()}").status == 204
     clean(world.context)
     assert places_of(world, 550) == in_tables(world, 550) == set()
     assert [bytes(row.key) for row in rows_of(world, reports, study="asks")] == [world.key_of[551]]
     assert len(rows_of(world, answers)) == answered
+    assert not rows_of(world, epochs, study="asks")
+    with pytest.raises(ValueError, match="links of withdrawn answers are used"):  # a new one would open them again
+        party.rotate_study_secret("asks")
     assert party.find_invitation(token(550)) is None
     assert not party.take_answer(token(550), "F", "550".zfill(64))  # not even the same again
     assert party.take_answer(token(551), "F", "551".zfill(64))

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import LargeBinary, insert, select, type_coerce
 
 from fairpremium.parties.protocol._invitations import invitation_key, read_token, write_token
-from fairpremium.parties.protocol._key_chain import read_key_chain, unpack_keys
+from fairpremium.parties.protocol._key_chain import KeyChain, read_trusted_keys, unpack_keys
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._problems import Problem
 from fairpremium.parties.protocol._storage_key import (
@@ -75,7 +75,7 @@ def test_old_checkpoints_and_the_log_stay_verifiable(opened, folder):
     assert party.verify_log((before, between, after)).intact
     assert opened().verify_log((before, between, after)).intact
     assert [key.key_id for key in party.public_keys()] == [first.key_id, second.key_id, third.key_id]
-    assert read_key_chain(folder / "service.key.pub").keys == third.chain.keys
+    assert read_trusted_keys(folder / "service.key.pub").keys == third.chain.keys
     events = [entry.event for entry in party.get_log(OP).entries]
     assert events == ["study.declared", "service.key.rotated", "service.key.rotated"]
 
@@ -136,7 +136,7 @@ def test_a_rotation_that_is_killed_leaves_one_key_in_force(opened, folder, datab
     if is_new is not None:
         assert (again.context.key.public_key != old.public_key) == is_new
         assert len(openers) == is_new
-    assert read_key_chain(folder / "service.key.pub").current == again.context.key.verify_key
+    assert read_trusted_keys(folder / "service.key.pub").current == again.context.key.verify_key
     assert again.verify_log().intact
     again.rotate_service_key()
     assert again.verify_log((again.get_checkpoint(),)).intact
@@ -155,7 +155,7 @@ def test_a_lost_key_is_named_and_can_be_replaced(opened, folder, database_url, c
     again = opened()
     assert again.context.key.public_key == new.public_key
     assert again.verify_log((before, again.get_checkpoint())).intact  # the new key vouches for the old one
-    assert new.chain.trusted_from([old.verify_key]) == (old.verify_key,)  # and not the other way round
+    assert KeyChain(old.verify_key).follow(new.chain).keys == (old.verify_key,)  # and not the other way round
 
 
 # --- keys of parties ---

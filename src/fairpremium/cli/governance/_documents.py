@@ -93,7 +93,7 @@ def _open_bundle(path: Path, trust: list[Path]) -> tuple[Any, dict[str, Any]]:
 
     if not trust:
         raise ValueError(f"{path} is a bundle; expected --trust with the public key of the third party who signed it.")
-    bundle = load_bundle(path, keys=[key for file in trust for key in read_trusted_keys(require_file(file))])
+    bundle = load_bundle(path, keys=[read_trusted_keys(require_file(file)) for file in trust])
     return bundle.pricer, bundle.manifest
 
 

@@ -69,7 +69,7 @@ def demo(
     waiting = progress("Running the three parties") if as_json else nullcontext()  # otherwise commands are shown
     with waiting, CommandRunner(quiet=as_json, log=out / "serve.log", collector=out / "collector") as runner:
         found, answered = _run_parties(runner, out, portfolio, browser)
-    bundle = load_bundle(out / "bundle.zip", keys=read_trusted_keys(out / "third-party" / "service.key.pub"))
+    bundle = load_bundle(out / "bundle.zip", keys=[read_trusted_keys(out / "third-party" / "service.key.pub")])
     pricer = bundle.pricer
     X = portfolio.X
     # a price list as an insurer has it today, which leaves sex out and nothing else

@@ -15,7 +15,7 @@ from fairpremium.cli._terminal import new_table, print_facts, print_table, progr
 from fairpremium.cli.parties._service import Connection, ServiceFolder, check_address, make_message, party_command
 
 if TYPE_CHECKING:
-    from fairpremium.parties.protocol import ChainCheckpoint, Checkpoint, VerifyKey
+    from fairpremium.parties.protocol import ChainCheckpoint, Checkpoint, KeyChain
 
 _LONGEST = 60
 _outside = option_panel("From outside")
@@ -74,7 +74,7 @@ def verify(
         if given:
             raise ValueError(f"Got --{name} without --service, but expected the address of the service to check.")
     with progress("Verifying"), folder.open() as opened:
-        known = _checkpoints(bundle or [], list(opened.context.key.chain.keys))
+        known = _checkpoints(bundle or [], [opened.context.key.chain])
         found = opened.verify_log(known)
     result = {**found._asdict(), "bundles": len(known), "folder": str(folder.folder)}
     return Answer(result, _render_check, exit_code=0 if found.intact else 1)
@@ -89,11 +89,11 @@ def _verify_from_outside(
     check_address(service)
     if own and key is None:
         raise ValueError("Got --own without --key, but expected the key of the party whose entries are compared.")
-    trusted = [one for path in trust for one in read_trusted_keys(path)]
+    trusted = [read_trusted_keys(path) for path in trust]
     last = None
     if state is not None and state.exists():
         last = make_message(AuditState, state.read_bytes(), str(state))
-        trusted += KeyChain.read(last.keys).keys
+        trusted.append(KeyChain.read(last.keys))
     known = _checkpoints(bundles, trusted)
     if key is None and any(not hasattr(point, "root") for point in known):
         raise ValueError("Got a bundle of 0.1.0, whose checkpoint needs all entries; expected --key of an auditor too.")
@@ -106,7 +106,7 @@ def _verify_from_outside(
     return Answer(result, _render_check, exit_code=0 if found.intact else 1)
 
 
-def _checkpoints(bundles: list[Path], trusted: list[VerifyKey]) -> tuple[Checkpoint | ChainCheckpoint, ...]:
+def _checkpoints(bundles: list[Path], trusted: list[KeyChain]) -> tuple[Checkpoint | ChainCheckpoint, ...]:
     """Return the checkpoints of bundles, which must be signed by the service."""
     if not bundles:
         return ()

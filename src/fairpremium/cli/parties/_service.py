@@ -20,7 +20,7 @@ from fairpremium.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from fairpremium.parties.clients import Client
-    from fairpremium.parties.protocol import Message, VerifyKey
+    from fairpremium.parties.protocol import KeyChain, Message
     from fairpremium.parties.service import ThirdParty
 
     C = TypeVar("C", bound=Client)
@@ -147,11 +147,11 @@ class TrustedKeys:
         list[Path], typer.Option(help="Public key of the service, as its operator gave it to you; may be repeated.")
     ]
 
-    def read(self) -> list[VerifyKey]:
+    def read(self) -> list[KeyChain]:
         """Read the public keys to trust."""
         from fairpremium.parties.protocol import read_trusted_keys
 
-        return [key for path in self.trust for key in read_trusted_keys(path)]
+        return [read_trusted_keys(path) for path in self.trust]
 
 
 def check_ids(**ids: str | None) -> None:

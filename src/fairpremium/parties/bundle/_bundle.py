@@ -29,7 +29,15 @@ import pyarrow.parquet as pq
 from fairpremium.documents import canonical_json
 from fairpremium.errors import BundleError, MissingExtraError, ModelFileError
 from fairpremium.labels import label_to_json
-from fairpremium.parties.protocol import LARGEST_CHAIN, KeyChain, ServiceKey, SigningKey, VerifyKey, settle
+from fairpremium.parties.protocol import (
+    LARGEST_CHAIN,
+    KeyChain,
+    ServiceKey,
+    SigningKey,
+    VerifyKey,
+    as_chains,
+    settle,
+)
 from fairpremium.pricing import (
     DiscriminationFreePricer,
     FrequencySeverityPricer,
@@ -237,32 +245,37 @@ class Bundle:
         return f"Bundle({str(self.path)!r}, signed by {self.key.key_id!r})"
 
 
-def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey]) -> Bundle:
+def load_bundle(path: str | os.PathLike[str], *, keys: Sequence[VerifyKey | KeyChain]) -> Bundle:
     """Read a bundle, checking in this order: form of the file, signature, version, digests, columns, self-test.
 
     Parameters
     ----------
     path : str or path
-    keys : sequence of VerifyKey
+    keys : sequence of VerifyKey or KeyChain
         Whose signatures count: the keys of the third party, from a place that is not the bundle
-        (`read_trusted_keys`). The signature of a later key counts if the bundle shows the chain that leads to it.
+        (`read_trusted_keys`). The signature of a later key counts if the bundle shows the chain that leads to it, and
+        that of a former key up to the length of the log at its end. With a single key nothing is known of its end.
 
     Raises
     ------
     BundleError
         Its `check` says which check failed. Nothing of the bundle was used then.
     """
-    if not keys or not all(isinstance(key, VerifyKey) for key in keys):
-        raise ValueError("Got keys without a VerifyKey, but expected those of the third party; see `read_public_key`.")
+    if isinstance(keys, KeyChain) or not keys or not all(isinstance(key, VerifyKey | KeyChain) for key in keys):
+        raise ValueError(
+            "Got keys without a VerifyKey or KeyChain, but expected a sequence with those of the third party, such as "
+            '[read_trusted_keys("service.key.pub")].'
+        )
     archive = Archive(path, MEMBERS)
     missing = [name for name in MEMBERS if name not in archive and name not in _OPTIONAL]
     if missing:
         raise BundleError(f"The file is not a bundle: it has no {missing[0]}.", check="archive")
     text = archive.read("manifest.json", _largest("manifest.json"))
-    trusted = [*keys, *_later_keys(archive, keys)]
+    trusted = _follow(archive, as_chains(keys))
     key = _signer(text, archive.read("manifest.sig", _largest("manifest.sig")), trusted)
     # The version comes before the digests, because it says where they are.
     manifest = _read_manifest(text, key)
+    _check_in_force(manifest, key, trusted)
     _check_members(archive, manifest)
     pricer = _read_pricer(archive)
     bundle = Bundle(archive, manifest, key, pricer)
@@ -275,19 +288,25 @@ def _largest(name: str) -> int:
     return _LARGEST.get(name, _LARGEST_REPORT if name == "report.html" else 1 << 32)
 
 
-def _later_keys(archive: Archive, keys: Sequence[VerifyKey]) -> tuple[VerifyKey, ...]:
-    """Return the keys that follow from trust in some by the chain in the bundle."""
+def _follow(archive: Archive, trusted: list[KeyChain]) -> list[KeyChain]:
+    """Return the chains that are trusted, and what follows from them by the one in the bundle.
+
+    That one does not count if it contradicts any of them: a stolen former key may have signed a successor of its own.
+    """
     if "manifest.keys" not in archive:
-        return ()
+        return trusted
     content = archive.read("manifest.keys", _largest("manifest.keys"))
     try:
-        return KeyChain.read(content.decode("ascii")).trusted_from(keys)
+        shown = KeyChain.read(content.decode("ascii"))
     except ValueError:
         raise BundleError("The chain of keys in the bundle is not signed by its keys.", check="signature") from None
+    if any(shown.contradicts(chain) for chain in trusted):
+        return trusted
+    return [*trusted, *(chain.follow(shown) for chain in trusted)]
 
 
-def _signer(text: bytes, signature: bytes, keys: Sequence[VerifyKey]) -> VerifyKey:
-    for key in keys:
+def _signer(text: bytes, signature: bytes, trusted: Sequence[KeyChain]) -> VerifyKey:
+    for key in dict.fromkeys(key for chain in trusted for key in chain.keys):
         if key.verify(signature, _DOMAIN + text):
             return key
     raise BundleError(
@@ -313,6 +332,22 @@ def _read_manifest(text: bytes, key: VerifyKey) -> dict[str, Any]:
     if manifest.get("key_id") != key.key_id:
         raise BundleError("The manifest names another key than the one that signed it.", check="signature")
     return dict(manifest)
+
+
+def _check_in_force(manifest: dict[str, Any], key: VerifyKey, trusted: Sequence[KeyChain]) -> None:
+    """Insist that the log of the bundle is no longer than the log at the end of the key that signed it."""
+    ends = [chain.last_size(key) for chain in trusted if key in chain.keys]
+    last = min((size for size in ends if size is not None), default=None)
+    if last is None:
+        return
+    log = manifest.get("log")
+    size = log.get("size", log.get("seq")) if isinstance(log, dict) else None  # seq: as 0.1.0 wrote it
+    if type(size) is not int or size > last:
+        raise BundleError(
+            "The bundle is signed by a former key of the service, which was no longer in force. Tell its operator: "
+            "the key may be stolen.",
+            check="signature",
+        )
 
 
 def _check_members(archive: Archive, manifest: dict[str, Any]) -> None:

@@ -58,6 +58,7 @@ class Client:
         timeout: float = 120.0,
         pause: Callable[[float], None] = time.sleep,
     ):
+        self.key_id = None if key is None else key.key_id
         self._http = httpx.Client(
             base_url=url,
             auth=None if key is None else SignedAuth(key),

@@ -19,6 +19,7 @@ from fairpremium.parties.protocol import (
     Fit,
     FitSpec,
     InsurerStudy,
+    KeyChain,
     LinkageSecret,
     PartTaken,
     PerilColumns,
@@ -167,7 +168,7 @@ class Insurer(Client):
         """Ask a fit to stop."""
         return self.post(f"/v1/fits/{fit}/cancel", Fit)
 
-    def fetch(self, fit: str, path: str | os.PathLike[str], *, trusted: Sequence[VerifyKey]) -> Bundle:
+    def fetch(self, fit: str, path: str | os.PathLike[str], *, trusted: Sequence[VerifyKey | KeyChain]) -> Bundle:
         """Fetch the bundle of a finished fit, and check all that can be checked about it.
 
         Parameters
@@ -175,8 +176,8 @@ class Insurer(Client):
         fit : str
         path : str or path
             Where to put it.
-        trusted : sequence of VerifyKey
-            Keys of the service, as its operator announced them.
+        trusted : sequence of VerifyKey or KeyChain
+            Keys of the service, as its operator announced them (`read_trusted_keys`).
         """
         target = Path(path)
         digest = self.download(f"/v1/fits/{fit}/bundle", target)
@@ -185,7 +186,7 @@ class Insurer(Client):
                 raise Problem("digest-mismatch")
         from fairpremium.parties.bundle import load_bundle  # with the models, which sending does not need
 
-        return load_bundle(target, keys=list(trusted))
+        return load_bundle(target, keys=trusted)
 
 
 def _check_features(frame: pd.DataFrame, names: Sequence[str], losses: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from fairpremium.parties.protocol import (
     PublicKey,
     VerifyKey,
     append_leaf,
+    as_chains,
     chain_hash,
     check_consistency,
     check_inclusion,
@@ -73,7 +74,7 @@ class _Fault(Exception):  # noqa: N818 (found, not failed)
 def audit_log(
     client: Client,
     *,
-    trusted: Sequence[VerifyKey] = (),
+    trusted: Sequence[VerifyKey | KeyChain] = (),
     state: AuditState | None = None,
     known: Sequence[AnyCheckpoint] = (),
     entries: str = "none",
@@ -84,8 +85,9 @@ def audit_log(
     ----------
     client : Client
         Without a key it can do all but read entries.
-    trusted : sequence of VerifyKey
-        Keys of the service, from its operator; needed the first time.
+    trusted : sequence of VerifyKey or KeyChain
+        Keys of the service, from its operator (`read_trusted_keys`); needed the first time. The service must continue
+        every chain in which it has a key.
     state : AuditState or None
         What the last check returned.
     known : sequence of Checkpoint or ChainCheckpoint
@@ -93,13 +95,11 @@ def audit_log(
     entries : {"none", "all", "own"}
         Which entries to read and compare with what was signed: all of them, as auditor or operator, or one's own.
     """
-    chain = _read_keys(client, trusted, state)
     before = None if state is None else state.checkpoint.size
     now: Checkpoint | None = None
     read = 0
     try:
-        if state is not None and not chain.continues(KeyChain.read(state.keys)):
-            raise _Fault(state.checkpoint.size, "the service shows other keys than those it had", state.checkpoint)
+        chain = _read_keys(client, as_chains(trusted), state)
         now = client.get("/v1/checkpoint", Checkpoint)
         for point in [now, *known]:
             wrong = what_is_wrong(point, chain)
@@ -119,16 +119,25 @@ def audit_log(
     return LogAudit(now.size, read, before), AuditState(keys=chain.text(), checkpoint=now)
 
 
-def _read_keys(client: Client, trusted: Sequence[VerifyKey], state: AuditState | None) -> KeyChain:
-    """Return the chain of the service's keys; it must contain one that is trusted, and lead on from there."""
+def _read_keys(client: Client, trusted: Sequence[KeyChain], state: AuditState | None) -> KeyChain:
+    """Return the chain of the service's keys; it must continue what is trusted, and lead on from there."""
     try:
         chain = KeyChain.of_public_keys(_KEYS.validate_json(client.send("GET", "/v1/keys").content))
     except ValueError:
         raise ValueError("Got keys of the service that do not sign each other; expected a chain of keys.") from None
-    anchors = [*trusted, *(() if state is None else KeyChain.read(state.keys).keys)]
+    before = None if state is None else KeyChain.read(state.keys)
+    anchors = [*trusted, *(() if before is None else (before,))]
     if not anchors:
         raise ValueError("Got no key to trust, but expected the service's public key from its operator (--trust).")
-    if chain.current not in chain.trusted_from(anchors):
+    related = [anchor for anchor in anchors if not set(anchor.keys).isdisjoint(chain.keys)]
+    if related and state is not None and before is not None and not chain.continues(before):
+        raise _Fault(state.checkpoint.size, "the service shows other keys than those it had", state.checkpoint)
+    if not all(chain.contains(anchor) for anchor in related):
+        raise ValueError(
+            f"The service signs with {chain.current.key_id}, and its keys do not continue those that you trust. Ask "
+            "its operator: it may be another service, with a former key that was stolen."
+        )
+    if all(anchor.follow(chain).current != chain.current for anchor in related):
         raise ValueError(
             f"The service signs with {chain.current.key_id}, and no key that you trust leads to it. Ask its operator "
             "for its public keys, and whether a key was lost."
@@ -191,12 +200,14 @@ def _check_all(client: Client, now: Checkpoint, of_chain: Sequence[ChainCheckpoi
     digest, hashes = "0" * 64, {0: "0" * 64}
     for entry in _entries(client, now.size):
         if entry.seq != len(nodes) + 1:
-            raise _Fault(len(nodes) + 1, "an entry is missing", now)
+            break
         peaks, made = append_leaf(len(nodes), peaks, leaf_of(entry.model_dump()))
         nodes.append(made)
         if of_chain:
             hashes[entry.seq] = digest = chain_hash(entry, digest)
     if len(nodes) < now.size:
+        if not _sees_all(client, now):
+            raise ValueError("Got a key that does not see all entries. Say --own to compare those that it sees.")
         raise _Fault(len(nodes) + 1, "an entry is missing", now)
 
     def root(size: int) -> bytes:
@@ -207,6 +218,16 @@ def _check_all(client: Client, now: Checkpoint, of_chain: Sequence[ChainCheckpoi
     for point in of_chain:
         if hashes.get(point.seq) != point.hash:
             raise _Fault(point.seq, "it is not what the service signed", point, now)
+
+
+def _sees_all(client: Client, now: Checkpoint) -> bool:
+    """May the client's key see all entries? No if the log says so: in an entry that is proved to be in it."""
+    for entry in _entries(client, now.size):
+        if entry.event == "key.added" and entry.body.get("key_id") == client.key_id:
+            path = _prove(client, "/v1/log/inclusion", {"entry": entry.seq, "size": now.size}, now)
+            is_in = check_inclusion(leaf_of(entry.model_dump()), entry.seq - 1, now.size, bytes.fromhex(now.root), path)
+            return not is_in or entry.body.get("role") in ("auditor", "operator")
+    return True
 
 
 def _find_first_bad(client: Client, now: Checkpoint, root: Any) -> int:

@@ -37,7 +37,7 @@ __all__, __getattr__ = lazy_exports(
         "_checkpoints": "chain_hash leaf_of sign_root what_is_wrong",
         "_invitations": "Invitation TOKEN_BYTES invitation_key opener_of read_token write_token",
         "_key_chain": (
-            "KeyChain LARGEST_CHAIN ServiceKey Succession pack_keys read_key_chain read_trusted_keys unpack_keys"
+            "KeyChain LARGEST_CHAIN ServiceKey Succession as_chains pack_keys read_trusted_keys unpack_keys"
         ),
         "_keys": "SigningKey VerifyKey new_key read_key read_public_key write_key",
         "_linkage": "LinkageSecret make_key make_keys new_secret read_secret write_secret",

@@ -1,6 +1,7 @@
 """The keys of a service, one after the other: each new key is signed by the one before it, and signs that one.
 
-So whoever trusts any of them can check what any other one signed. The chain is text, the same in the file
+So whoever trusts any of them can check what any other one signed; whoever knows a chain believes only those that
+continue it, because a former key may be stolen and sign another successor. The chain is text, the same in the file
 ``service.key.pub``, in bundles, and at the service: the key in force on the first line, then one line of JSON for each
 change of keys, the oldest first. Without a change it is the public key alone.
 """
@@ -88,19 +89,31 @@ class KeyChain:
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def last_size(self, key: VerifyKey) -> int | None:
-        """Return how long the log may be that a key signed; None for the key in force."""
-        place = self.keys.index(key)
-        return self.successions[place].size if place < len(self.successions) else None
+        """Return how long the log may be that a key signed; None for the key in force.
 
-    def trusted_from(self, trusted: Sequence[VerifyKey]) -> tuple[VerifyKey, ...]:
-        """Return the keys that follow from trust in some: all older ones, and newer ones up to a key that was lost."""
-        places = [place for place, key in enumerate(self.keys) if key in trusted]
-        if not places:
-            return ()
-        last = max(places)
-        while last < len(self.successions) and self.successions[last].by_previous is not None:
+        A key that ended later does not vouch for more than it may sign itself.
+        """
+        return min((change.size for change in self.successions[self.keys.index(key) :]), default=None)
+
+    def follow(self, shown: KeyChain) -> KeyChain:
+        """Return what follows from trust in this chain if another one is shown: that one up to a key that was lost.
+
+        It does not count if this one is no part of it: then this chain is returned.
+        """
+        if not shown.contains(self):
+            return self
+        last = shown.keys.index(self.current)
+        while last < len(shown.successions) and shown.successions[last].by_previous is not None:
             last += 1
-        return self.keys[: last + 1]
+        return KeyChain(shown.keys[0], shown.successions[:last])
+
+    def contains(self, earlier: KeyChain) -> bool:
+        """Does this continue an earlier chain, or is that one a single key which is anywhere in this?"""
+        return self.continues(earlier) or (not earlier.successions and earlier.current in self.keys)
+
+    def contradicts(self, other: KeyChain) -> bool:
+        """Do both have a key in common, and neither contains the other? Then a key was given two successors."""
+        return not (set(self.keys).isdisjoint(other.keys) or self.contains(other) or other.contains(self))
 
     def continues(self, earlier: KeyChain) -> bool:
         """Is this an earlier chain, perhaps with newer keys?"""
@@ -223,8 +236,11 @@ def unpack_keys(content: bytes) -> tuple[list[SigningKey], list[bytes]]:
     return keys, openers
 
 
-def read_key_chain(path: Path_) -> KeyChain:
-    """Read the keys of a service from a file such as ``service.key.pub``."""
+def read_trusted_keys(path: Path_) -> KeyChain:
+    """Read the keys of a service whose signatures count, from its file ``service.key.pub``: those before it, too.
+
+    `load_bundle`, `audit_log` and `Insurer.fetch` take the chain among the keys to trust.
+    """
     with Path(path).open("rb") as file:
         content = file.read(LARGEST_CHAIN + 1)
     try:
@@ -235,10 +251,9 @@ def read_key_chain(path: Path_) -> KeyChain:
         raise ValueError(f"{path}: {error}") from None
 
 
-def read_trusted_keys(path: Path_) -> list[VerifyKey]:
-    """Read the keys of a service whose signatures count, from its file ``service.key.pub``: those before it, too."""
-    chain = read_key_chain(path)
-    return list(chain.trusted_from([chain.current]))
+def as_chains(trusted: Iterable[VerifyKey | KeyChain]) -> list[KeyChain]:
+    """Return keys to trust as chains: that of a single key has no change."""
+    return [KeyChain(one) if isinstance(one, VerifyKey) else one for one in trusted]
 
 
 def _said(change: Succession) -> bytes:
