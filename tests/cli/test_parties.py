@@ -855,6 +855,33 @@ def test_reports_are_withdrawn_and_kept_for_a_time(parties, workspace):
     assert left == ROWS - 4
 
 
+def test_a_withdrawal_holds_for_all_policies_of_the_person(parties, workspace):
+    """The ledger knows them. Afterwards the collector goes on without the person, with its file of reports as it is."""
+    parties.start("households")
+    people = pd.read_csv(workspace / "people.csv", dtype=str)[:60]
+    people["holder"] = [f"H{i // 3}" for i in range(60)]
+    people["sex"] = people.groupby("holder")["sex"].transform("first")
+    people.to_csv("households.csv", index=False)
+    options = {"people": Path("households.csv").resolve(), "reports": "households-reports.csv"}
+    parties.submit("households", "--person", "holder", **options)
+    word = ("collector", "withdraw", "--study", "households", "--secret", workspace / "motor.secret")
+    assert "There is no file none.sqlite" in parties.run_wrong(
+        "app", *word, people["policy"][0], "--ledger", "none.sqlite"
+    )
+    assert not Path("none.sqlite").exists()
+    done = parties("app", *word, people["policy"][0], people["policy"][1], people["policy"][3])
+    assert (done["policies"], done["not_named"]) == (6, 3)
+    people[6:].to_csv("households.csv", index=False)
+    again = parties.submit("households", "--person", "holder", **options)
+    assert (again["drawn"], again["persons_charged"], again["reports"]) == (0, 0, 60)
+    key = make_key(read_secret(workspace / "motor.secret"), "nobody")
+    parties("ops", "study", "withdraw", "households", key.hex(), "--now")
+    third_party = ThirdParty(workspace / "third-party")
+    left = third_party.context.database.read(lambda c: count_reports(c, "households"))
+    third_party.close()
+    assert left == 54
+
+
 def test_a_terminal_shows_how_far_a_fit_is(tmp_path):
     """On a terminal there is a bar with phase and percentage, on stderr; elsewhere nothing."""
     import os

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import stat
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from fairpremium import RandomizedResponse
 from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.parties import charge_invitations, draw_reports
+from fairpremium.parties.clients import plan_batches
 from fairpremium.privacy import MemoizedReports, PrivacyLedger, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -90,6 +93,78 @@ def test_reports_of_an_earlier_version_are_charged_once_the_ledger_is_there(draw
         draw(people)
     with pytest.raises(NewDrawError, match=r"for 60 persons .* up to 5.545 in all"):  # three policies, and once more
         draw(people, person="holder")
+
+
+def write_old(path, people, rng):
+    """Write reports as version 0.1.0 drew and stored them: every policy by itself."""
+    drawn = pd.DataFrame({"policy": people["policy"].astype(str), "report": CHANNEL.privatize(people["sex"], rng=rng)})
+    write_reports(path, drawn, CHANNEL)
+    return drawn
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_each_file_of_an_earlier_version_is_charged(draw, ledger, people, tmp_path, kind):
+    """Two studies of 0.1.0 drew the same people independently."""
+    for k in (1, 2):
+        write_old(tmp_path / f"{k}.{kind}", people, rng=k)
+    shutil.copy(tmp_path / f"1.{kind}", tmp_path / f"copy.{kind}")
+    if kind == "csv":
+        shutil.copy(tmp_path / "1.csv.channel.json", tmp_path / "copy.csv.channel.json")
+    assert [draw(people, f"{k}.{kind}").charged for k in (1, 2, 1, 2)] == [180, 180, 0, 0]
+    assert ledger.spent("0", "sex") == pytest.approx(2 * EPSILON)
+    assert draw(people, f"copy.{kind}").charged == 0  # the same draws
+    joined = pd.concat([people, people.assign(policy=people["policy"] + 1000)])
+    assert [draw(joined, f"{k}.{kind}").charged for k in (1, 2, 1, 2)] == [180, 0, 0, 0]  # those who joined, once
+    assert ledger.spent("0", "sex") == pytest.approx(2 * EPSILON)
+    assert draw(people, f"copy.{kind}").charged == 0
+
+
+def test_independent_reports_of_one_person_are_all_charged(draw, ledger, people, tmp_path):
+    old = write_old(tmp_path / "reports.csv", people, rng=0)
+    more = pd.concat([people, people.drop_duplicates("holder").assign(policy=lambda t: t["policy"] + 1000)])
+    assert draw(people, person="holder").charged == 60
+    assert ledger.spent("person 0", "sex") == pytest.approx(3 * EPSILON)
+    reports, charged = draw(more, person="holder")  # a fourth policy has the first report
+    assert charged == 0
+    assert reports["report"].tolist() == [*old["report"], *old["report"][::3]]
+    assert draw(more, person="holder").charged == 0
+    assert ledger.spent("person 0", "sex") == pytest.approx(3 * EPSILON)
+
+
+def test_a_draw_of_the_memo_does_not_pay_for_an_independent_report(draw, ledger, people, tmp_path):
+    draw(people, person="holder")
+    write_old(tmp_path / "old.csv", people[::3], rng=0)
+    assert draw(people, "old.csv", person="holder").charged == 60
+    assert ledger.spent("person 0", "sex") == pytest.approx(2 * EPSILON)
+
+
+def test_what_an_earlier_version_charged_is_paid(draw, ledger, people, tmp_path):
+    """0.1.0 named a charge by study, path and the policies that it drew, and the plan of batches has the studies."""
+    target = tmp_path / "reports.csv"
+    write_old(target, people, rng=0)
+    write_old(tmp_path / "unpaid.csv", people, rng=1)
+    numbers = people["policy"].astype(str).tolist()
+    plan_batches(target, "motor", 120)
+    for part in (numbers[:120], numbers[120:]):
+        once = hashlib.sha256("\n".join(["motor", str(target.resolve()), *part]).encode()).hexdigest()
+        ledger.charge_many([(number, "sex", EPSILON) for number in part], charge_id=once)
+    plan_batches(target, "motor", 180)
+    more = pd.concat([people, people.drop_duplicates("holder").assign(policy=lambda t: t["policy"] + 1000)])
+    assert [draw(more, person="holder").charged for _ in range(2)] == [0, 0]
+    assert ledger.spent("person 0", "sex") == pytest.approx(3 * EPSILON)
+    assert draw(people, "unpaid.csv", person="holder").charged == 60
+    assert ledger.spent("person 0", "sex") == pytest.approx(6 * EPSILON)
+
+
+def test_a_lost_ledger_learns_the_draws_again_from_the_file(draw, people):
+    draw(people, person="holder")
+    with PrivacyLedger(":memory:") as new:
+        assert draw(people, person="holder", ledger=new).charged == 60
+        assert new.spent("person 0", "sex") == EPSILON
+        assert draw(people, "elsewhere.csv", person="holder", ledger=new).charged == 0  # the memo's own draws
+    with PrivacyLedger(":memory:") as new:
+        assert draw(people, ledger=new).charged == 180  # nothing says whose the policies are
+        assert new.spent("1", "sex") == EPSILON
 
 
 def test_without_a_column_for_the_person_a_policy_counts_as_one(draw, ledger, people):

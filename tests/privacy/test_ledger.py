@@ -390,13 +390,55 @@ def test_numbers_of_persons_and_of_policies_may_be_alike(ledger):
     assert ledger.find_persons(["1", "2", "3"], policies=False) == ["1", "2", "3"]
 
 
-def test_a_report_that_exists_is_charged_if_the_ledger_does_not_know_of_it(ledger):
-    draws(ledger, "a", ["1"], epsilon=0.5)
-    assert draws(ledger, "abb", [None, None, None], epsilon=0.5, confirm_new_draw=True) == 1
-    assert draws(ledger, "ab", [None, None], epsilon=0.5) == 0
-    assert [ledger.spent(p, "sex") for p in "ab"] == [0.5, 0.5]
+def test_a_report_that_is_paid_for_costs_nothing_and_its_policy_is_remembered(ledger):
+    draws(ledger, ["P1"], ["1"], epsilon=0.5)
+    assert draws(ledger, ["ann", "ann"], [None, "1"], epsilon=0.5, policies=["P1", "P2"]) == 0
+    assert [ledger.spent(name, "sex") for name in ("ann", "P1", "P2")] == [0.5, 0.5, 0.5]
     with pytest.raises(NewDrawError):
-        draws(ledger, "b", ["2"], epsilon=0.5)
+        draws(ledger, ["ann"], ["2"], epsilon=0.5)
+
+
+def test_a_draw_beside_several_people_is_charged_to_each(ledger):
+    """A ledger that was lost does not know that two policies are one person's."""
+    assert draws(ledger, ["P1", "P2"], ["1", "1"], epsilon=0.25) == 2
+    assert [ledger.spent(name, "sex") for name in ("P1", "P2")] == [0.25, 0.25]
+    assert draws(ledger, ["P1", "P2", "P3"], ["1", "1", "1"], epsilon=0.25) == 0
+
+
+def test_people_who_are_not_named_may_be_the_owner_of_policies():
+    """The highest account is a person's with all policies, not the highest of single names."""
+    with PrivacyLedger(":memory:", budget=4.0) as ledger:
+        draws(ledger, ["P1", "B"], ["1", "2"], epsilon=1.4)
+        draws(ledger, ["A"], ["3"], epsilon=1.4, policies=["P1"], confirm_new_draw=True)
+        assert ledger.spent("A", "sex") == 2.8
+        with pytest.raises(NewDrawError, match="up to 4 in all"):
+            draws(ledger, None, ["table"], epsilon=1.2)
+        with pytest.raises(BudgetExceededError):
+            draws(ledger, None, ["table"], epsilon=1.4, confirm_new_draw=True)
+        assert ledger.spent("A", "sex") == 2.8
+        draws(ledger, None, ["table"], epsilon=1.2, confirm_new_draw=True)
+        assert ledger.spent("A", "sex") == pytest.approx(4.0)
+
+
+def test_an_owner_without_charges_of_the_own_counts_too():
+    with PrivacyLedger(":memory:", budget=2.0) as ledger:
+        draws(ledger, ["P1", "P2"], ["1", "2"], epsilon=0.75)
+        draws(ledger, ["A", "A"], ["1", "2"], epsilon=0.75, policies=["P1", "P2"])  # known draws: free
+        assert ledger.spent("A", "sex") == 1.5
+        with pytest.raises(BudgetExceededError):
+            draws(ledger, None, ["table"], epsilon=0.75, confirm_new_draw=True)
+
+
+def test_all_policies_of_a_person(ledger):
+    draws(ledger, ["a", "a", "b", "b", "c"], ["1", "1", "2", "2", "3"], policies=["P2", "P1", "P3", "P4", "P4"])
+    assert ledger.find_policies(["P2"]) == ["P2", "P1"]
+    assert ledger.find_policies(["P9", "P1", "P3"]) == ["P9", "P1", "P3", "P2", "P4"]
+    assert ledger.find_policies(["P4"]) == ["P4"]  # of two persons: of whom else is not known
+
+
+def test_a_charge_is_known_by_its_name(ledger):
+    ledger.charge("a", "sex", 0.5, charge_id="first")
+    assert [ledger.knows_charge(name) for name in ("first", "second")] == [True, False]
 
 
 def test_without_a_budget_there_is_no_limit():

@@ -168,8 +168,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
             and everybody in the ledger may be one of them.
         draws : sequence of bytes or None
             Name of each draw, as :meth:`MemoizedReports.draw_ids` makes it: two draws have one name if they are the
-            same report for certain. None stands for a report that exists already. It is charged if its person has
-            spent nothing on the attribute, so that the ledger knows of it.
+            same report for certain. None stands for a report that is paid for: only its policy is remembered. If the
+            ledger does not know a draw that stands beside several people, each of them is charged.
         attribute : str
         epsilon : float
             The realised epsilon of each draw.
@@ -206,10 +206,13 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
                 connection.executemany("INSERT OR IGNORE INTO policies VALUES (?, ?)", links)
             connection.execute("CREATE TEMP TABLE asked (person TEXT NOT NULL, draw BLOB, spent REAL, others INTEGER)")
             connection.executemany("INSERT INTO asked (person, draw) VALUES (?, ?)", asked)
-            connection.execute("DELETE FROM asked WHERE draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)")
+            connection.execute(
+                "DELETE FROM asked WHERE draw IS NULL OR draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)"
+            )
             _fill_accounts(connection, account, {account, *declared})
             self._check_draws(connection, account, epsilon, confirm_new_draw)
-            connection.execute("INSERT INTO charges SELECT person, ?, ?, draw FROM asked", (account, epsilon))
+            first = "CASE row_number() OVER (PARTITION BY draw ORDER BY rowid) WHEN 1 THEN draw END"
+            connection.execute(f"INSERT INTO charges SELECT person, ?, ?, {first} FROM asked", (account, epsilon))
             charged = connection.execute("SELECT count(DISTINCT person) FROM asked").fetchone()[0]
             connection.execute("DROP TABLE asked")
         return int(charged)
@@ -224,7 +227,7 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         if confirm_new_draw:
             return
         again, highest = connection.execute(
-            "SELECT count(DISTINCT person), max(spent) FROM asked WHERE draw IS NOT NULL AND spent > 0"
+            "SELECT count(DISTINCT person), max(spent) FROM asked WHERE spent > 0"
         ).fetchone()
         who = f"{again:,} person{'' if again == 1 else 's'} who reported it before, or may have"
         if connection.execute(_ARE_UNNAMED).fetchone():
@@ -252,6 +255,26 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         query = "SELECT 1 FROM charges WHERE draw = ?"
         with self._connected() as connection:
             return {draw for draw in draws if connection.execute(query, (draw,)).fetchone()}
+
+    def knows_charge(self, charge_id: str) -> bool:
+        """Say whether a charge of this name was recorded by :meth:`charge` or :meth:`charge_many`."""
+        with self._connected() as connection:
+            query = "SELECT 1 FROM receipts WHERE charge_id = ?"
+            return connection.execute(query, (check_key(charge_id, "charge_id"),)).fetchone() is not None
+
+    def find_policies(self, policies: Iterable[str]) -> list[str]:
+        """Return policies, and after them all others of the same persons, as far as the ledger knows them.
+
+        A policy that the ledger knows with several persons stands for itself alone.
+        """
+        own = "SELECT policy FROM policies WHERE person = ? ORDER BY policy"
+        found = dict.fromkeys(policies)
+        with self._connected() as connection:
+            for policy in list(found):
+                persons = _persons_behind(connection, policy, policies=True)
+                if len(persons) == 1:
+                    found |= dict.fromkeys(row[0] for row in connection.execute(own, persons))
+        return list(found)
 
     def find_persons(self, names: Sequence[str], *, policies: bool) -> list[str]:
         """Return the person behind each name, as far as the ledger knows policies of persons.
@@ -391,8 +414,6 @@ def _persons_behind(connection: sqlite3.Connection, name: str, policies: bool) -
 def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collection[str]) -> None:
     """Write beside each draw what its person has spent on the attribute, and how many charges of others there are.
 
-    Reports that exist already, and of which the ledger knows, are taken out.
-
     - `same`: Names of attributes that are not others.
     """
     is_other = f"attribute NOT IN ({', '.join('?' for _ in same)})"
@@ -410,7 +431,6 @@ def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collect
     own = "coalesce((SELECT {0} FROM sums WHERE sums.person = asked.person), 0)"
     connection.execute(f"UPDATE asked SET spent = {own.format('spent')}, others = {own.format('others')}")
     connection.execute("DROP TABLE sums")
-    connection.execute("DELETE FROM asked WHERE draw IS NULL AND spent > 0")
     # Somebody who was not named may be anybody.
     unnamed = connection.execute(
         f"SELECT total(CASE WHEN attribute = ? THEN epsilon END), total({is_other}) FROM charges WHERE person = ''",
@@ -418,9 +438,16 @@ def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collect
     ).fetchone()
     connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person != ''", unnamed)
     if connection.execute(_ARE_UNNAMED).fetchone():
-        sums = "SELECT total(epsilon) AS own FROM charges WHERE attribute = ? AND person != '' GROUP BY person"
         highest = connection.execute(
-            f"SELECT total(m) FROM (SELECT max(own) AS m FROM ({sums}))", (attribute,)
+            f"""WITH names AS (
+                    SELECT person, person AS name FROM charges WHERE person != ''
+                    UNION SELECT person, person FROM policies
+                    UNION SELECT person, policy FROM policies WHERE NOT {_IS_A_PERSON}),
+                sums AS (
+                    SELECT total(epsilon) AS own FROM names JOIN charges ON charges.person = names.name
+                    WHERE attribute = ? GROUP BY names.person)
+                SELECT coalesce(max(own), 0) FROM sums""",
+            (attribute,),
         ).fetchone()
         named = connection.execute(
             f"SELECT count(*) FROM charges WHERE person != '' AND {is_other}", tuple(same)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import pandas as pd
 import typer
 
-from fairpremium.cli._account import DrawOptions
+from fairpremium.cli._account import DrawOptions, LedgerOptions
 from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._parsing import split_list, split_pairs
@@ -28,7 +28,7 @@ from fairpremium.cli.tables import (
     require_filled,
     write_table,
 )
-from fairpremium.privacy import Channel
+from fairpremium.privacy import Channel, PrivacyLedger
 
 if TYPE_CHECKING:
     from fairpremium.parties.clients import Collector
@@ -111,13 +111,17 @@ def withdraw(
     secret: SecretOption,
     people: Annotated[Path | None, typer.Option(help="CSV, Parquet or Excel file, one row per policy.")] = None,
     policy: Annotated[str, typer.Option(help="With --people: column with the policy number.")] = "policy",
+    ledger: Annotated[
+        Path | None, _option(help="File that knows whose the policies are; ledger.sqlite in the collector's folder.")
+    ] = None,
     connection: Connection,
     files: TableFormat,
 ) -> Answer:
     """Withdraw the reports of policyholders, those that you sent and those that they gave on the page.
 
-    The service takes them out with the next epoch and does not say whether there were any. A report that is sent again
-    later counts again. What you store about these people yourself stays here.
+    The report of a person stands under all policies of the person: those that the ledger knows are withdrawn too. The
+    service takes reports out with the next epoch and does not say whether there were any. A report that is sent again
+    later counts again. Take these people out of your table of people, and leave the file of reports as it is.
 
     Example: fairpremium collector withdraw P-1007 P-2038 --study motor --secret motor.secret --key collector.key
     """
@@ -131,10 +135,26 @@ def withdraw(
     if people is not None:
         table = read_table(people, files, require=[policy], text={policy})
         named = require_filled(table[policy], people, "a policy number").tolist()
+    named = list(dict.fromkeys(named))
     shared = read_secret(secret)
+    every = _add_policies_of_the_same(named, ledger)
     with connection.open(Collector) as collector:
-        count = collector.withdraw(study, shared, list(dict.fromkeys(named)))
-    return Answer({"study": study, "policies": count}, {"Study": study, "Withdrawn": f"{count:,} policies"})
+        count = collector.withdraw(study, shared, every)
+    more = count - len(named)
+    told = f", {more:,} of them not named: the ledger knows the same persons with them" if more else ""
+    result = {"study": study, "policies": count, "not_named": more}
+    return Answer(result, {"Study": study, "Withdrawn": f"{count:,} policies{told}"})
+
+
+def _add_policies_of_the_same(policies: list[str], ledger: Path | None) -> list[str]:
+    """Return the policies, and all others of the same persons that the ledger knows; no ledger knows none."""
+    path = LedgerOptions(ledger=ledger).ledger_path
+    if not path.is_file():
+        if ledger is not None:
+            raise ValueError(f"There is no file {ledger}. Name the ledger of collector submit, or leave --ledger out.")
+        return policies
+    with PrivacyLedger(path) as known:
+        return known.find_policies(policies)
 
 
 class _Sending(NamedTuple):

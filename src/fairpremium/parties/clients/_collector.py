@@ -1,8 +1,10 @@
 """The collector's side: the attribute is privatized here, and only reports leave."""
 
+import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ from fairpremium.privacy import Channel, DrawnReports, MemoizedReports, PrivacyL
 from ._client import Client
 
 _ROWS_PER_BATCH = 1_000_000
-_POLICY, _REPORT = "policy", "report"
+_POLICY, _REPORT, _DRAW = "policy", "report", "draw"
+_IS_A_DRAW = re.compile("[0-9a-f]{32}")
 
 
 class Collector(Client):
@@ -158,15 +161,17 @@ def draw_reports(
     people : DataFrame
         With the true attribute; it stays here.
     path : str or path
-        Where the reports are stored, a .parquet or .csv file for its owner alone. Reports that are in it stay, and hold
-        for all policies of their person. Other people are drawn and added before anything is sent.
+        Where the reports are stored, a .parquet or .csv file for its owner alone, with the name of the draw beside each
+        report. Reports that are in it stay, and hold for all policies of their person. Other people are drawn and added
+        before anything is sent.
     policy, column : str
         Columns of the policy number and of the attribute.
     memo : MemoizedReports
         From which reports are drawn. If the file is lost, the same memo draws the same reports again.
     ledger : PrivacyLedger
         It is charged for everyone who is drawn, before the draw, under the memo's name of the attribute. A repeat costs
-        nothing more.
+        nothing more. Reports in a file of version 0.1.0 were drawn independently: each is charged when it is first
+        seen, unless that version charged this ledger.
     person : str, optional
         Column that identifies the person. All policies of a person have the same report, which is charged once.
         Without it a policy counts as a person, unless the ledger knows whose it is.
@@ -188,13 +193,17 @@ def draw_reports(
         raise ValueError(f"Got missing or repeated values in column {policy!r}, but expected every policy once.")
     persons = _find_persons(people, numbers, person, ledger)
     target = Path(path)
-    nobody = pd.DataFrame({_POLICY: [], _REPORT: []}).astype({_POLICY: str})
-    known = read_drawn(target, memo.channel) if target.exists() else nobody
-    memo.draw_ids(persons, people[column])  # raises if a person has several values
+    known = _read_named(target, memo)
+    names = memo.draw_ids(persons, people[column])  # raises if a person has several values
     stored = numbers.isin(known[_POLICY])
     have_one = persons.isin(persons[stored])
+    paid = _find_paid(target, known, ledger)
+    existing = {
+        number: None if name in paid else bytes.fromhex(name)
+        for number, name in zip(known[_POLICY], known[_DRAW], strict=True)
+    }
     unknown = ledger.charge_draws(
-        persons[have_one].tolist(), [None] * int(have_one.sum()), attribute=memo.attribute,
+        persons[have_one].tolist(), [existing.get(number) for number in numbers[have_one]], attribute=memo.attribute,
         epsilon=memo.channel.epsilon, policies=None if person is None else numbers[have_one].tolist(),
         confirm_new_draw=True,
     )  # fmt: skip
@@ -203,16 +212,17 @@ def draw_reports(
         policies=None if person is None else numbers[~have_one].tolist(), declared=declared,
         confirm_new_draw=confirm_new_draw,
     )  # fmt: skip
-    by_policy = known.set_index(_POLICY)[_REPORT]
+    by_policy = known.set_index(_POLICY)
     if not stored.all():
-        first = pd.Series(by_policy.loc[numbers[stored]].to_numpy(), index=persons[stored])
+        first = by_policy.loc[numbers[stored]].set_axis(persons[stored])
         first = first[~first.index.duplicated()]
-        more = pd.Series(None, index=numbers[~stored], dtype=object)
-        more[numbers[~stored & have_one]] = first.loc[persons[~stored & have_one]].to_numpy()
-        more[numbers[~have_one]] = np.asarray(reports, dtype=object)
+        more = pd.DataFrame(index=numbers[~stored], columns=[_REPORT, _DRAW], dtype=object)
+        more.loc[numbers[~stored & have_one]] = first.loc[persons[~stored & have_one]].to_numpy()
+        more.loc[numbers[~have_one], _REPORT] = np.asarray(reports, dtype=object)
+        more.loc[numbers[~have_one], _DRAW] = [name.hex() for name in np.asarray(names, dtype=object)[~have_one]]
         by_policy = pd.concat([by_policy, more])
-        added = pd.DataFrame({_POLICY: more.index, _REPORT: more.to_numpy()})
-        _write_safely(target, pd.concat([known, added], ignore_index=True), memo.channel)
+        _write_safely(target, by_policy.rename_axis(_POLICY).reset_index(), memo.channel)
+    by_policy = by_policy[_REPORT]
     drawn = pd.DataFrame({_POLICY: numbers.to_numpy(), _REPORT: by_policy.loc[numbers].to_numpy()})
     return DrawnReports(drawn, unknown + charged)
 
@@ -229,13 +239,51 @@ def _find_persons(people: pd.DataFrame, numbers: pd.Series, person: str | None, 
 
 def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
     """Read the reports that `draw_reports` stores, in the order in which they were drawn."""
-    target = Path(path)
+    return _read_stored(Path(path), channel)[[_POLICY, _REPORT]]
+
+
+def _read_stored(target: Path, channel: Channel) -> pd.DataFrame:
     known, its_channel = read_reports(target)
     if its_channel != channel:
         raise ValueError(f"{target} holds reports of another channel. Keep them apart: choose another file.")
     if target.suffix.lower() == ".csv":  # a policy number is a text: 007 is not 7
-        known[_POLICY] = pd.read_csv(target, usecols=[_POLICY], dtype=str, keep_default_na=False)[_POLICY]
-    return known[[_POLICY, _REPORT]]
+        texts = pd.read_csv(target, usecols=lambda name: name in (_POLICY, _DRAW), dtype=str, keep_default_na=False)
+        known[texts.columns] = texts
+    return known
+
+
+def _read_named(target: Path, memo: MemoizedReports) -> pd.DataFrame:
+    """Read the reports with the name of the draw beside each, in hexadecimal digits.
+
+    A report without one was not drawn from a memo. It gets a name from the content of the file and its policy, which it
+    keeps when the file grows.
+    """
+    if not target.exists():
+        return pd.DataFrame({_POLICY: [], _REPORT: [], _DRAW: []}, dtype=object)
+    known = _read_stored(target, memo.channel).reindex(columns=[_POLICY, _REPORT, _DRAW])
+    content = hashlib.sha256(target.read_bytes()).hexdigest()
+    origin = ["stored report", memo.attribute, memo.channel.descriptor()["sha256"], content]
+    known[_DRAW] = [
+        name
+        if isinstance(name, str) and _IS_A_DRAW.fullmatch(name)
+        else hashlib.sha256(json.dumps([*origin, policy]).encode()).hexdigest()[:32]
+        for name, policy in zip(known[_DRAW], known[_POLICY], strict=True)
+    ]
+    return known
+
+
+def _find_paid(target: Path, known: pd.DataFrame, ledger: PrivacyLedger) -> set[str]:
+    """Return the draws of a file for which version 0.1.0 has charged the ledger, by study, path and policies."""
+    paid: set[str] = set()
+    for study, steps in _read_plans(target).items():
+        start = 0
+        for end, _ in steps:
+            some = known.iloc[start:end]
+            once = "\n".join([study, str(target.resolve()), *some[_POLICY]])
+            if ledger.knows_charge(hashlib.sha256(once.encode()).hexdigest()):
+                paid.update(some[_DRAW])
+            start = end
+    return paid
 
 
 def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tuple[int, int]]:
@@ -249,18 +297,27 @@ def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tu
 
     Returns for each time that the table had grown: its rows then, and in how many batches the new ones are sent.
     """
-    target = Path(f"{os.fspath(path)}.parts.json")
-    plans = json.loads(target.read_bytes()) if target.exists() else {}
+    plans = _read_plans(path)
     before = [(end, batches) for end, batches in plans.get(study, [])]
     if before and before[-1][0] > rows:
         raise ValueError(f"{path} has fewer reports than were sent from it. Restore it: reports are not drawn twice.")
     steps = _more_steps(before, rows)
     if steps != before:
         plans[study] = steps
+        target = _plan_of(path)
         draft = target.with_name(f".{target.name}.draft")
         draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
         settle(draft, target)
     return steps
+
+
+def _plan_of(path: str | os.PathLike[str]) -> Path:
+    return Path(f"{os.fspath(path)}.parts.json")
+
+
+def _read_plans(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
+    target = _plan_of(path)
+    return dict(json.loads(target.read_bytes())) if target.exists() else {}
 
 
 def _more_steps(
