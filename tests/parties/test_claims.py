@@ -151,7 +151,7 @@ def seen_reports(parties, table, reports):
     """The reports after the study's second randomization, drawn here once more, and their channel."""
     secret = parties.context.database.read(lambda c: bytes(c.execute(select(studies.c.secret)).scalar_one()))
     keys = make_keys(parties.secret, table["policy"]).to_pylist()
-    return randomize_reports(keys, reports, CHANNEL, 2.0, secret)
+    return randomize_reports(keys, reports, CHANNEL, 2.0, secret, epoch=1)
 
 
 def test_from_claims_to_a_tariff(parties, book, tmp_path):

@@ -685,7 +685,8 @@ class TestClusters:
         # the model of P(D given x), which gives the evidence its weight, has a ridge that counts rows
         assert np.abs(moved).max() < (1e-6 if pooling == 0 else 0.01)
         np.testing.assert_allclose(np.sqrt(np.diag(twice.covariance)), error, rtol=0.01)
-        assert np.trace(loose.covariance) < 0.75 * np.trace(once.covariance)
+        # what pooling moves is in the covariance, too, and does not halve
+        assert np.trace(loose.covariance) < (0.75 if pooling == 0 else 0.9) * np.trace(once.covariance)
 
     def test_checks_see_persons(self):
         """A second copy of every row is no evidence for or against a correction."""

@@ -497,7 +497,7 @@ def test_a_fit_uses_reports_of_both_ways_alike(sqlite_base, tmp_path):
             party.cancel_fit(places.ACME, "look")
             assert party.work() == 1
             fit = party.get_fit(places.ACME, "waits")
-            assert (fit.state, fit.matched) == ("succeeded", places.ROWS)
+            assert (fit.state, fit.epoch) == ("succeeded", 1)
         party.close()
     assert found["both"] == found["batches"]
     assert min(found["both"]) >= [0]  # every row has a report
@@ -517,7 +517,8 @@ def test_what_a_person_answered_counts_before_what_the_collector_sent(sqlite_bas
 
 
 def _job(party):
-    """The inputs of a fit, as a worker has them."""
+    """The inputs of a fit with all that was reported, as a worker has them."""
+    party.begin_epoch(places.OP, "motor", 2)
     party.put_fit(places.ACME, "look", places.fit_spec(level=0.6))
     lease = SimpleNamespace(party="acme", fit="look")
     return party.context.database.read(lambda c: read_job(c, party.context, lease))

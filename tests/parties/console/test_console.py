@@ -525,7 +525,8 @@ def test_no_page_shows_a_key_a_policy_a_row_or_an_exact_count(parties, console, 
     assert len(keys) == 1000
     assert not keys & set(re.findall(r"[0-9a-f]{32}", pages))
     seen = words(httpx.Response(200, text=pages))
-    assert not re.search(r"\b89[34]\b", seen)
+    released = {str(epoch.reports) for epoch in parties.operator.get_study("motor").epochs}  # by chance one of them
+    assert not set(re.findall(r"\b89[34]\b", seen)) - released
     losses = {f"{y:.6f}" for y in table["y"]} | {repr(float(y)) for y in table["y"]}
     assert not losses & set(re.findall(r"\d+\.\d+", pages))
 

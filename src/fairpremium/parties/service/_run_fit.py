@@ -148,7 +148,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         summary = summarize(job, release, joined.show)
         tell("signing", 0.9)
         bundle = folder / "bundle.zip"
-        checkpoint = context.database.write(lambda c: store_checkpoint(c, context.key, job.log_seq))
+        checkpoint = context.database.write(lambda c: store_checkpoint(c, context.keys.current(c), job.log_seq))
         write_bundle(
             bundle,
             pricer=release.pricer,

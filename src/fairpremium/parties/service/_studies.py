@@ -169,7 +169,7 @@ def _view(connection: Connection, context: ServiceContext, who: Party, row: Any)
     spec = spec_of(row)
     if who.role == "collector":
         accepted = round_count(count_reports(connection, row.id, *sent_by(spec, who.name)), spec.rules)
-        sealed_to = None if spec.question is None else invitation_key(context.key)
+        sealed_to = None if spec.question is None else invitation_key(context.keys.current(connection))
         by_attribute = {
             name: round_count(count_reports(connection, row.id, source_of(who.name, name)), spec.rules)
             for name in names_of(spec.attribute)

@@ -44,7 +44,7 @@ def find_invitation(
 
     All kinds of None take the same steps.
     """
-    invitation = read_token(token, context.key) or _NOBODY
+    invitation = read_token(token, context.keys.current(connection)) or _NOBODY
     registered = select(keys.c.party, keys.c.public_key).where(
         keys.c.key_id == invitation.key_id, in_force(context.now()), keys.c.role == "collector"
     )
@@ -121,7 +121,7 @@ def take_answer(
 
     The arguments are those of `check_answer`.
     """
-    study = (read_token(token, context.key) or _NOBODY).study
+    study = (read_token(token, context.keys.current(connection)) or _NOBODY).study
     connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update(read=True))
     checked = check_answer(connection, context, token, report, sha256, channel)
     if checked is None or checked.is_known:
