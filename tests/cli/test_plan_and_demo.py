@@ -86,7 +86,7 @@ def test_the_demo_and_what_it_says_to_try_next(call, call_json):
     assert "Acme Insurance" in panel
     assert re.search(r"F pays \d+ EUR a year \(\d+ to \d+\) more than M through proxies", panel)
     assert "1.39-differentially private where it was collected; the third party added noise of epsilon 2" in panel
-    assert re.search(r"smoker: 1, age_20_40: 1|age_20_40: 1, smoker: 1", page)  # whichever carries more is first
+    assert "smoker: 1" in page  # by the factor that carries most
     assert re.search(r"[Aa]bout (4,9\d\d|5,000) of 5,000 policies", page)
     told = re.findall(r"^  \$ fairpremium (\S+ \S+)", text, re.MULTILINE)
     assert told[:4] == ["keys new", "keys secret", "keys add", "keys add"]

@@ -128,10 +128,10 @@ def requests():
         "portfolio": SPEC,
     }
     body = {name: value.model_dump_json().encode().hex() for name, value in text.items()}
-    key = bytes(name_keys(501, 502)[0]).hex()
+    key, withdrawn = (bytes(name_keys(i, i + 1)[0]).hex() for i in (501, 10))
     return {
         "report": ("app", ["PUT", f"/v1/studies/motor/reports/{key}", JSON, body["report"]]),
-        "withdraw": ("app", ["DELETE", f"/v1/studies/motor/reports/{key}", "", ""]),
+        "withdraw": ("app", ["DELETE", f"/v1/studies/motor/reports/{withdrawn}", "", ""]),
         "batch": ("app", ["PUT", "/v1/studies/motor/report-parts/7", BATCH_TYPE, batch(490, 590).hex()]),
         "study": ("op", ["PUT", "/v1/studies/motor-2", JSON, body["study"]]),
         "portfolio": ("acme", ["PUT", "/v1/portfolios/new", JSON, body["portfolio"]]),

@@ -297,6 +297,7 @@ def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zy
             answers.append(httpx.request(method, url + path, headers=headers, content=content).status_code)
         assert answers[0] // 100 == 2, name
         assert answers[1:] == [401, 401], name
+    place.look()  # housekeeping finishes what was withdrawn
     before = place.look()
     webs[0].kill()
     webs[0].wait()
