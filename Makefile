@@ -20,7 +20,8 @@ EXTRAS_paper := cli,report,data,neural
 # What tests need from the system, as program or library=package of Debian, which keeps the programs of PostgreSQL out
 # of PATH.
 PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql soffice=libreoffice-calc node=nodejs npm=npm \
-	libpangoft2-1.0.so.0=libpangoft2-1.0-0
+	libpangoft2-1.0.so.0=libpangoft2-1.0-0 debootstrap=debootstrap nginx=nginx-light openssl=openssl \
+	systemd-analyze=systemd
 
 # What checks pages for barriers; it comes from npm, where there is one.
 AXE := axe-core@4.14.0
@@ -35,7 +36,7 @@ export FAIRPREMIUM_NO_SKIPS ?= 1
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo system test simulations lint types format bench paper docs gallery clean
+.PHONY: help demo system test simulations lint types format bench study paper docs reference gallery clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -76,13 +77,16 @@ format: $(VENV)/.installed-lint  ## rewrite the sources in the format that lint 
 types: $(VENV)/.installed-test  ## mypy
 	$(PY) -m mypy
 
-bench: $(VENV)/.installed-bench  ## run benchmarks/*.py; they write benchmarks/results/
+bench: $(VENV)/.installed-bench  ## run benchmarks/*.py but for the soak; they write benchmarks/results/
 	@mkdir -p benchmarks/results; found=; \
 	for script in benchmarks/[a-z]*.py; do \
-		[ -e "$$script" ] || continue; found=yes; \
+		[ -e "$$script" ] && [ "$$script" != benchmarks/soak.py ] || continue; found=yes; \
 		echo "== $$script"; $(PY) "$$script" || exit 1; \
 	done; \
 	[ -n "$$found" ] || { echo "There is no benchmark in benchmarks/ yet."; exit 1; }
+
+study: $(VENV)/.installed-bench  ## 24 simulated hours of a service with kills, upgrades and backups (half an hour); writes benchmarks/results/
+	$(SINGLE_THREAD) $(PY) benchmarks/soak.py
 
 paper: export FAIRPREMIUM_DATA ?= $(wildcard ../shared/data)
 paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under an hour on two cores); writes docs/reproduction/
@@ -91,6 +95,9 @@ paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under 
 docs: $(VENV)/.installed-docs $(VENV)/.installed-lint  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "Open site/index.html."
+
+reference: $(VENV)/.installed-test  ## write the page of the HTTP API from the service
+	$(PY) docs/reference/build_http_api.py
 
 gallery: $(VENV)/.installed-docs  ## run the scripts of docs/gallery; writes their pages and pictures
 	$(SINGLE_THREAD) $(PY) docs/gallery/build.py

@@ -1,21 +1,24 @@
 """Attacks of an insurer on the reports, through the service: over time, over studies, and with rows that are padding.
 
 Each attack talks to a service in this process as an insurer does: it uploads portfolios, asks for fits, and reads what
-comes back. Who has reported, and what, is drawn by a coin; the figure is the rate of right guesses, and the bound is
-what the stated epsilon allows at most from even odds, e^epsilon / (1 + e^epsilon). It is written down with the attack,
-before anything runs. Rules 1 to 4 are as loose as they can be declared: rule 9 has to hold by itself.
+comes back. Who has reported, and what, is drawn by a coin for each person; the figure is the rate of right guesses, and
+the bound is what the stated epsilon allows at most from even odds, e^epsilon / (1 + e^epsilon). It is written down with
+the attack, before anything runs, and so is the test whether a rate contradicts it (``_bounds.py``). Rules 1 to 4 are as
+loose as they can be declared: rule 9 has to hold by itself.
 
 What a security review of 0.1.0 found, and what tries it now (tests are in tests/parties):
 
 | finding | attack or test |
 | --- | --- |
 | 1. participation from the number of matches | `matched`, `planted`; test_attacks.py |
-| 2. a fit repeated over time | `over_time`; test_attacks.py; service/test_rules.py (epochs) |
+| 2. a fit repeated over time | `over_time`, randomized and with noised sums; test_attacks.py; service/test_rules.py (epochs) |
+| 2. the same over two restores of one backup | `restored_twice`; test_attacks.py; backup/test_backup.py::test_two_restores_of_a_backup_draw_independently |
 | 3. a fit that fails where a part has no report | test_attacks.py |
 | 4. endless headers, half-open connections | http/test_connections.py |
-| 5. draws of the same people after a lost file | collect tests of the ledger |
-| 6. files that others can read | service/test_limits.py |
-| 7. what erasure leaves behind | tests of erasure |
+| 5. draws of the same people after a lost file | `_ledger_attacks.py`; ../cli/test_ledger_attacks.py, test_drawing.py |
+| 6. files that others can read | service/test_limits.py; test_drawing.py::test_a_file_that_others_could_read_is_closed_to_them |
+| 7. what erasure leaves behind | service/test_erasure.py (rows, premiums, keys, levels), test_erasure_faults.py |
+| 7. a report that cannot be withdrawn | service/test_erasure.py::test_a_withdrawn_report_is_gone_with_the_next_epoch |
 | 8. the same report in nine studies | `nine_studies`; test_attacks.py |
 | 9. a charge that came back | service/test_rules.py::test_what_is_charged_stays_charged_whether_a_fit_is_refused_or_cancelled |
 | 10. a fit without limits, a queue that starves others | service/test_limits.py::test_the_process_of_a_fit_has_limits, service/test_leases.py::test_insurers_take_turns_however_many_fits_one_of_them_has |
@@ -23,6 +26,9 @@ What a security review of 0.1.0 found, and what tries it now (tests are in tests
 | 11. a checkpoint that moves with a report | test_attacks.py |
 | 11. requests that were signed for another host | service/test_access.py::test_other_names_of_the_service |
 | 11. forged addresses | http/test_connections.py::test_a_forwarded_address_is_not_believed_without_a_named_proxy |
+| 11. a new service key breaks the old log | service/test_key_rotation.py, protocol/test_key_chain.py |
+| 11. /readyz says 200 while no write succeeds | http/test_readyz.py |
+| 11. formulas in CSV files | ../cli/test_table_files.py::test_a_formula_in_a_csv_file_becomes_text, ../cli/test_privatize.py::test_formulas_are_text_in_a_csv_file_and_themselves_when_it_is_read, test_drawing.py::test_policy_numbers_that_look_like_formulas |
 """  # noqa: E501 (names of tests)
 
 from __future__ import annotations
@@ -30,9 +36,11 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import shutil
 import tempfile
+import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +50,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
+from fairpremium.parties.backup import make_backup, restore_backup
 from fairpremium.parties.clients._client import AppTransport, Client, Operator
 from fairpremium.parties.clients._collector import Collector
 from fairpremium.parties.clients._insurer import Insurer
@@ -99,6 +108,7 @@ class Service:
     """
 
     def __init__(self, folder: Path, database: str | None = None, limits: Any = None):
+        self.database = database
         self.third_party = ThirdParty(folder, database=database, limits=limits)
         self.context = self.third_party.context
         self.app = create_app(ServiceSettings(folder=folder, database=database, hosts=(HOST,)), self.third_party)
@@ -216,10 +226,10 @@ class Plot:
         return order - (len(gap) - 1) / 2
 
 
-def settings(model: str) -> dict[str, Any]:
-    """Return a fit that reads as much as it can: no pooling, randomized reports."""
-    common = {"correction": "posterior", "pooling": 0.0, "reference": "uniform"}
-    return {"model": model, "release": "randomized", **common}
+def settings(model: str, release: str = "randomized") -> dict[str, Any]:
+    """Return a fit that reads as much as it can: no pooling, randomized reports or noised sums."""
+    correction = "posterior" if release == "randomized" else "inverse"
+    return {"model": model, "release": release, "correction": correction, "pooling": 0.0, "reference": "uniform"}
 
 
 def release_rules(epsilon: float = EPSILON, epochs: int = 2) -> ReleaseRules:
@@ -233,7 +243,7 @@ def planted(service: Service, model: str, plot: Plot, study: str = "motor") -> T
     """Who among the targets reported, from prices of padded cells. Bound: one epoch's epsilon."""
     tally = Tally(bound(EPSILON), fits=1)
     service.declare(study, rules=LOOSE, release=release_rules())
-    there = plot.rng.permutation(plot.targets) < plot.targets // 2
+    there = plot.rng.random(plot.targets) < 0.5
     service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
     some = plot.policies("target")[there]
     service.report(some, plot.rng.choice(GROUPS, len(some)), study)
@@ -261,7 +271,7 @@ def matched(service: Service, model: str, targets: int, rows: int = 300, study: 
     service.declare(study, rules=LOOSE, release=release_rules())
     rng = np.random.default_rng(targets)
     known = rows // 2 // 5 * 5 + 2  # and one more is rounded up
-    there = rng.permutation(targets) < targets // 2
+    there = rng.random(targets) < 0.5
     x, reporters = rng.normal(size=rows), list[str]()
     for t in range(targets):
         policies = [f"{t} policy {i}" for i in range(known + 1)] + [f"{t} padding {i}" for i in range(rows - known - 1)]
@@ -296,22 +306,32 @@ class OverTime:
     states: tuple[str, ...]
 
 
-def over_time(service: Service, model: str, plot: Plot, *, report: bool = True, study: str = "motor") -> OverTime:
+def over_time(
+    service: Service,
+    model: str,
+    plot: Plot,
+    *,
+    report: bool = True,
+    study: str = "motor",
+    release: str = "randomized",
+) -> OverTime:
     """Ask the same before and after half of the targets report. Bound: the second epoch's epsilon, the first is alike.
 
     The bound of everything that both epochs release is that of the sum of their epsilons, which is weaker; as nobody
     among the targets has reported in the first one, what it releases is the same in both cases.
 
     - `report`: Whether anybody reports in between.
+    - `release`: "gaussian" for noised sums of a linear model. Prices are then a function of these sums alone, which
+      cost as much in an epoch as the second randomization.
     """
-    service.declare(study, rules=LOOSE, release=release_rules())
+    service.declare(study, rules=LOOSE, release=release_rules(epochs=2 if release == "randomized" else 8))
     service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
     service.upload(plot.sent, f"{study}-p", study)
-    there = plot.rng.permutation(plot.targets) < plot.targets // 2
+    there = plot.rng.random(plot.targets) < 0.5
     spent, states, members = [], [], {}
 
     def ask(name: str, **more: Any) -> Fit:
-        seen = service.fit(f"{study}-{name}", f"{study}-p", study, **{**settings(model), **more})
+        seen = service.fit(f"{study}-{name}", f"{study}-p", study, **{**settings(model, release), **more})
         view = service.insurer.send("GET", f"/v1/studies/{study}").json()
         spent.append(view["spent"]["epsilon"])
         states.append(seen.state)
@@ -333,6 +353,7 @@ def over_time(service: Service, model: str, plot: Plot, *, report: bool = True, 
         before, after = (plot.read(service.premiums(seen.id)) for seen in (first, second))
         changed.add(there, plot.guess_participation(after - before))
     else:
+        changed.blind += len(there)
         changed.add(there, plot.rng.random(len(there)) < 0.5)
     return OverTime(
         read=read,
@@ -342,6 +363,40 @@ def over_time(service: Service, model: str, plot: Plot, *, report: bool = True, 
         spent=tuple(spent),
         states=tuple(states),
     )
+
+
+def restored_twice(service: Service, plot: Plot, folder: Path, *, study: str = "motor") -> Tally:
+    """Who reported between two restores of one backup, from what changed. Bound: the epsilon of the second one's epoch.
+
+    Nobody among the targets has reported in the first one, so that what it releases is the same in both cases.
+
+    - `folder`: A new one, for the backup and the two restored services, which are on SQLite.
+    """
+    service.declare(study, rules=LOOSE, release=release_rules())
+    service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
+    service.upload(plot.sent, f"{study}-p", study)
+    folder.mkdir()
+    make_backup(service.context.files.folder.parent, folder / "backup", database=service.database)
+    there = plot.rng.random(plot.targets) < 0.5
+    prices = []
+    for name in ("without", "with"):
+        restore_backup(folder / "backup", folder / name)
+        time.sleep(1.1)  # signatures count whole seconds, and none from before the restore is accepted
+        with Service(folder / name) as restored:
+            restored.secret = service.secret
+            if name == "with":
+                some = plot.policies("target")[there]
+                restored.report(some, plot.rng.choice(GROUPS, len(some)), study)
+            seen = restored.fit(f"{study}-{name}", f"{study}-p", study, **settings("linear"))
+            if seen.state == "succeeded":
+                prices.append(plot.read(restored.premiums(seen.id)))
+    tally = Tally(bound(EPSILON), fits=2)
+    if len(prices) < 2:
+        tally.blind += len(there)
+        tally.add(there, plot.rng.random(len(there)) < 0.5)
+    else:
+        tally.add(there, plot.guess_participation(prices[1] - prices[0]))
+    return tally
 
 
 # --- finding 8: the same report in several studies -------------------------------------------------------------------
@@ -390,48 +445,87 @@ def _by_votes(votes: np.ndarray, plot: Plot) -> np.ndarray:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-def run_all(scale: float, tell: Callable[[dict[str, Any]], None], database: str | None = None) -> list[dict[str, Any]]:
-    """Run every attack with every model, each in a study of its own, and return the figures."""
-    results: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class Size:
+    """How often the attacks of a model run in full: worlds with 40 targets each, and portfolios with a single one.
 
-    def record(attack: str, model: str, tally: Tally) -> None:
-        results.append(
-            {
-                "attack": attack,
-                "model": model,
-                "rate": round(tally.rate, 4),
-                "error": round(tally.error, 4),
-                "bound": round(tally.bound, 4),
-                "guesses": tally.guesses,
-                "blind": tally.blind,
-            }
-        )
-        tell(results[-1])
+    - `mates`: Rows of a cell besides the target's and the padding. Trees split no cell that has too few.
+    """
 
+    worlds: int
+    portfolios: int
+    mates: int = 16
+
+
+SIZES = {"linear": Size(10, 150), "boosted": Size(6, 60, mates=36), "neural": Size(6, 60)}
+ROWS = 4 * len(MODELS) + 5  # figures of a run
+
+
+PARTS = ("models", "forks", "studies")  # of a run
+
+
+def run_all(
+    scale: float,
+    tell: Callable[[str, str, Tally], None],
+    database: str | None = None,
+    parts: Collection[str] = PARTS,
+) -> None:
+    """Run every attack, each in a study of its own; tell attack, model and guesses, each at once.
+
+    - `parts`: "models" for the attacks with every model, "forks" for noised sums over time and for two restores of one
+      backup, "studies" for nine studies.
+    """
     studies = (f"attack{i}" for i in itertools.count())
     with (
         tempfile.TemporaryDirectory(prefix="attacks-") as folder,
         Service(Path(folder) / "third-party", database) as service,
     ):
-        for model in MODELS:
-            worlds = max(1, round((4 if model == "linear" else 2) * scale))
-            read, before, changed = (Tally(bound(EPSILON)) for _ in range(3))
-            for seed in range(worlds):
-                _add(read, planted(service, model, Plot(seed=seed), next(studies)))
-                seen = over_time(service, model, Plot(seed=worlds + seed), study=next(studies))
-                _add(before, seen.read)
-                _add(changed, seen.changed)
-            record("who reported, from prices of padded cells", model, read)
-            record("who reported between two epochs, from the second", model, before)
-            record("who reported between two epochs, from what changed", model, changed)
-            count = max(4, round((100 if model == "linear" else 40) * scale))
-            record(
-                "who reported, from the number of matches", model, matched(service, model, count, study=next(studies))
-            )
-        found = nine_studies(service, Plot(seed=99, targets=100))
-        record("what was reported, from one study", "linear", found.one)
-        record("what was reported, from nine studies", "linear", found.all)
-    return results
+        if "models" in parts:
+            _run_models(service, scale, tell, studies)
+        if "forks" in parts:
+            _run_forks(service, scale, tell, studies, Path(folder))
+        if "studies" in parts:
+            found = nine_studies(service, Plot(seed=99, targets=100))
+            tell("what was reported, from one study", "linear", found.one)
+            tell("what was reported, from nine studies", "linear", found.all)
+
+
+def _run_models(
+    service: Service, scale: float, tell: Callable[[str, str, Tally], None], studies: Iterator[str]
+) -> None:
+    for model, size in SIZES.items():
+        worlds, portfolios = max(1, round(size.worlds * scale)), max(4, round(size.portfolios * scale))
+        read, before, changed = (Tally(bound(EPSILON)) for _ in range(3))
+        for seed in range(worlds):
+            _add(read, planted(service, model, Plot(seed=seed, mates=size.mates), next(studies)))
+            later = Plot(seed=worlds + seed, mates=size.mates)
+            seen = over_time(service, model, later, study=next(studies))
+            _add(before, seen.read)
+            _add(changed, seen.changed)
+        tell("who reported, from prices of padded cells", model, read)
+        tell("who reported between two epochs, from the second", model, before)
+        tell("who reported between two epochs, from what changed", model, changed)
+        counted = matched(service, model, portfolios, study=next(studies))
+        tell("who reported, from the number of matches", model, counted)
+
+
+def _run_forks(
+    service: Service, scale: float, tell: Callable[[str, str, Tally], None], studies: Iterator[str], folder: Path
+) -> None:
+    before, changed, restored = (Tally(bound(EPSILON)) for _ in range(3))
+    worlds = max(1, round(SIZES["linear"].worlds * scale))
+    for seed in range(2 * worlds):  # of half as many targets: noised numbers of rows in larger cells pass rule 1
+        plot = Plot(seed=200 + seed, targets=20, mates=120)
+        seen = over_time(service, "linear", plot, study=next(studies), release="gaussian")
+        _add(before, seen.read)
+        _add(changed, seen.changed)
+    for seed in range(worlds):
+        place = folder / f"restored-{seed}"
+        _add(restored, restored_twice(service, Plot(seed=300 + seed), place, study=next(studies)))
+        shutil.rmtree(place)
+    tell("who reported between two epochs, from the second, noised sums", "linear", before)
+    tell("who reported between two epochs, from what changed, noised sums", "linear", changed)
+    tell("who reported between two restores of one backup, from what changed", "linear", restored)
 
 
 def _add(total: Tally, part: Tally) -> None:

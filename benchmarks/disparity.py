@@ -31,6 +31,7 @@ from scipy.special import ndtri
 
 from fairpremium import RandomizedResponse, __version__
 from fairpremium import audit as fa
+from fairpremium.spectrum import compute_multicalibration
 
 RESULTS = Path(__file__).parent / "results" / "disparity.json"
 SHARES = {2: [0.6, 0.4], 3: [0.5, 0.3, 0.2], 4: [0.4, 0.3, 0.2, 0.1]}
@@ -184,6 +185,17 @@ LAWS: dict[str, tuple[Losses, bool]] = {  # mean m; whether the tail is heavy
     ),
 }
 
+_LOGNORMAL, _LOGNORMAL_HEAVY = float(np.exp(1.0)), float(np.exp(2.25))  # second moments, mean one
+SECOND_MOMENTS = {  # E[Y^2] of each law with mean one
+    "exponential": 2.0,
+    "lognormal, sigma 1": _LOGNORMAL,
+    "lognormal, sigma 1.5": _LOGNORMAL_HEAVY,
+    "Pareto, index 2.5": 1.5**2 * 2 / (1.5 * 0.5),
+    "claims 10 %, gamma 1/2": 20.0**2 * (0.5 * 0.1 + 0.25 * (0.1 + 0.1**2)),
+    "claims 10 %, lognormal 1": 10.0**2 * (0.1 + 0.1**2) * _LOGNORMAL,
+    "claims 5 %, lognormal 1.5": 20.0**2 * (0.05 + 0.05**2) * _LOGNORMAL_HEAVY,
+}
+
 
 def simulate_heavy(K: int, keep: float, law: str, repeats: int, seed: int, n: int = 4000) -> dict[str, Any]:
     """Coverage of a group's mean loss, and the median width over that of Fieller's normal limits."""
@@ -215,6 +227,60 @@ def simulate_heavy(K: int, keep: float, law: str, repeats: int, seed: int, n: in
         "wider": round(float(np.nanmedian(found[:, 2])), 3),
         "passed": bool(LOW <= coverage <= HIGH),
     }
+
+
+def simulate_measures(K: int, keep: float, law: str, repeats: int, seed: int, n: int = 4000) -> list[dict[str, Any]]:
+    """Coverage of loss ratios, of their differences and of all cells of multicalibration, by heavy-tailed losses.
+
+    Premiums vary, exposures are 0.5 or 1, and one report in ten is missing. The standard deviation in the truth of the
+    standardized difference is that of a large sample.
+    """
+    rng, groups = np.random.default_rng(seed), np.array(list("abcd"[:K]), dtype=object)
+    channel = RandomizedResponse(list(groups), keep=keep)
+    truth = _heavy_truth(K, law)
+    found: dict[str, list[Any]] = {}
+    for _ in range(repeats):
+        d, h, e, y = _heavy_rows(K, law, n, rng)
+        S = np.where(rng.random(n) < 0.1, None, channel.privatize(groups[d], rng=int(rng.integers(2**31))))
+        given = {"sensitive": S, "channel": channel, "exposure": e}
+        ratio = fa.compute_loss_ratio_gap(h, y, **given)
+        found.setdefault("loss ratio", []).append(_inside(ratio, "loss_ratio", truth["ratio"]))
+        table = fa.compute_standardized_difference(h, y, against="a", **given)
+        table = table[table["quantity"] == "loss_ratio"]
+        for column in ("difference", "standardized"):
+            found.setdefault(f"loss ratio, {column}", []).append(_inside(table, column, truth[column]))
+        fair = 1.0 * y / (1 + 0.3 * d)  # costs what it pays in every cell
+        cells = compute_multicalibration(h, fair, bins=4, **given)
+        known = (cells["note"] == "").to_numpy()
+        inside = _inside(cells[known], "difference", np.zeros(int(known.sum())))
+        found.setdefault("multicalibration, all cells", []).append([np.nan if not known.any() else inside.all()])
+    return [
+        {"law": law, "groups": K, "keep": keep, **describe(name, "heavy tails", np.array(parts, dtype=float))}
+        for name, parts in found.items()
+    ]
+
+
+def _heavy_rows(K: int, law: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Group, premium, exposure and total loss of rows; a loss has the mean premium times 1 + 0.3 d, for each unit."""
+    d = rng.choice(K, n, p=SHARES[K])
+    h, e = np.exp(0.3 * rng.normal(size=n) - 0.045), rng.choice([0.5, 1.0], n)
+    return d, h, e, e * h * (1 + 0.3 * d) * LAWS[law][0](rng, np.ones(n))
+
+
+def _heavy_truth(K: int, law: str) -> dict[str, np.ndarray]:
+    ratio, share = 1 + 0.3 * np.arange(K), np.array(SHARES[K])
+    second = SECOND_MOMENTS[law] * share @ ratio**2  # of loss over premium, for weights that go with the premium
+    difference = ratio[1:] - ratio[0]
+    return {
+        "ratio": ratio,
+        "difference": difference,
+        "standardized": difference / np.sqrt(second - (share @ ratio) ** 2),
+    }
+
+
+def _inside(table: pd.DataFrame, column: str, true: np.ndarray) -> np.ndarray:
+    low, high = (table[f"{column}{end}"].to_numpy(float) for end in ("_low", "_high"))
+    return np.where(np.isfinite(low + high), (low <= true) & (true <= high), np.nan)
 
 
 def _codes(S: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -261,6 +327,8 @@ def main() -> int:
         if given.part != "measures":
             for law in LAWS:
                 say(simulate_heavy(K, keep, law, given.repeats, seed))
+                for row in simulate_measures(K, keep, law, given.repeats, seed):
+                    say(row)
     print(f"{sum(done)} passed, {len(done) - sum(done)} failed, {time.perf_counter() - start:.0f} s")
     return int(not all(done))
 

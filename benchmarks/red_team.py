@@ -1,13 +1,14 @@
 """How much an insurer that shapes its data learns about single reports: every attack against every defence.
 
     python benchmarks/red_team.py [--scale 1.0] [--attacks NAME;...] [--json PATH]
-    python benchmarks/red_team.py --service [--scale 1.0] [--database URL]
+    python benchmarks/red_team.py --service [--scale 1.0] [--database URL] [--parts NAME;...]
 
 Two groups of equal size, keep 0.8, 1,500 rows, epsilon 1 and delta 1e-6 for the reports. Figures are the rate of right
 guesses, with its standard error; a blind guess is right in half of the cases. The bound is what the stated guarantee
 allows at most from even odds, after as many distinct fits as the attack uses. See ``_attacks.py`` for each attack.
 
-With --service the attacks go through the service, over time and over studies; see ``_service_attacks.py``.
+With --service the attacks go through the service, over time and over studies; see ``_service_attacks.py``. The exit
+code is 1 if a rate contradicts its bound, by the test in ``_bounds.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -24,8 +26,21 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import _ledger_attacks
 from _attacks import ATTACKS, DEFENCES, bound, run
+from _bounds import RULE, is_beyond, lower_limit
 
 import fairpremium
+
+ENOUGH = 50  # worlds where there is no bound to test
+
+
+def rows() -> int:
+    """Return the number of figures that have a bound."""
+    return sum(bound(attack, defence) < 1 for attack in ATTACKS for defence in DEFENCES.values())
+
+
+def beyond(results: list[dict]) -> list[dict]:
+    """Return the figures that contradict their bounds."""
+    return [r for r in results if is_beyond(round(r["rate"] * r["guesses"]), r["guesses"], r["bound"], rows())]
 
 
 def table(results: list[dict]) -> str:
@@ -54,35 +69,84 @@ def table(results: list[dict]) -> str:
                 text = "refused"
             cells.append(text)
         lines.append(f"| {attack} | " + " | ".join(cells) + " |")
-    lines += ["", "Bold: certainly better than a blind guess. In brackets: the most that the guarantee allows.", ""]
+    names = [f"{r['attack']} ({r['defence']})" for r in beyond(results)]
+    lines += [
+        "",
+        "Bold: certainly better than a blind guess. In brackets: the most that the guarantee allows. "
+        f"{RULE} Beyond: {', '.join(names) or 'none'}.",
+        "",
+    ]
     return "\n".join(lines)
 
 
-def run_service(scale: float, database: str | None) -> None:
-    """Run the attacks through the service, and write their figures beside those of the others."""
-    from _service_attacks import EPSILON, run_all
+def run_service(scale: float, database: str | None, parts: list[str]) -> bool:
+    """Run the attacks through the service, write each figure at once, and return whether one is beyond its bound.
 
-    def tell(r: dict) -> None:
+    - `parts`: Of the attacks; the figures of the others stay.
+    """
+    from _service_attacks import PARTS, ROWS, Tally, run_all
+
+    path = Path(__file__).parent / "results" / "red_team_service.json"
+    kind, both = "SQLite" if database is None else "PostgreSQL", 2 * ROWS
+    known = json.loads(path.read_text())["results"] if path.exists() else []
+    results = [r for r in known if r["database"] != kind or set(parts) != set(PARTS)]
+    for r in results:  # by the number of rows of today
+        right = round(r["rate"] * r["guesses"])
+        r["at_least"] = round(lower_limit(right, r["guesses"], both), 4)
+        r["beyond"] = is_beyond(right, r["guesses"], r["bound"], both)
+
+    def tell(attack: str, model: str, tally: Tally) -> None:
+        r = {
+            "attack": attack,
+            "model": model,
+            "database": kind,
+            "rate": round(tally.rate, 4),
+            "error": round(tally.error, 4),
+            "at_least": round(lower_limit(tally.right, tally.guesses, both), 4),
+            "bound": round(tally.bound, 4),
+            "beyond": is_beyond(tally.right, tally.guesses, tally.bound, both),
+            "guesses": tally.guesses,
+            "blind": tally.blind,
+        }
+        results[:] = [old for old in results if any(old[n] != r[n] for n in ("attack", "model", "database"))]
+        results.append(r)
         print(
-            f"{r['attack']:52s} {r['model']:8s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}", flush=True
+            f"{attack:52s} {model:8s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}  {_verdict(r)}",
+            flush=True,
         )
+        path.write_text(json.dumps({"fairpremium": fairpremium.__version__, "results": results}, indent=1) + "\n")
+        path.with_suffix(".md").write_text(service_table(results))
 
-    results = run_all(scale, tell, database)
+    run_all(scale, tell, database, parts)
+    return any(r["beyond"] for r in results)
+
+
+def service_table(results: list[dict]) -> str:
+    """Render the figures of the service as Markdown."""
+    from _service_attacks import EPSILON
+    from _service_attacks import __doc__ as about
+
     lines = [
         "# What an insurer can read through the service",
         "",
         f"Epsilon {EPSILON:g} for the second randomization of an epoch, and 0.4 in each of nine studies. Rules 1 to 4 "
-        "are declared as loose as they can be. The rate of right guesses from even odds, with its standard error.",
+        "are declared as loose as they can be. The rate of right guesses from even odds, with its standard error. "
+        + RULE,
         "",
-        "| attack | model | right guesses | at most, by the guarantee | guesses |",
-        "| --- | --- | --- | --- | --- |",
+        "| attack | model | database | right guesses | at most, by the guarantee | guesses | |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for r in results:
         figure = f"{100 * r['rate']:.0f} ± {100 * r['error']:.0f} %"
-        lines.append(f"| {r['attack']} | {r['model']} | {figure} | {100 * r['bound']:.0f} % | {r['guesses']} |")
-    path = Path(__file__).parent / "results" / "red_team_service.json"
-    path.write_text(json.dumps({"fairpremium": fairpremium.__version__, "results": results}, indent=1) + "\n")
-    path.with_suffix(".md").write_text("\n".join(lines) + "\n")
+        where = f"| {r['attack']} | {r['model']} | {r['database']} "
+        lines.append(f"{where}| {figure} | {100 * r['bound']:.0f} % | {r['guesses']} | {_verdict(r)} |")
+    findings = about[about.index("What a security review") :].strip()
+    return "\n".join([*lines, "", findings, ""])
+
+
+def _verdict(r: dict) -> str:
+    blind = f", {r['blind']} blindly" if r.get("blind") else ""
+    return ("**beyond**" if r["beyond"] else "within") + blind
 
 
 def main() -> None:
@@ -92,11 +156,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "red_team.json")
     parser.add_argument("--service", action="store_true", help="attack the service instead")
     parser.add_argument("--database", help="with --service: address of an empty PostgreSQL database; else SQLite")
+    parser.add_argument("--parts", default="models;forks;studies", help="with --service: which attacks, by ; separated")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     if args.service:
-        run_service(args.scale, args.database)
-        return
+        sys.exit(run_service(args.scale, args.database, args.parts.split(";")))
     wanted = [name.strip() for name in args.attacks.split(";") if name.strip()] or list(ATTACKS)
     known = json.loads(args.json.read_text())["results"] if args.json.exists() else []
     results = [r for r in known if r["attack"] not in wanted]
@@ -104,6 +168,8 @@ def main() -> None:
         for name, defence in DEFENCES.items():
             started = time.perf_counter()
             worlds = max(2, round(args.scale * ATTACKS[attack][2]))
+            if bound(attack, defence) == 1:
+                worlds = min(worlds, ENOUGH)
             outcome = run(attack, defence, worlds)
             results.append(
                 {
@@ -127,7 +193,9 @@ def main() -> None:
         document = {"fairpremium": fairpremium.__version__, "results": results}
         args.json.write_text(json.dumps(document, indent=1) + "\n")
         args.json.with_suffix(".md").write_text(table(results))
-    _ledger_attacks.write(args.json.with_name("red_team_ledger.json"))
+    if not args.attacks:
+        _ledger_attacks.write(args.json.with_name("red_team_ledger.json"))
+    sys.exit(bool(beyond(results)))
 
 
 if __name__ == "__main__":

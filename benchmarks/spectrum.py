@@ -1,6 +1,7 @@
 """The promises of the spectrum and of the alternatives, measured: parity of corrective prices, and coverage.
 
-    python benchmarks/spectrum.py [--repeats 1000] [--ratio-repeats 60] [--first 0] [--parts ratio] [--json FILE]
+    python benchmarks/spectrum.py [--repeats 1000] [--ratio-repeats 60] [--first 0] [--parts ratio] [--groups 3]
+        [--json FILE]
 
 - ratio: prices are learned from the true attribute and from reports (5,000 rows), and quoted to 100,000 new people. The
   Kolmogorov distance between groups of the price from reports is at most 1.2 times that of the price from the
@@ -40,8 +41,8 @@ from fairpremium import DiscriminationFreePricer, RandomizedResponse, __version_
 from fairpremium.alternatives._disparity import MEASURES
 from fairpremium.spectrum import PriceSpectrum, compute_multicalibration, compute_parity_distance
 
-GROUPS, KEEPS = (2, 3), (0.9, 0.7)
-SHARES = {2: [0.6, 0.4], 3: [0.5, 0.3, 0.2]}
+GROUPS, KEEPS = (2, 3, 4), (0.9, 0.7)
+SHARES = {2: [0.6, 0.4], 3: [0.5, 0.3, 0.2], 4: [0.4, 0.25, 0.2, 0.15]}
 LOW, HIGH, RATIO = 0.93, 0.97, 1.2
 ROWS = 4000
 KINDS = ("continuous", "tariff", "equal")
@@ -54,7 +55,7 @@ def portfolio(n: int, K: int, rng: np.random.Generator) -> tuple[pd.DataFrame, n
     q = np.exp(eta) / np.exp(eta).sum(axis=1, keepdims=True)
     d = (rng.random(n)[:, None] > q.cumsum(axis=1)).sum(axis=1)
     y = 10 + x @ [1.0, 0.7, 0.3] + d * (1 + 0.5 * x[:, 2]) + rng.normal(size=n)
-    names = list("abc"[:K])
+    names = list("abcd"[:K])
     return pd.DataFrame(x, columns=list("uvw")), y, np.array(names, dtype=object)[d], names
 
 
@@ -101,7 +102,7 @@ class Population:
 
     def sample(self, keep: float, rng: np.random.Generator, seed: int) -> dict[str, Any]:
         d = rng.choice(self.K, ROWS, p=SHARES[self.K])
-        names = np.array(list("abc"[: self.K]), dtype=object)
+        names = np.array(list("abcd"[: self.K]), dtype=object)
         channel = RandomizedResponse(list(names), keep=keep)
         S = channel.privatize(names[d], rng=seed)
         S = np.where(rng.random(ROWS) < 0.1, None, S)
@@ -185,14 +186,16 @@ def main() -> None:
     parser.add_argument("--ratio-repeats", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--parts", default="ratio;coverage;changes")
+    parser.add_argument("--groups", type=int, choices=GROUPS, help="only this number of groups")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "spectrum.json")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     many = range(arguments.first, arguments.first + arguments.repeats)
     few = range(arguments.first, arguments.first + arguments.ratio_repeats)
+    numbers = GROUPS if arguments.groups is None else (arguments.groups,)
     before = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
     found: dict[str, Any] = before.get("results", {})
-    for part, K, keep in itertools.product(arguments.parts.split(";"), GROUPS, KEEPS):
+    for part, K, keep in itertools.product(arguments.parts.split(";"), numbers, KEEPS):
         if part == "coverage":
             cases = {f"coverage, {kind}": coverage(K, keep, kind, many) for kind in KINDS}
         else:

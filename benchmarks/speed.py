@@ -1,6 +1,7 @@
-"""How fast the inverse correction is, against one memory pass, scikit-learn, glum and insurance-fairness-ldp.
+"""How fast fits are, against one memory pass, scikit-learn, glum, LightGBM and insurance-fairness-ldp.
 
-Every ratio compares medians of runs that alternate in one process. Usage:
+Every ratio compares medians of runs that alternate in one process. Default fits, with intervals, have their processor
+time, and commands the time from start to end. Usage:
 
     python benchmarks/speed.py [--rows 2000000] [--repeats 3] [--json benchmarks/results/speed.json]
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +21,7 @@ from statistics import median
 import numpy as np
 from glum import GeneralizedLinearRegressor
 from insurance_fairness_ldp import KaryRandomisedResponse, LDPDiscriminationFreePrice
+from lightgbm import LGBMRegressor
 from sklearn.linear_model import Ridge
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, __version__
@@ -59,8 +63,15 @@ def main() -> None:
             "fairpremium, 4 groups and unaware, pooling chosen": lambda: pricer(channel, "auto", "poisson").fit(
                 X, frequency, sensitive=S, sample_weight=exposure
             ),
+            "fairpremium, score, pooling=0": lambda: pricer(channel, 0, "poisson", "score").fit(
+                X, frequency, sensitive=S, sample_weight=exposure
+            ),
+            "fairpremium, all defaults, with intervals": lambda: default(channel).fit(
+                X, frequency, sensitive=S, sample_weight=exposure
+            ),
         },
     )
+    trees = race_trees(args.repeats)
     fitted = pricer(channel, 0).fit(X[:50_000], y[:50_000], sensitive=S[:50_000])
     quote = quote_seconds(fitted, X[:1])
 
@@ -73,6 +84,10 @@ def main() -> None:
         "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
         "squared_loss_seconds": squared,
         "poisson_seconds": glm,
+        "boosted_trees_seconds": trees,
+        "default_fits_processor_seconds": time_defaults(),
+        "neural_seconds": time_nets(),
+        "commands_seconds": time_commands(args.repeats),
         "single_quote_milliseconds": 1e3 * quote,
         "ratios": {
             "Ridge / ours (squared, pooling=0)": squared["scikit-learn Ridge, one fit"]
@@ -85,6 +100,17 @@ def main() -> None:
                 "glum, one fit per group of its own rows (S taken as D)"
             ]
             / glm["fairpremium, 4 groups and unaware, pooling=0"],
+            "ours / Ridge (squared, pooling=0)": squared["fairpremium, 4 groups, pooling=0"]
+            / squared["scikit-learn Ridge, one fit"],
+            "ours / one glum fit (Poisson, pooling=0)": glm["fairpremium, 4 groups and unaware, pooling=0"]
+            / glm["glum, one fit of all rows"],
+            "score / inverse (Poisson, pooling=0)": glm["fairpremium, score, pooling=0"]
+            / glm["fairpremium, 4 groups and unaware, pooling=0"],
+            "all defaults / one glum fit (Poisson)": glm["fairpremium, all defaults, with intervals"]
+            / glm["glum, one fit of all rows"],
+            "boosted without intervals / one LightGBM fit": trees["fairpremium, boosted"] / trees["LightGBM, one fit"],
+            "boosted with intervals / one LightGBM fit": trees["fairpremium, boosted, with intervals"]
+            / trees["LightGBM, one fit"],
         },
     }
     show(result)
@@ -92,23 +118,80 @@ def main() -> None:
     args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def make_rows(n: int):
+def make_rows(n: int, features: int = FEATURES, groups: int = len(GROUPS), step: float = 0.0):
+    """Rows with claim frequencies; a `step` in the first feature that no line describes."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, FEATURES))
-    d = rng.choice(len(GROUPS), n, p=SHARES)
-    beta = rng.standard_normal((FEATURES, len(GROUPS))) * 0.1
-    eta = (X @ beta)[np.arange(n), d] + 0.2 * d
-    channel = RandomizedResponse(GROUPS, keep=0.7)
+    X = rng.standard_normal((n, features))
+    shares = np.array(SHARES[:groups]) / sum(SHARES[:groups])
+    d = rng.choice(groups, n, p=shares)
+    beta = rng.standard_normal((features, groups)) * 0.1
+    eta = (X @ beta)[np.arange(n), d] + 0.2 * d + step * (np.abs(X[:, 0]) < 0.5)
+    channel = RandomizedResponse(GROUPS[:groups], keep=0.7)
     exposure = rng.uniform(0.1, 1.0, n)
     frequency = rng.poisson(exposure * np.exp(eta - 2)) / exposure
     S = channel.privatize(np.array(GROUPS)[d], rng=rng)
     return X, eta + rng.standard_normal(n), frequency, exposure, S, channel
 
 
-def pricer(channel, pooling, family="normal") -> DiscriminationFreePricer:
+def pricer(channel, pooling, family="normal", correction="inverse") -> DiscriminationFreePricer:
     return DiscriminationFreePricer(
-        family=family, channel=channel, correction="inverse", pooling=pooling, intervals=False, random_state=0
+        family=family, channel=channel, correction=correction, pooling=pooling, intervals=False, random_state=0
     )
+
+
+def default(channel, **settings) -> DiscriminationFreePricer:
+    return DiscriminationFreePricer("poisson", channel=channel, random_state=0, **settings)
+
+
+def race_trees(repeats: int) -> dict[str, float]:
+    """Default boosted trees, 20,000 rows, 10 features, against one plain fit of 200 rounds."""
+    X, _, frequency, exposure, S, channel = make_rows(20_000, 10, step=0.5)
+    plain = LGBMRegressor(objective="poisson", n_estimators=200, verbose=-1)
+
+    def ours(intervals: bool):
+        return default(channel, model="boosted", intervals=intervals).fit(
+            X, frequency, sensitive=S, sample_weight=exposure
+        )
+
+    return race(
+        repeats,
+        {
+            "LightGBM, one fit": lambda: plain.fit(X, frequency, sample_weight=exposure),
+            "fairpremium, boosted": lambda: ours(False),
+            "fairpremium, boosted, with intervals": lambda: ours(True),
+        },
+    )
+
+
+def time_defaults() -> dict[str, float]:
+    """Processor time of default fits with intervals, by rows, features and groups."""
+    found = {}
+    for n, features, groups in ((5_000, 4, 4), (50_000, 20, 4), (1_000_000, 20, 3)):
+        X, _, frequency, exposure, S, channel = make_rows(n, features, groups)
+        start = time.process_time()
+        default(channel).fit(X, frequency, sensitive=S, sample_weight=exposure)
+        found[f"Poisson, {n:,} x {features}, K = {groups}"] = time.process_time() - start
+    return found
+
+
+def time_nets() -> dict[str, float]:
+    """Time of default networks, with intervals, on 5,000 rows."""
+    X, _, frequency, exposure, S, channel = make_rows(5_000, 4, step=0.5)
+    start = time.perf_counter()
+    default(channel, model="neural").fit(X, frequency, sensitive=S, sample_weight=exposure)
+    return {"neural networks, 5,000 x 4, K = 4, with intervals": time.perf_counter() - start}
+
+
+def time_commands(repeats: int) -> dict[str, float]:
+    """Time of commands that compute next to nothing."""
+    commands = ("--help", "fit --help", "plan --groups 4 --epsilon 1 --rows 100000")
+
+    def run(words: str) -> None:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "fairpremium", *words.split()], stdout=subprocess.DEVNULL, check=True
+        )
+
+    return race(repeats, {f"fairpremium {words}": lambda words=words: run(words) for words in commands})
 
 
 def peer_fit(channel, X, y, S):
@@ -145,7 +228,7 @@ def quote_seconds(fitted, row) -> float:
 def show(result: dict) -> None:
     size = f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}"
     print(f"{size}, medians of {result['repeats']}")
-    for title in ("squared_loss_seconds", "poisson_seconds"):
+    for title in (name for name, value in result.items() if name.endswith("_seconds") and isinstance(value, dict)):
         print(f"\n{title}")
         for name, seconds in result[title].items():
             print(f"  {name:58s} {seconds:8.3f}")

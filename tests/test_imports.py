@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fairpremium"
 HEAVY = (
     "torch", "lightgbm", "dask", "distributed", "duckdb", "pyspark", "fastapi", "uvicorn", "httpx", "psycopg",
     "sqlalchemy", "cryptography", "plotly", "altair", "vl_convert", "typer", "rich", "polars", "matplotlib",
-    "xlsxwriter", "openpyxl", "onnx", "onnxruntime", "mlflow",
+    "xlsxwriter", "openpyxl", "onnx", "onnxruntime", "mlflow", "prometheus_client",
 )  # fmt: skip
 
 # Which packages a package may import: the table of docs/design.md, lowest first, with everything below spelled out.
@@ -33,17 +33,19 @@ PARTIES: dict[str, set[str]] = {"protocol": set()}  # sub-packages of parties, l
 PARTIES["store"] = PARTIES["release"] = PARTIES["bundle"] = {"protocol"}
 PARTIES["clients"] = {"protocol", "bundle"}
 PARTIES["service"] = {"protocol", "store", "release", "bundle"}
-PARTIES["console"] = PARTIES["collect"] = {"service"} | PARTIES["service"]
+PARTIES["backup"] = PARTIES["console"] = PARTIES["collect"] = {"service"} | PARTIES["service"]
 PARTIES["http"] = {"console", "collect"} | PARTIES["console"]
 for name, below in PARTIES.items():
-    LAYERS[f"parties.{name}"] = {"audit", "parties.faults"} | LAYERS["audit"] | {f"parties.{other}" for other in below}
-LAYERS["parties.faults"] = set()
+    LAYERS[f"parties.{name}"] = (
+        {"audit", "parties.clock", "parties.faults"} | LAYERS["audit"] | {f"parties.{other}" for other in below}
+    )
+LAYERS["parties.clock"] = LAYERS["parties.faults"] = set()
 LAYERS["parties"] = {"audit"} | LAYERS["audit"] | {f"parties.{name}" for name in PARTIES}
 LAYERS["paper"] = {"parties", "portfolios"} | LAYERS["parties"]
 LAYERS["cli"] = {"paper", "diagnostics", "monitoring", "model_documents", "alternatives", "spectrum"} | LAYERS["paper"]
 LAYERS["__main__"] = {"cli"}
 
-FOUNDATION = {"arrays", "documents", "errors", "labels", "lazy", "workbooks"}  # free to all
+FOUNDATION = {"arrays", "csv_cells", "documents", "errors", "labels", "lazy", "progress", "workbooks"}  # free to all
 MAY_USE_THE_TOP_LEVEL = {"cli", "paper", "__main__"}  # `from fairpremium import DiscriminationFreePricer`
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 

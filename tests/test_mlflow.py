@@ -56,10 +56,23 @@ def test_a_pricer_comes_back_from_a_store(pricer, rows, store):
     np.testing.assert_array_equal(served.predict(X), pricer.predict(X))
     assert served.metadata.signature.inputs.input_names() == ["age", "region"]
     assert "sensitive" not in str(served.metadata.signature)
-    assert [str(t) for t in served.metadata.signature.inputs.input_types()] == ["DataType.double", "DataType.string"]
+    assert [str(t) for t in served.metadata.signature.inputs.input_types()] == ["Any", "DataType.string"]
     pd.testing.assert_frame_equal(served.input_example, X.head(3), check_dtype=False)
     with pytest.raises(mlflow.exceptions.MlflowException, match="age"):
         served.predict(X[["region"]])
+
+
+def test_a_served_model_takes_whole_numbers(rows, tmp_path):
+    X, counts, _, sensitive, channel = rows
+    X = X.assign(age=X["age"].round().astype("int64"), bonus=np.arange(len(X), dtype="int32") % 5, new=X["age"] > 40)
+    fitted = DiscriminationFreePricer(family="poisson", channel=channel, correction="inverse", pooling=0).fit(
+        X, counts, sensitive=sensitive
+    )
+    fairpremium.mlflow.save_model(fitted, tmp_path / "model")
+    served = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    np.testing.assert_array_equal(served.predict(X), fitted.predict(X))
+    halves = X.assign(age=X["age"] + 0.5)
+    np.testing.assert_array_equal(served.predict(halves), fitted.predict(halves))
 
 
 def test_nothing_in_the_folder_is_a_pickle(pricer, tmp_path):

@@ -5,7 +5,7 @@ therefore charges smokers for being women. The discrimination-free price does no
 non-smokers comes back to about 100, which is what smoking costs.
 
 Nobody reveals their sex. Each person sends one report, which is true with probability 0.8. The grey bars run from the
-best estimate for men to that for women; the green bands are 95 % intervals.
+best estimate for men to that for women; the green bands are 95 % intervals of the mean prices.
 """
 
 import altair as alt

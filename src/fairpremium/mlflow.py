@@ -177,12 +177,13 @@ def _columns(model: Model) -> Any:
 
 
 def _signature(model: Model) -> Any:
-    """Return the columns with their types; none for a model that was fitted to an array."""
+    """Return the columns with their types, any for numbers; none for a model that was fitted to an array."""
     types, models = _import("mlflow.types"), _import("mlflow.models")
     if not (model.named if isinstance(model, Tariff) else model.design_.named):
         return None
+    number = _import("mlflow.types.schema").AnyType()  # a column of type double would reject whole numbers
     columns = [
-        types.ColSpec("double" if column.levels is None else _level_type(column.levels), column.name)
+        types.ColSpec(number if column.levels is None else _level_type(column.levels), column.name)
         for column in _columns(model)
     ]
     return models.ModelSignature(types.Schema(columns), types.Schema([types.ColSpec("double")]))

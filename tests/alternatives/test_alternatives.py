@@ -120,7 +120,7 @@ def test_the_search_finds_what_was_built_in(searched):
     table = found.table.set_index("candidate")
     assert len(table) == 1 + 5 * 3
     assert len(said) == 15
-    assert said[0] == (0.0, "all features")
+    assert said[0] == (0.0, "all features, fold 1 of 3")
     unaware, free = "all features; unaware", "all features; discrimination-free"
     assert table.loc["current price", "deviance_change"] == 0
     assert abs(table.loc[unaware, "disparity_change"]) < 1e-3  # the current price, but for the balance

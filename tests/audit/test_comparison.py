@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtri, stdtrit
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.audit import compute_price_comparison, plot_price_comparison
@@ -44,9 +45,45 @@ def test_means_are_those_of_the_rows(comparison, pricer, portfolio):
     np.testing.assert_allclose(best[["F", "M"]], pricer.predict_best_estimate(X).mean())
     assert part.loc["unaware", "mean"] == pytest.approx(pricer.predict_unaware(X).mean())
     assert part.loc["discrimination_free", "mean"] == pytest.approx(pricer.predict(X).mean())
-    assert part.loc["discrimination_free", "low"] == pytest.approx(pricer.predict_interval(X).lower.mean())
     assert part.loc["discrimination_free", "truth"] == pytest.approx(portfolio.discrimination_free(X).mean())
     assert part["rows"].unique().tolist() == [smoker.sum()]
+
+
+def test_the_interval_beside_a_mean_is_the_interval_of_the_mean(pricer, portfolio):
+    """Not the mean of the rows' limits: it has the standard error of the mean, which that of one row is for itself."""
+    X, weight = portfolio.X.head(50), np.arange(1.0, 51.0)
+    row = compute_price_comparison(pricer, X, sample_weight=weight, level=0.9).iloc[-1]
+    R, _ = pricer.covariance_root(X)
+    error = np.sqrt((weight / weight.sum()) @ (R @ R.T) @ (weight / weight.sum()))
+    assert (row["high"] - row["mean"], row["mean"] - row["low"]) == pytest.approx((ndtri(0.95) * error,) * 2)
+    limits = pricer.predict_interval(X, 0.9)
+    assert row["high"] - row["low"] < 0.9 * np.average(limits.upper - limits.lower, weights=weight)
+    alone = compute_price_comparison(pricer, X, by=np.arange(50).astype(str), level=0.9)
+    alone = alone[alone["price"] == "discrimination_free"]
+    np.testing.assert_allclose(alone[["low", "high"]].to_numpy().T, limits)  # of one policy: the identity link
+
+
+def test_a_jackknife_has_the_interval_of_the_mean_too(portfolio):
+    """Against the definition: the mean premium of each fit without a fold, and Student's quantile."""
+    pricer = DiscriminationFreePricer(model="boosted", random_state=0, pooling=0)
+    pricer.fit(portfolio.X.head(600), portfolio.y[:600], sensitive=portfolio.sensitive[:600])
+    R, freedom = pricer.covariance_root(portfolio.X.head(40))
+    row = compute_price_comparison(pricer, portfolio.X.head(40)).iloc[-1]
+    width = stdtrit(freedom, 0.975) * np.linalg.norm(R.mean(axis=0))
+    assert row["high"] - row["mean"] == pytest.approx(width)
+
+
+def test_intervals_of_class_means_cover_as_often_as_they_say():
+    """150 samples: 95 % of the intervals hold the truth, neither fewer nor nearly all."""
+    held = []
+    for seed in range(150):
+        p = zhang_liu_shi_2025(n=1000, rng=seed)
+        pricer = DiscriminationFreePricer(pooling=0, correction="inverse").fit(p.X, p.y, sensitive=p.sensitive)
+        table = compute_price_comparison(pricer, p.X, by="smoker", truth=p)
+        free = table[table["price"] == "discrimination_free"]
+        held += ((free["low"] <= free["truth"]) & (free["truth"] <= free["high"])).tolist()
+    assert len(held) == 300
+    assert 0.91 < np.mean(held) < 0.985
 
 
 def test_the_premium_is_the_weighted_mean_of_the_best_estimates(comparison, pricer):

@@ -422,3 +422,57 @@ def test_wrong_requests_for_an_audit_report():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=re.escape(expected)):
             fa.summarize_prices(h, h, **{"sensitive": D, **arguments})
+
+
+# --- rates near 0 and 1 ---
+
+
+def test_limits_of_rates_at_the_edge_are_wilsons():
+    D = np.repeat(["F", "M"], 500)
+    decisions = np.where((D == "M") & (np.arange(1000) % 5 > 0), "yes", "no")
+    row = fa.compute_adverse_impact(decisions, favourable="yes", sensitive=D, against="M").iloc[0]
+    z2 = 1.959963984540054**2
+    assert row["rate_high"] == pytest.approx(z2 / (500 + z2))
+    assert (row["ratio"], row["ratio_low"]) == (0.0, 0.0)
+    assert 0 < row["ratio_high"] < 0.011
+    assert row["denial_odds_ratio"] == row["denial_odds_ratio_high"] == np.inf
+    assert row["denial_odds_ratio_low"] > 100
+    assert row["note"] == "no favourable decision is seen in F"
+    turned = fa.compute_adverse_impact(decisions, favourable="yes", sensitive=D, against="F").iloc[0]
+    assert turned["ratio"] == turned["ratio_high"] == np.inf
+    assert turned["ratio_low"] > 50
+    check = fa.compute_threshold_check(pd.DataFrame([turned]), at_least=0.8, at_most=1.25)
+    assert check["answer"].tolist() == ["beyond"]
+
+
+def test_ratio_limits_cover_when_rates_are_small():
+    channel, true, inside, samples = RandomizedResponse(["F", "M"], keep=0.8), np.array([0.01, 0.3]), 0, 300
+    rng = np.random.default_rng(0)
+    for seed in range(samples):
+        d = rng.choice(2, 3000)
+        decisions = (rng.random(3000) < true[d]).astype(int)
+        S = channel.privatize(np.array(["F", "M"])[d], rng=seed)
+        row = fa.compute_adverse_impact(decisions, favourable=1, sensitive=S, channel=channel, against="M").iloc[0]
+        inside += row["ratio_low"] <= true[0] / true[1] <= row["ratio_high"]
+    assert 0.93 <= inside / samples <= 0.985
+
+
+@pytest.mark.parametrize(
+    ("groups", "keep", "law"), [(2, 0.9, "claims 5 %, lognormal 1.5"), (3, 0.7, "Pareto, index 2.5")]
+)
+def test_heavy_tails_are_covered_in_all_cells_and_in_standard_deviations(groups, keep, law):
+    from benchmarks import disparity
+
+    rows = {row["table"]: row for row in disparity.simulate_measures(groups, keep, law, 100, seed=5)}
+    for name in ("loss ratio, standardized", "multicalibration, all cells"):
+        assert rows[name]["coverage"] >= 0.95 - 2 * math.sqrt(0.95 * 0.05 / 100), (name, rows[name])
+
+
+def test_a_sum_of_its_factors_has_no_remainder():
+    rng = np.random.default_rng(0)
+    D = rng.choice(["F", "M"], 400)
+    X = pd.DataFrame({"age": rng.uniform(20, 70, 400), "town": rng.choice(["u", "r"], 400)})
+    prices = 100 + 3.1 * X["age"] + 20 * (X["town"] == "u")
+    rest = fa.compute_disparity_drivers(prices, X, sensitive=D).set_index("factor").loc["remainder"]
+    assert rest[["contribution", "contribution_low", "contribution_high", "share"]].tolist() == [0, 0, 0, 0]
+    assert rest["p_value"] == 1

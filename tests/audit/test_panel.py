@@ -85,6 +85,35 @@ def test_the_effect_of_a_list_and_of_the_list_in_force():
     assert {row["id"]: row["answer"] for row in without["panel"]}["proxy_effect_of_list"] == "Not measured"
 
 
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_list_that_charges_a_part_of_the_cost_does_not_charge_for_the_group(is_alike):
+    n = 8000
+    rng = np.random.default_rng(0)
+    D = rng.choice(["F", "M"], n)
+    age, power = rng.normal(40 + 8 * (D == "M"), 10), rng.normal(0, 10, n)
+    X = pd.DataFrame({"age": age} if is_alike else {"age": age, "power": power})
+    cost = 100 + 2 * (age - 44) + (0 if is_alike else 2 * power)  # the group costs nothing
+    y = cost + rng.normal(0, 10, n)
+    lists = {
+        "flat": np.full(n, y.mean()),
+        "half": 100 + (cost - 100) / 2,
+        "cost": cost,
+        "group": cost + 20 * (D == "M"),
+    }
+    rows = {}
+    for name, prices in lists.items():
+        summary = fa.summarize_prices(prices, y, sensitive=D, X=X)
+        rows[name] = answers(summary)["proxy_effect_of_list"]
+        if name == "flat":
+            records = next(s for s in summary["sections"] if s["id"] == "list_discrimination")["records"]
+            shares = [r for r in records if r["price"] == "premiums" and r["measure"].startswith("proxy_")][:2]
+            assert {(r["value"], r["note"]) for r in shares} == {(None, "the price is the same for all")}
+    assert rows["flat"]["verdict"] == rows["cost"]["verdict"] == "within"
+    assert rows["flat"]["high"] == 0
+    assert rows["half"]["verdict"] in (("cannot tell", "within") if is_alike else ("within",))
+    assert rows["group"]["verdict"] == "beyond"
+
+
 def test_the_interval_of_the_effect_holds_the_truth():
     """Coverage over samples is at least the level: the two sources of error are added."""
     truth, inside, samples = 20 * 0.5 * 0.5, 0, 60
@@ -122,6 +151,56 @@ def test_decisions_come_from_their_table():
     assert _decision_row([{**record, "ratio": None}], {"rows": 1000}, 0.8)["verdict"] == "cannot tell"
 
 
+def answers(summary):
+    return {row["id"]: row for row in summary["panel"]}
+
+
+@pytest.mark.parametrize("channel", [None, CHANNEL], ids=["true attribute", "reports"])
+@pytest.mark.parametrize("seed", [0, 4, 7])
+def test_a_group_without_favourable_decisions_is_beyond(channel, seed):
+    D = np.tile(np.repeat(["a", "b"], 500), 5)
+    decisions = np.where((D == "b") & (np.arange(5000) % 5 > 0), "yes", "no")
+    S = D if channel is None else channel.privatize(D, rng=seed)
+    prices = 100.0 + np.arange(5000) % 7
+    roles = {"sensitive": S, "channel": channel, "decisions": decisions, "favourable": "yes", "against": "b"}
+    summary = fa.summarize_prices(prices, prices, **roles)
+    row = answers(summary)["adverse_impact"]
+    assert (row["verdict"], row["low"]) == ("beyond", 0.0)
+    assert row["high"] < 0.1
+    fa.render_report(summary)
+
+
+def test_decisions_and_premiums_are_judged_in_all_pairs():
+    n = 20000
+    rng = np.random.default_rng(0)
+    D = rng.choice(["a", "b", "c"], n, p=[0.3, 0.4, 0.3])
+    chance = pd.Series(D).map({"a": 0.70, "b": 0.80, "c": 0.96}).to_numpy()
+    decisions = np.where(rng.random(n) < chance, "yes", "no")
+    prices = 100 + pd.Series(D).map({"a": -1.5, "b": 0.0, "c": 1.5}).to_numpy() + rng.normal(0, 10, n)
+    summary = fa.summarize_prices(prices, prices, sensitive=D, decisions=decisions, favourable="yes")
+    row = answers(summary)["adverse_impact"]
+    assert row["verdict"] == "beyond"  # 0.70 of 0.96; both keep four fifths of the largest group
+    assert "a against c" in row["number"]
+    checks = next(s for s in summary["sections"] if s["id"] == "threshold_check")["records"]
+    assert [r["answer"] for r in checks if (r["quantity"], r["group"], r["against"]) == ("decision", "a", "c")] == [
+        "beyond"
+    ]
+    row = answers(summary)["standardized_difference"]
+    assert row["verdict"] == "beyond"  # 0.3, though both are 0.15 from the largest group
+    assert "than c" in row["number"]
+
+
+def test_a_group_without_numbers_is_not_cleared_but_named():
+    rng = np.random.default_rng(0)
+    D = rng.permutation(np.repeat(["a", "b", "c"], [1800, 1160, 40]))
+    prices = pd.Series(D).map({"a": 100.0, "b": 97.0, "c": 300.0}).to_numpy() + rng.normal(0, 20, 3000)
+    found = answers(fa.summarize_prices(prices, prices, sensitive=D))
+    for name in ("premium_ratio", "standardized_difference"):
+        assert found[name]["verdict"] == "cannot tell"
+        assert "c: too few effective reports (40" in found[name]["number"]
+        assert "epsilon" not in found[name]["answer"] + found[name]["decide"]  # the true attribute was used
+
+
 def test_privacy_names_what_was_collected_and_what_was_added():
     X, y, S, _ = book(2000, link=0.5)
     twice = RandomizedResponse(["a", "b"], keep=0.75)
@@ -135,6 +214,14 @@ def test_privacy_names_what_was_collected_and_what_was_added():
     assert "1.386, of the channel through which reports were collected" in text
     assert "a report as this audit sees it, after both, has epsilon 1.099" in text
     assert "About 1,990 of 2,000 policies" in text
+    noised = {**release, "epsilon": 1.0, "delta": 1e-6, "audit_epsilon": 2.0}
+    summary = fa.summarize_pricer(pricer, X, y, sensitive=S, collected=CHANNEL, release=noised, count_in=5)
+    said = (
+        "added noise of epsilon 1, delta 1.0e-06 to the prices, and randomized the reports of this audit once more, "
+        "with epsilon 2; a report as this audit sees it, after both randomizations, has epsilon 1.099"
+    )
+    assert said in fa.render_markdown(summary)
+    assert said in fa.render_report(summary)
     true = fa.summarize_prices(y, y, sensitive=np.where(S == "a", "a", "b"))
     assert next(r for r in true["panel"] if r["id"] == "privacy")["answer"] == "No"
 

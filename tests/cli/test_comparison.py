@@ -78,6 +78,7 @@ def test_alternatives_are_those_of_python(book, call_json, call):
         (["alternatives", *ROLES, "--drop", "income", "-o", "a.csv"], "expected columns of X"),
         (["alternatives", *ROLES, "--mixtures", "a=1", "-o", "a.csv"], "numbers from 0 to 1"),
         (["alternatives", *ROLES, "--coarsen", "age", "-o", "a.csv"], "expected every name once"),
+        (["alternatives", *ROLES, "--coarsen", "age=x", "-o", "a.csv"], "expected numbers, the limits of its bands"),
         (["alternatives", *ROLES, "--plot", "a.png", "-o", "a.csv"], ".svg"),
         (["spectrum", "model.json", "none.csv", "--outcome", "claims", "-o", "a.csv"], "none.csv"),
         (

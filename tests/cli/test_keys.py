@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from fairpremium.parties.clients._insurer import Insurer
-from fairpremium.parties.protocol._keys import read_key
+from fairpremium.parties.protocol import read_secret
+from fairpremium.parties.protocol._keys import fingerprint, read_key, read_public_key
 from fairpremium.parties.protocol._storage_key import STORAGE_KEY, STORAGE_KEY_FILE
 from helpers import places
 
@@ -144,6 +149,7 @@ def test_without_the_right_storage_key_nothing_starts(call, refuse, monkeypatch)
 def test_keys_of_a_party_and_a_study(call, call_json, refuse):
     call("keys", "new", "a.key", "b.key")
     call("keys", "add", "a.key.pub", "--party", "acme", "--role", "insurer")
+    assert "Got the key that acme has already" in refuse("keys", "rotate", "party", "a.key.pub", "--party", "acme")
     found = call_json("keys", "rotate", "party", "b.key.pub", "--party", "acme", "--days", "7")["keys"]
     assert [key["ends"] is None for key in sorted(found, key=lambda key: key["ends"] is None)] == [False, True]
     assert "ends 20" in call("keys", "rotate", "party", "b.key.pub", "--party", "acme").stdout
@@ -177,3 +183,73 @@ def test_options_of_a_check_from_outside_want_its_address(refuse):
         assert "without --service" in refuse("log", "verify", *words.split())
     assert "expected an address" in refuse("log", "verify", "--service", "nowhere")
     assert "without --key" in refuse("log", "verify", "--service", "http://127.0.0.1:1", "--own")
+
+
+# --- fingerprints look the same wherever they are printed ---
+
+FORM = re.compile(r"(ed25519|linkage)-[0-9a-f]{16}(?![0-9a-f])")
+
+
+def names_only(text, *prints):
+    """Is a key named by its whole fingerprint, and never by less or more of the digest?"""
+    assert "key id" not in text.lower()
+    for shown in prints:
+        digits = shown.partition("-")[2]
+        assert FORM.fullmatch(shown)
+        assert shown in text, text
+        found = [match.start() for match in re.finditer(digits[:8], text)]
+        assert all(FORM.match(text, text.rfind("-", 0, at) - len(shown.partition("-")[0])) for at in found), text
+
+
+def test_every_command_that_names_a_key_names_it_so(call, call_json, refuse):
+    call("keys", "new", "a.key", "b.key")
+    a, b = (read_key(path).key_id for path in ("a.key", "b.key"))
+    names_only(call("keys", "new", "c.key").stdout, read_key("c.key").key_id)
+    secret = call("keys", "secret", "motor.secret").stdout
+    shared = read_secret("motor.secret")
+    names_only(secret, shared.fingerprint)
+    names_only(call("keys", "show", "motor.secret").stdout, shared.fingerprint)
+    names_only(call("keys", "show", "a.key").stdout, a)
+    names_only(call("keys", "show", "a.key.pub").stdout, a)
+    assert call_json("keys", "show", "a.key")["key_id"] == a
+    assert call_json("keys", "show", "motor.secret")["fingerprint"] == shared.fingerprint
+
+    places.build(Path("third-party"))
+    folder = ("--folder", "third-party")
+    first = read_public_key("third-party/service.key.pub").key_id
+    names_only(call("keys", "add", "a.key.pub", "--party", "new", "--role", "insurer", *folder).stdout, a)
+    names_only(call("keys", "show", *folder).stdout, first, a)
+    names_only(call("keys", "rotate", "party", "b.key.pub", "--party", "new", *folder).stdout, a, b)
+    names_only(call("keys", "revoke", a, *folder).stdout, a)
+    with serving("third-party") as url:
+        acme = ("--key", "third-party/acme.key", "--service", url)
+        with Insurer(url, read_key("third-party/acme.key")) as insurer:
+            assert insurer.watch("waits").state == "succeeded"
+        trust = ("--trust", "third-party/service.key.pub")
+        names_only(call("insurer", "fetch", "waits", "-o", "b.zip", *trust, *acme).stdout, first)
+        names_only(call("log", "show", "--key", "third-party/op.key", "--service", url).stdout, first, a, b)
+        names_only(refuse("log", "verify", "--service", url, "--trust", "a.key.pub"), first)
+        second = call("keys", "rotate", "service", *folder).stdout
+    names_only(second, first, read_public_key("third-party/service.key.pub").key_id)
+    with zipfile.ZipFile("b.zip") as bundle:
+        names_only(bundle.read("manifest.json").decode().replace("key_id", ""), first)
+
+
+def test_the_fingerprint_of_a_secret_is_sent_to_nobody(project_root):
+    """Commands print it; clients, messages and the service do not know the word."""
+    for path in (project_root / "src" / "fairpremium" / "parties").rglob("*.py"):
+        used = [n for n in ast.walk(ast.parse(path.read_text())) if getattr(n, "attr", "") == "fingerprint"]
+        assert not used or path.name == "_linkage.py", path
+
+
+def test_one_function_makes_all_fingerprints(project_root):
+    """No other place shortens a digest of a key."""
+    found = set()
+    for package in ("parties", "cli"):
+        for path in (project_root / "src" / "fairpremium" / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                is_slice = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
+                if is_slice and re.search(r"hexdigest\(\)$|\.hex\(\)$|key_id$|fingerprint$", ast.unparse(node.value)):
+                    found.add((path.name, ast.unparse(node)))
+    assert {name for name, _ in found} == {"_keys.py", "_collector.py"}, found  # the latter names a person
+    assert fingerprint("linkage", b"x") == f"linkage-{hashlib.sha256(b'x').hexdigest()[:16]}"

@@ -66,7 +66,7 @@ def test_an_alarm_has_its_exit_code_and_again_when_the_period_comes_again(book, 
     assert "premium_difference of M: changed" in text
     assert "<svg" in Path("chart.svg").read_text()
     before = Path("monitor.json").read_bytes()
-    assert ", known" in call(*words(3), code=3).stdout
+    assert "(seen before" in call(*words(3), code=3).stdout
     assert "none" in call(*words(2)).stdout  # its own look, not the last one
     assert Path("monitor.json").read_bytes() == before
     result = call(*words(3, "--json"), code=3)
@@ -110,3 +110,29 @@ def test_limits_can_be_open_on_a_side(book, call_json):
     found = call_json(*words(1, "--limit", "premium_difference=:500", "--measures", "premium_difference"))
     (row,) = found["measures"]
     assert (row["limit_low"], row["limit_high"]) == (None, 500.0)
+
+
+def test_the_four_fifths_rule_stays_beside_other_limits_and_losses_are_not_needed(book, call, call_json):
+    given = [
+        word for word in words(1, *DECISIONS, "--limit", "premium_difference=:200") if word not in ("--outcome", "y")
+    ]
+    found = call_json(*given)
+    assert {row["measure"] for row in found["measures"]}.isdisjoint({"loss_ratio"})
+    limits = {row["measure"]: (row["limit_low"], row["limit_high"]) for row in found["measures"]}
+    assert limits["adverse_impact_ratio"] == (0.8, 1.25)
+    assert Monitor.load("monitor.json").limits["premium_difference"] == (None, 200.0)
+    again = call(*given)
+    assert "against nan" not in again.output
+    assert "seen before: nothing was added" in again.output
+    changed = call(*[word.replace(":200", ":100") for word in given], code=2)
+    assert "--limit premium_difference=:100" in changed.output
+    assert "{" not in changed.output
+
+
+def test_several_decisions_are_favourable(book, call_json):
+    found = call_json(*words(1, "--decision", "decision", "--favourable", "accepted,declined"))
+    assert {row["value"] for row in found["measures"] if row["measure"] == "adverse_impact_ratio"} == {1.0}
+
+
+def test_a_limit_of_an_unknown_measure_is_named(book, call):
+    assert "Got limits of 'lossratio'" in call(*words(1, "--limit", "lossratio=1:2"), code=2).output

@@ -15,14 +15,16 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from fairpremium import DiscriminationFreePricer, FrequencySeverityPricer, RandomizedResponse
 from fairpremium.cli._app import make_app
 from fairpremium.parties.protocol._keys import read_public_key
-from fairpremium.parties.protocol._linkage import make_key, read_secret
+from fairpremium.parties.protocol._linkage import LinkageSecret, make_key, read_secret, write_secret
 from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service._third_party import ThirdParty
+from fairpremium.parties.store.schema import studies
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import PrivacyLedger
 
@@ -71,7 +73,8 @@ def quick_json(*words, code=0):
 @contextmanager
 def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
     """A service process and its worker; checks that it ends in order and leaves no process behind."""
-    words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--collect", "--json")
+    words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--collect", "--json",
+             "--log-level", "error")  # fmt: skip
     with spawn(*words, stdin=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline()), process
@@ -164,6 +167,8 @@ def test_all_parties_from_keys_to_prices(parties, workspace):
     uploaded = parties.upload("motor", "p1", "--rows-per-part", 900)
     assert (uploaded["state"], uploaded["rows"], uploaded["parts"]) == ("sealed", ROWS, 3)
     assert parties.upload("motor", "p1", "--rows-per-part", 900) == uploaded
+    secret = read_secret(workspace / "motor.secret").fingerprint
+    assert sent["linkage_secret"] == uploaded["linkage_secret"] == secret  # which the two compare by telephone
     fit = ("insurer", "fit", "first", "--study", "motor", "--portfolio", "p1")
     assert parties("acme", *fit, "--no-wait")["state"] in ("queued", "running", "succeeded")
     done = parties("acme", *fit)
@@ -203,6 +208,56 @@ def test_all_parties_from_keys_to_prices(parties, workspace):
     checked = run_json("log", "verify", "--folder", workspace / "third-party", "--bundle", "bundle.zip")
     assert checked["intact"]
     assert checked["bundles"] == 1
+
+
+def test_another_linkage_secret_is_said_to_be_the_likely_cause(parties, workspace):
+    parties.start("unmatched")
+    service = ThirdParty(workspace / "third-party")  # fixed secrets, so that the draws are the same in every run
+    mine = update(studies).where(studies.c.id == "unmatched").values(secret=bytes(32))
+    service.context.database.write(lambda c: c.execute(mine))
+    service.close()
+    write_secret(workspace / "other.secret", LinkageSecret(bytes(range(32))))
+    sent = parties.submit("unmatched")
+    words = [str(word).replace("motor.secret", "other.secret") for word in parties.upload_words("unmatched", "u1")]
+    uploaded = quick_json(*words, "--service", parties.url)
+    assert sent["linkage_secret"] != uploaded["linkage_secret"]
+    fit = ("insurer", "fit", "unmatched", "--study", "unmatched", "--portfolio", "u1")
+    acme = ("--key", workspace / "acme.key", "--service", parties.url)
+    told = quick(*fit, *acme, code=1)
+    for part in ("no rows of the portfolio have a report", "linkage secret", "keys show FILE", "leading zeros"):
+        assert part in told
+    assert "Matched" not in told
+    assert quick_json(*fit, *acme, code=1)["problem"]["type"] == "urn:fairpremium:problem:no-match"
+
+
+def test_a_refusal_names_the_column(parties, workspace):
+    parties.start("column")
+    parties.submit("column")
+    table = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str})
+    table.assign(fleet=(table.index < 2).astype(float)).to_csv(workspace / "fleet.csv", index=False)
+    parties.upload("column", "f1", table="fleet.csv")
+    fit = ("insurer", "fit", "fleet", "--study", "column", "--portfolio", "f1", "--correction", "inverse")
+    acme = ("--key", workspace / "acme.key", "--service", parties.url)
+    told = quick(*fit, *acme, code=1)
+    assert "rule 2" in told
+    assert "a row, most by fleet" in told
+
+
+def test_a_file_that_was_refused_is_corrected_and_sent_again(parties, workspace):
+    parties.start("again")
+    table = pd.read_csv(workspace / "portfolio.csv", dtype={"policy": str})
+    table["power"] = np.arange(ROWS) % 7 + 50.0
+    words = (*parties.upload_words("again", "a1", "again.csv"), "--rows-per-part", 900, "--service", parties.url)
+    spoiled = table.assign(power=table["power"].astype(str).where(table.index != 3, "?"))  # a column of text
+    spoiled.assign(y=table["y"].where(table.index != 1500)).to_csv(workspace / "again.csv", index=False)
+    assert "y" in quick(*words, code=2)  # of three parts the second one lacks a value
+    assert "portfolio.part" in [e["event"] for e in parties("acme", "log", "show")["entries"]][-2:]
+    table.to_csv(workspace / "again.csv", index=False)
+    done = quick_json(*words)
+    assert (done["state"], done["rows"], done["parts"]) == ("sealed", ROWS, 3)
+    assert "power" in done["features"]
+    table.assign(power=1.0 + table["power"]).to_csv(workspace / "again.csv", index=False)
+    assert "used before with another content" in quick(*words, code=2)  # it is sealed
 
 
 def test_claims_from_a_file_to_prices(parties, workspace):
@@ -251,6 +306,9 @@ def test_several_attributes_from_their_study_to_prices(parties, workspace):
         workspace / "motor.secret", "--reports", "r.csv", "--ledger", "several.sqlite", "--budget", 2, "--not-reported",
     )  # fmt: skip
     assert "expected attributes of study several: sex, town" in quick(*submit, "--column", "sex,age", *key, code=2)
+    twice = quick(*submit, "--column", "sex=sex,town=sex", *key, code=2)
+    assert "Got --column with 'sex' for 'sex' and for 'town', but expected a column of its own" in twice
+    assert not Path("several.sqlite").exists()  # nothing was drawn
     sent = quick_json(*submit, "--column", "sex,town=town", *key)
     assert [(one["attribute"], one["reports"], one["drawn"]) for one in sent["attributes"]] == [
         ("sex", ROWS, ROWS), ("town", ROWS - 300, ROWS - 300)
@@ -305,6 +363,7 @@ def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
     parties.run = quick_json
     assert parties.start("asked", "--question", "question.json")["spec"]["question"]["collector"] == "App Ltd"
     people = pd.read_csv(workspace / "people.csv", dtype=str)[:40]
+    people.loc[1, "policy"] = "=cmd|' /C calc'!A1"
     people[["policy"]].to_csv("invited.csv", index=False)
 
     def invite(output, *words, code=0):
@@ -318,7 +377,8 @@ def test_people_are_invited_answer_once_and_are_counted(parties, workspace):
     links = pd.read_csv("links.csv", dtype=str)
     assert links.columns.tolist() == ["policy", "link", "expires"]
     assert Path("links.csv").stat().st_mode & 0o077 == 0
-    assert links["policy"].tolist() == people["policy"].tolist()
+    assert links["policy"][1] == "'=cmd|' /C calc'!A1"  # which no spreadsheet program runs
+    assert links["policy"].drop(1).tolist() == people["policy"].drop(1).tolist()
     again = invite("again.csv", "--days", 2, "--page", "https://app.example/answer/")
     assert (again["people"], again["charged"]) == (40, 0)  # one report can come of both, and it is charged once
     assert pd.read_csv("again.csv")["link"].str.startswith("https://app.example/answer/#").all()
@@ -408,7 +468,10 @@ def test_the_true_attribute_needs_as_is(parties, workspace):
     assert not Path("truth.csv").exists()
     sent = parties.submit("truth", "--as-is", reports="truth.csv")
     assert (sent["reports"], sent["epsilon"]) == (ROWS, None)
+    assert Path("truth.csv").stat().st_mode & 0o077 == 0
+    Path("truth.csv").chmod(0o644)
     assert parties.submit("truth", "--as-is", reports="truth.csv")["drawn"] == 0
+    assert Path("truth.csv").stat().st_mode & 0o077 == 0
 
 
 def test_a_refused_fit_names_its_rule_and_ends_with_1(parties, workspace):
@@ -901,3 +964,24 @@ def test_a_terminal_shows_how_far_a_fit_is(tmp_path):
     assert "25%" in shown
     quiet = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=120)
     assert (quiet.stdout, quiet.stderr) == (b"done\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "says"),
+    [
+        (0o644, "a-token-of-32-letters-0123456789", "can be read or changed by others"),
+        (0o600, "short", "short token for the metrics, but expected 20 letters or more"),
+        (None, "", "metrics.token"),
+    ],
+)
+def test_a_token_for_metrics_is_long_and_for_its_owner_alone(tmp_path, mode, content, says):
+    path = tmp_path / "metrics.token"
+    if mode is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    words = ["serve", "--folder", str(tmp_path / "third-party"), "--port", "0", "--metrics-token-file", str(path)]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not content or content not in done.stderr.replace("short token", "")

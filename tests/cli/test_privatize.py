@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fairpremium.cli.tables import read_table
 from fairpremium.privacy import PrivacyLedger, RandomizedResponse, SubsetSelection, read_reports
 from helpers.privacy_audit import audit
 
@@ -31,6 +32,20 @@ def test_black_box_audit(call, suffix, groups):
         return frame["report"]
 
     assert audit(draw, channel, n=10_000) == {"privacy": [], "channel": []}
+
+
+def test_formulas_are_text_in_a_csv_file_and_themselves_when_it_is_read(call):
+    people = pd.DataFrame({"=policy": ["=cmd|' /C calc'!A1", "@SUM(1)", "-12", "007"], "sex": ["F", "M", "+x", "F"]})
+    people.to_csv("people.csv", index=False)
+    said = call("privatize", "people.csv", "--column", "sex", "--groups", "F,M,+x", "--keep", "0.8", "-o", "out.csv")
+    assert "cells of out.csv began with one of = + - @" in " ".join(said.stderr.split())
+    written = pd.read_csv("out.csv", dtype=str)
+    assert written.columns.tolist() == ["'=policy", "report"]
+    assert written["'=policy"].tolist() == ["'=cmd|' /C calc'!A1", "'@SUM(1)", "-12", "007"]
+    assert not any(cell.startswith(("=", "+", "@")) for cell in written["report"])
+    for again in (read_reports("out.csv")[0], read_table(Path("out.csv"), require=["=policy"], text={"=policy"})):
+        assert again["=policy"].tolist() == people["=policy"].tolist()
+        assert set(again["report"]) <= {"F", "M", "+x"}
 
 
 def test_sets_of_groups(call, call_json):

@@ -109,6 +109,23 @@ def test_what_cannot_be_told_is_an_error_that_names_the_option():
     assert read_text("a;y\n1;0,5\n2;1,5\n3;unknown\n", decimal=".")["y"].tolist() == ["0,5", "1,5", "unknown"]
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_points_that_may_stand_between_thousands_are_an_error(mark):
+    """The mistake: amounts of 1.234 and 12.345 in a file with semicolons were read as 1.234 and 12.345."""
+    ambiguous = "a;y\n1;1.234\n2;12.345\n3;999\n".replace(";", mark)
+    with pytest.raises(ValueError, match=r"'y' of t.csv .*--decimal \. in the first case"):
+        read_text(ambiguous)
+    assert read_text(ambiguous, decimal=".")["y"].tolist() == [1.234, 12.345, 999]
+    assert read_text(ambiguous, decimal=",")["y"].tolist() == [1234, 12345, 999]
+
+
+def test_points_that_can_only_be_decimal_points_are_read():
+    assert read_text("a;y\n1;1.234\n2;0.345\n")["y"].tolist() == [1.234, 0.345]
+    assert read_text("a;y;z\n1;1.234;0.5\n2;12.345;1.5\n")["y"].tolist() == [1.234, 12.345]
+    assert read_text("a,y\n1,1.234\n2,12.345\n")["y"].tolist() == [1.234, 12.345]
+    assert read_text("a;y\n01.02.2024;1\n03.04.2024;2\n")["a"].tolist() == ["01.02.2024", "03.04.2024"]
+
+
 def test_text_stays_text():
     frame = read_text("a;b;c\nE5;1,2,3;Smith, J\nE6;4,5;Doe, A\nE7;x,y;12\n")
     assert frame["a"].tolist() == ["E5", "E6", "E7"]
@@ -188,6 +205,7 @@ def test_a_formula_in_a_csv_file_becomes_text(tmp_path, monkeypatch):
     assert pd.isna(again["text"][8])
     assert again["kind"].tolist() == ["'=a", *"bbbbbbbb"]
     assert again["premium"].astype(float).tolist() == frame["premium"].tolist()
+    assert read_table(Path("out.csv"), text={"text"})["text"].tolist()[:8] == cells[:8]
     pd.testing.assert_frame_equal(frame, before)
     write_table(frame, Path("out.parquet"))
     assert pd.read_parquet("out.parquet")["text"].tolist()[:4] == cells[:4]

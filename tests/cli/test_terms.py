@@ -70,6 +70,8 @@ def test_wrong_terms_are_one_line(refuse, table):
         (lambda t: [f"street {i % 150} {'ab'[i % 2]}" for i in range(len(t))], "150 different texts"),
         (lambda t: [f"P{i}" for i in range(len(t))], "looks like a key"),
         (lambda t: np.where(t["y"] > 0, 1234.5 * t["y"] + 1, 0), "part of the outcome"),
+        (lambda t: np.where(t["y"] > 0, "yes", "no"), "part of the outcome"),
+        (lambda t: t["y"] > 0, "part of the outcome"),
     ],
 )
 def test_columns_that_are_no_features(refuse, call, table, column, found):

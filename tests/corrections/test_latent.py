@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from fairpremium.blocks import Block, Rows
+from fairpremium.corrections import _latent as latent_module
 from fairpremium.corrections._latent import Latent, Parameters, log_softmax
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
@@ -214,6 +215,43 @@ def test_maximise_ends_where_bfgs_ends(
     assert np.abs(gradient * error).max() < 1e-3  # a thousandth of a standard error from the top
 
 
+@pytest.mark.parametrize("family", [None, Poisson()], ids=repr)
+@pytest.mark.parametrize("seen", [True, False])
+def test_many_rows_are_climbed_with_the_information_of_a_sample(
+    family: Family | None,
+    seen: bool,
+    randomized_response: Callable,
+    report: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    T = randomized_response(3, 0.8)
+    rows = draw(family or Normal(), T, report, 4000, seed=3)
+    if not seen:  # a feature that no row of the sample has
+        rows.X[:, 1] = np.where(np.arange(4000) % 40 == 7, rows.X[:, 1] > 0, 0.0)
+    latent = make(rows, T, family, strength=5.0)
+    start = Parameters(np.zeros((2, 3)))
+    if family is not None:
+        B = np.array([[0.2 + 0.7 * k, 0.3 - 0.3 * k, 0.2] for k in range(3)]).T
+        start = Parameters(np.zeros((2, 3)), B, np.zeros(3))
+    passes: list[int] = []
+    plain_expand = Latent.expand
+
+    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        passes.append(len(self.rows))
+        return plain_expand(self, at)
+
+    monkeypatch.setattr(Latent, "expand", expand)
+    exact, needed = latent.maximise(start), len(passes)
+    passes.clear()
+    monkeypatch.setattr(latent_module, "INFORMATION_ROWS", 500)
+    found = latent.maximise(start)
+    assert passes[0] == 500  # the first steps are those of the sample
+    assert passes.count(4000) <= (needed - 2 if seen else needed + 1)  # all rows are asked where it does not lead on
+    monkeypatch.undo()
+    error = np.sqrt(np.diag(latent.covariance(exact)))
+    np.testing.assert_array_less(np.abs(latent.pack(found) - latent.pack(exact)), 0.01 * error)
+
+
 def test_accepted_steps_go_up(randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a bad start, every point from which the next step is taken lies higher than the one before."""
     import fairpremium.corrections._latent as module
@@ -241,6 +279,26 @@ def test_accepted_steps_go_up(randomized_response: Callable, report: Callable, m
     latent.maximise(start)
     assert len(points) > 4
     assert np.all(np.diff(points) >= -1e-9 * np.abs(points[0]))
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_the_loss_of_held_out_reports_is_that_of_fits_without_each_fold(
+    K: int, randomized_response: Callable, report: Callable
+) -> None:
+    """Up to squares of what a fold moves: far less than what leaving it out costs."""
+    T = randomized_response(K, 0.75)
+    rows = draw(Normal(), T, report, 2000)
+    latent = make(rows, T, None)
+    at = latent.maximise(some_parameters(latent))
+    fold = rows.draw_folds(5, np.random.default_rng(0))
+    total = 0.0
+    for f in range(5):
+        train, held = rows.take(fold != f), rows.take(fold == f)
+        without = latent.on(train).maximise(at)
+        total += latent.report_log_loss(held.block(0, len(held)), without).sum()
+    found, within = latent.held_out_report_loss(at, fold), latent.report_log_loss(rows.block(0, 2000), at).mean()
+    assert total / 2000 > within
+    assert abs(found - total / 2000) < 0.05 * (total / 2000 - within)
 
 
 def test_too_few_passes_raise(randomized_response: Callable, report: Callable) -> None:

@@ -57,11 +57,16 @@ def prepared(rows: Rows, T: np.ndarray, family: Family) -> tuple[LinearProblem, 
     return problem, ReportChannel(T, pad_missing(np.linalg.inv(T)), groups, Channel(T, groups=groups))
 
 
+def logit(problem: LinearProblem, base: GroupFit, spline: bool = False, ridge: float = 0.1) -> GroupPosterior:
+    """A logit that is not chosen among several."""
+    return PosteriorCandidate(None, (spline, ridge), True).learn(problem, base).posterior
+
+
 def quadratic_fit(rows: Rows, T: np.ndarray, family: Family, ridge: float = 0.1) -> GroupFit:
     """The right classifier of these portfolios, without a choice among several."""
     problem, channel = prepared(rows, T, family)
     start = fit_inverse(problem, channel, 0.0)
-    return posterior_fit(problem, PosteriorCandidate()._learn(problem, start, False, ridge), start, 0.0)[0]
+    return posterior_fit(problem, logit(problem, start, ridge=ridge), start, 0.0)[0]
 
 
 @pytest.mark.parametrize("spline", [False, True])
@@ -95,7 +100,7 @@ def test_prices_are_weighted_fits(randomized_response: Callable, report: Callabl
     rows, _ = draw(Normal(), T, report, 800, seed=2, weighted=True, missing=0.2)
     fit = quadratic_fit(rows, T, Normal())
     problem, channel = prepared(rows, T, Normal())
-    posterior = PosteriorCandidate()._learn(problem, fit_inverse(problem, channel, 0.0), False, 0.1)
+    posterior = logit(problem, fit_inverse(problem, channel, 0.0))
     r = rows_weights = problem.rows.map(posterior.weights)
     Z = np.column_stack([np.ones(800), rows.X])
     for k in range(2):
@@ -136,7 +141,7 @@ def test_skewed_noise_does_no_harm(randomized_response: Callable, report: Callab
     means = np.einsum("ij,ji->i", np.column_stack([np.ones(12_000), rows.X]), BETA[:, D])
     skewed = Rows(rows.X, means + rng.exponential(size=12_000) - 1, None, rows.report)
     problem, channel = prepared(skewed, T, Normal())
-    _, fit, posterior, _ = fit_correction(problem, channel, "posterior", 0.0)
+    _, fit, posterior, _, _ = fit_correction(problem, channel, "posterior", 0.0)
     error = np.sqrt(np.diag(sandwich(fit).covariance))[:6]
     # a spline is close to the truth, not equal to it: half a standard error on top
     assert np.abs((fit.coefficients - BETA).T.ravel() / error).max() < sigmas(6) + 0.5
@@ -149,17 +154,30 @@ def test_the_classifier_that_predicts_held_out_reports_best_is_taken(
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 2000, seed=6)
     problem, channel = prepared(rows, T, Normal())
-    candidate, fit, posterior, results = fit_correction(problem, channel, "posterior", 0.0)
+    candidate, fit, posterior, results, _ = fit_correction(problem, channel, "posterior", 0.0)
     assert fit.correction == "posterior"
     assert [r.chosen for r in results] == [True]
     base = fit_inverse(problem, channel, 0.0)
     loss = {}
     for spline in (False, True):
         for ridge in (0.1, 10.0):
-            loss[spline, ridge] = candidate._held_loss(problem, candidate._learn(problem, base, spline, ridge))
+            loss[spline, ridge] = candidate._held_loss(problem, logit(problem, base, spline, ridge))
     assert len(set(loss.values())) == 4
     assert all(0.3 < x < np.log(2) + 0.02 for x in loss.values())
-    assert (posterior.latent.features.spline, posterior.latent.ridge) == min(loss, key=loss.get)
+    assert (posterior.latent.features.spline, posterior.latent.ridge) == candidate.logit == min(loss, key=loss.get)
+
+
+def test_a_chosen_classifier_is_not_chosen_again(
+    randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    T = randomized_response(2, 0.75)
+    problem, channel = prepared(draw(Normal(), T, report, 800, seed=6)[0], T, Normal())
+    first = fit_correction(problem, channel, "posterior", None)
+    monkeypatch.setattr(PosteriorCandidate, "_held_loss", lambda *_: pytest.fail("it was compared again"))
+    again = first.refit(channel)
+    np.testing.assert_allclose(again.fit.B, first.fit.B, atol=1e-9)
+    np.testing.assert_allclose(again.base.B, first.base.B, atol=1e-12)
+    assert first.candidate.detail == first.results[0].detail != ""
 
 
 def test_features_do_not_depend_on_the_unit_of_the_outcome(randomized_response: Callable, report: Callable) -> None:

@@ -108,7 +108,7 @@ def test_a_wrong_propensity_leaves_it_consistent(
     rows, _ = draw(Normal(), T, report, 40_000, seed=2)
     right = fit_with(rows, T, Normal())
 
-    def wrong_propensity(latent: Latent, shares: np.ndarray) -> Parameters:
+    def wrong_propensity(latent: Latent, shares: np.ndarray, **how: bool) -> Parameters:
         return Parameters(np.array([wrong]))
 
     monkeypatch.setattr(module, "fit_propensity", wrong_propensity)
@@ -141,8 +141,8 @@ def test_equals_a_slow_loop(family: Family, randomized_response: Callable, repor
     gammas: list[np.ndarray] = []
     plain = module.fit_propensity
 
-    def record(latent: Latent, shares: np.ndarray) -> Parameters:
-        found = plain(latent, shares)
+    def record(latent: Latent, shares: np.ndarray, **how: bool) -> Parameters:
+        found = plain(latent, shares, **how)
         gammas.append(found.gamma)
         return found
 

@@ -1,14 +1,16 @@
 """What the corrections do with several sources: evidence by channel, Omega by source, and intervals that cover."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
+import pytest
 from scipy.stats import binom
 
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel, fit_inverse
-from fairpremium.corrections._score import _Instruments
+from fairpremium.corrections._score import _Instruments, _omega
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.families import Poisson
 from fairpremium.models import LinearModel, prepare
@@ -60,6 +62,18 @@ def test_the_evidence_is_that_of_each_channel_alone_added_up():
     np.testing.assert_allclose(sums.U, sum(part.U for part in sums.parts))
 
 
+def test_the_equations_alone_are_those_of_the_sums():
+    moments = SignedMoments.of(problem(), CHANNEL)
+    B = moments.problem.start(2) + 0.1
+    sums, before = moments.sums(B), moments.sums(B + 0.05)
+    found = before.with_equations(moments._equations(B))
+    np.testing.assert_allclose(found.U, sums.U, rtol=1e-9)
+    assert len(found.parts) == len(sums.parts) > 1
+    for part, own, old in zip(found.parts, sums.parts, before.parts, strict=True):
+        np.testing.assert_allclose(part.U, own.U, rtol=1e-9)
+        np.testing.assert_array_equal(part.V, old.V)
+
+
 def test_few_rows_have_no_evidence_of_their_own():
     own = SignedMoments.of(problem(120), CHANNEL).part
     assert own is None
@@ -86,12 +100,28 @@ def test_omega_is_that_of_the_source():
     mixed = _Instruments(given, CHANNEL, gamma, B, 1.0)
     Z = given.moments.coordinates.matrix(given.rows.X)
     report = given.rows.report
-    found = mixed._weights(Z, report)
+    found = mixed._terms(given.rows.block(0, 200), Z)
     for channel, codes in ((ONCE, (0, 1, 2, 3)), (SOURCES["twice"], (4, 5, 6, 7)), (None, (8, 9, 10, 11))):
         alone = _Instruments(given, ReportChannel.of(channel, tuple(GROUPS)), gamma, B, 1.0)
         here = np.isin(report, codes)
-        expected = alone._weights(Z[here], np.zeros(here.sum(), dtype=int))
-        np.testing.assert_allclose(found[here], expected, rtol=1e-9)
+        rows = given.rows.take(here)
+        expected = alone._terms(replace(rows, report=np.zeros(len(rows), dtype=int)).block(0, len(rows)), Z[here])
+        for own, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(own[here], other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_omega_is_the_covariance_of_the_moments(K):
+    """By its definition, a sum over groups and reports for each row."""
+    rng = np.random.default_rng(K)
+    T = 0.6 * np.eye(K) + 0.4 / K
+    inverse, q = np.linalg.inv(T), rng.dirichlet(np.ones(K), 5)
+    f, V = rng.gamma(2.0, size=(5, K)), rng.gamma(2.0, size=(5, K))
+    C = np.einsum("sj,ds,es->jde", T, inverse, inverse)
+    expected = np.zeros((5, K, K))
+    for i, j, d, e in product(range(5), *[range(K)] * 3):
+        expected[i, d, e] += q[i, j] * C[j, d, e] * (V[i, j] + (f[i, j] - f[i, d]) * (f[i, j] - f[i, e]))
+    np.testing.assert_allclose(_omega(C, q, f, V), expected, rtol=1e-9)
 
 
 def test_intervals_cover():

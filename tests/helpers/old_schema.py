@@ -8,7 +8,17 @@ import json
 from sqlalchemy import select, text
 
 from fairpremium.documents import canonical_json
-from fairpremium.parties.store.schema import answer_counts, answers, epochs, log, metadata, service_keys, withdrawals
+from fairpremium.parties.store.schema import (
+    accounts,
+    answer_counts,
+    answers,
+    epochs,
+    log,
+    logins,
+    metadata,
+    service_keys,
+    withdrawals,
+)
 
 START = "0" * 64
 
@@ -24,10 +34,11 @@ def unlock_log(connection):
 
 def downgrade(connection, version):
     """Take a database back to a schema version; its log gets the chain of hashes that it would have had."""
-    metadata.drop_all(connection, tables=[service_keys])
+    metadata.drop_all(connection, tables=[accounts, logins, service_keys])
     run = connection.exec_driver_sql
     run("ALTER TABLE keys RENAME COLUMN ends TO revoked")
     _chain(connection)
+    run("ALTER TABLE epochs DROP COLUMN salt")
     if version <= 5:
         metadata.drop_all(connection, tables=[withdrawals])
         run("ALTER TABLE fits DROP COLUMN erased")

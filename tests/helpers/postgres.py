@@ -12,7 +12,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from helpers.ports import free_port
 
 USER = "fairpremium"
 _HELP = "on Debian and Ubuntu: apt-get install postgresql; elsewhere name the folder of initdb in FAIRPREMIUM_POSTGRES"
@@ -96,7 +97,7 @@ class PostgresServer:
         """Start it, on the same port as before."""
         assert self._process is None
         for _ in range(5):  # somebody else may take the free port first
-            port = self.port or _free_port()
+            port = self.port or free_port()
             settings = {
                 "listen_addresses": "127.0.0.1",
                 "port": str(port),
@@ -180,12 +181,6 @@ class PostgresServer:
             database,
         )
         return len(rows)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

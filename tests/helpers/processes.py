@@ -134,6 +134,7 @@ def state_of(pid: int) -> str:
 def _main() -> None:
     import altair  # noqa: F401 (imported for those that are forked)
 
+    from fairpremium.parties import backup  # noqa: F401
     from fairpremium.parties.http import _app, _serve  # noqa: F401
     from fairpremium.parties.service import _worker  # noqa: F401
 
@@ -197,11 +198,14 @@ def _limits(options: dict[str, Any]) -> Any:
     return ServiceLimits(**options)
 
 
-def _web(output: Path, folder: str, database: str | None, port: int = 0, **limits: Any) -> None:
+def _web(output: Path, folder: str, database: str | None, port: int = 0, name: str = "", **limits: Any) -> None:
     from fairpremium.parties.http._serve import serve
     from fairpremium.parties.service._settings import ServiceSettings
 
-    settings = ServiceSettings(folder=folder, database=database, port=port, collect=True, limits=_limits(limits))
+    hosts = (name,) if name else ()
+    settings = ServiceSettings(
+        folder=folder, database=database, port=port, hosts=hosts, collect=True, limits=_limits(limits)
+    )
     serve(settings, workers=0, tell=lambda url: _say(output, url))
 
 
@@ -257,10 +261,9 @@ class _Reader:
     """Reads files in this process: to start another one takes longer than all the rest."""
 
     def ask(self, line: bytes, limits: Any) -> int:
-        from fairpremium.parties.protocol._parquet_check import check_portfolio
+        from fairpremium.parties.protocol._parquet_check import answer_question
 
-        question = json.loads(line)
-        return check_portfolio(question["path"], question["roles"], limits)
+        return answer_question(json.loads(line), limits)
 
     def close(self) -> None:
         pass
@@ -290,6 +293,28 @@ def _clean(output: Path, folder: str, database: str | None, arm: dict[str, str])
     _say(output, "done")
 
 
+def _backup(output: Path, folder: str, database: str | None, target: str, arm: dict[str, str]) -> None:
+    """Make a backup, and say how many entries its log has, or why there is none."""
+    from fairpremium.parties.backup import BackupError, make_backup
+
+    os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
+    try:
+        _say(output, make_backup(folder, target, database=database).manifest.entries)
+    except BackupError as error:
+        _say(output, str(error))
+
+
+def _restore(output: Path, folder: str, database: str | None, backup: str, arm: dict[str, str]) -> None:
+    """Restore a backup, and say the same."""
+    from fairpremium.parties.backup import BackupError, restore_backup
+
+    os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
+    try:
+        _say(output, restore_backup(backup, folder, database=database).manifest.entries)
+    except BackupError as error:
+        _say(output, str(error))
+
+
 def _report(
     output: Path, folder: str, database: str | None, study: str, collector: str, reports: list[Any], descriptor: Any
 ) -> None:
@@ -312,7 +337,7 @@ def _report(
 
 
 _TASKS = {"web": _web, "work": _work, "open": _open, "request": _request, "fit": _fit, "report": _report}
-_TASKS["clean"] = _clean
+_TASKS |= {"clean": _clean, "backup": _backup, "restore": _restore}
 
 if __name__ == "__main__":
     _main()

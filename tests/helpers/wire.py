@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -77,11 +77,12 @@ class Wire:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer as it comes over the wire."""
+    """An answer as it comes over the wire; the id of its request is always another one."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    request_id: str = field(default="", compare=False)
 
     @property
     def code(self) -> str:
@@ -204,7 +205,8 @@ class World(httpx.BaseTransport):
 
         await self.app(scope, receive, send)
         headers = {n.decode().lower(): v.decode() for n, v in parts[0]["headers"]}
-        return Answer(parts[0]["status"], headers, b"".join(p.get("body", b"") for p in parts[1:]))
+        name = headers.pop("x-request-id")
+        return Answer(parts[0]["status"], headers, b"".join(p.get("body", b"") for p in parts[1:]), name)
 
     def client(self, name: str) -> Any:
         """The client of a party, as the library has it."""

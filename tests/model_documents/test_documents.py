@@ -65,6 +65,25 @@ def test_it_says_what_the_file_says(make, pricer, tmp_path):
 
 
 @pytest.mark.parametrize("make", [model_card, model_record])
+def test_the_loss_of_privacy_is_that_of_the_reports_that_were_collected(make, pricer):
+    collected = RandomizedResponse(["F", "M"], keep=0.9)  # the third party made keep 0.8 of it
+    text = make(pricer, manifest={**MANIFEST, "channel": collected.descriptor()}).to_markdown()
+    assert "by at most 9 (local" in text
+    assert "4 for whoever sees only the reports that the model was fitted to" in text
+    assert "without bias" not in text
+
+
+@pytest.mark.parametrize("make", [model_card, model_record])
+def test_insurer_tariff_and_period_come_from_the_bundle(make, pricer):
+    details = {"insurer": "Example Mutual", "tariff_version": "Motor 7", "period": "2025"}
+    text = make(pricer, manifest={**MANIFEST, "details": details}).to_markdown()
+    assert all(words in text for words in details.values())
+    assert (
+        "Other Mutual" in make(pricer, manifest={**MANIFEST, "details": details}, insurer="Other Mutual").to_markdown()
+    )
+
+
+@pytest.mark.parametrize("make", [model_card, model_record])
 def test_nothing_is_left_to_fill_in_but_the_sign_off(make, pricer):
     found = make(pricer, manifest=MANIFEST)
     text = found.to_markdown()
@@ -93,7 +112,7 @@ def test_noise_of_the_third_party_is_told_from_that_of_the_person(pricer, rows):
     asked = RandomizedResponse(["F", "M"], keep=0.9).descriptor()
     text = model_card(pricer, manifest={**MANIFEST, "channel": asked}).to_markdown()
     assert "keep 0.9" in text
-    assert "randomized the reports once more" in text
+    assert "randomized them once more" in text
     same = model_card(pricer, manifest={**MANIFEST, "channel": rows[4].descriptor()}).to_markdown()
     assert "once more" not in same
 

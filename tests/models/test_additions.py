@@ -33,6 +33,7 @@ class MeanPrices(GroupPrices):
 
 
 class MeanModel(GroupModel):
+    adds: ClassVar[str] = "means"
     folds: ClassVar[int] = 4
     refit: ClassVar[bool] = True
 
@@ -57,7 +58,8 @@ def make(n: int = 11, cluster: np.ndarray | None = None) -> tuple[Trainer, Train
 def test_no_row_is_priced_by_a_fit_that_saw_it_or_another_row_of_its_person(clustered: bool) -> None:
     person = np.arange(11) // 2 if clustered else None
     trainer, task = make(cluster=person)
-    typical, eta = trainer.cross_fit(task)
+    typical, eta, seen = trainer.cross_fit(task)
+    assert seen.all()
     np.testing.assert_array_equal(eta[:, 1], eta[:, 0] + 1)
     for i, mean in enumerate(eta[:, 0] - 1):
         fits = [n for n in range(1, 11) if (mean * n) % 1 == 0 and int(mean * n).bit_count() == n]
@@ -66,6 +68,24 @@ def test_no_row_is_priced_by_a_fit_that_saw_it_or_another_row_of_its_person(clus
         assert not any(int(mean * n) >> j & 1 for j in np.flatnonzero(own))
         assert n >= 7  # three of four folds
     assert typical.rounds in (2, 3, 4)
+
+
+@pytest.mark.parametrize("gain", [-1.0, 0.0, 0.1])
+def test_prices_that_improve_nothing_after_two_folds_are_given_up(gain: float) -> None:
+    trainer, task = make()
+    asked = []
+
+    def measure(seen: np.ndarray, eta: np.ndarray) -> float:
+        asked.append(seen.copy())
+        np.testing.assert_array_equal(eta[~seen], task.start[~seen])
+        assert (eta[seen] != task.start[seen]).all()
+        return gain
+
+    _, _, seen = trainer.cross_fit(task, None, measure)
+    assert [one.sum() for one in asked] in ([5], [6])  # two of four folds of eleven rows
+    assert seen.all() == (gain > 0)
+    if gain <= 0:
+        np.testing.assert_array_equal(seen, asked[0])
 
 
 def test_training_holds_some_rows_out_and_then_takes_all() -> None:

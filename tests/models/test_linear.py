@@ -291,11 +291,12 @@ def test_a_first_solution_on_a_sample_leads_to_the_same_minimum(
 ) -> None:
     drawn = draw(Poisson(), 14, n=8000, K=2, keep=0.8)
     whole = raw_fit(drawn.rows, drawn.table, Poisson(), 5.0)
+    # the solver stops at 1e-7 of the size of the linear predictors
     monkeypatch.setattr(_linear, "_SAMPLE_FROM", 1000)
     monkeypatch.setattr(_linear, "_SAMPLE_SHARE", 5)
-    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-7)
     monkeypatch.setattr(_linear, "_SAMPLE_SHARE", 400)  # 20 rows, hopeless on their own
-    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-7)
 
 
 def test_coefficients_of_a_known_truth_without_noise() -> None:

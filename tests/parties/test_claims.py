@@ -48,8 +48,9 @@ from fairpremium.parties.release._fit_data import ClaimData
 from fairpremium.parties.release._release import check_reports
 from fairpremium.parties.service._budget import plan_of
 from fairpremium.parties.service._context import ServiceLimits
+from fairpremium.parties.service._epochs import epoch_key
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store.schema import metadata, releases, studies
+from fairpremium.parties.store.schema import epochs, metadata, releases, studies
 from helpers import wire
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -149,9 +150,10 @@ def charged(parties):
 
 def seen_reports(parties, table, reports):
     """The reports after the study's second randomization, drawn here once more, and their channel."""
-    secret = parties.context.database.read(lambda c: bytes(c.execute(select(studies.c.secret)).scalar_one()))
+    kept = select(studies.c.secret, epochs.c.salt).join_from(studies, epochs, epochs.c.study == studies.c.id)
+    secret, salt = parties.context.database.read(lambda c: c.execute(kept).one())
     keys = make_keys(parties.secret, table["policy"]).to_pylist()
-    return randomize_reports(keys, reports, CHANNEL, 2.0, secret, epoch=1)
+    return randomize_reports(keys, reports, CHANNEL, 2.0, epoch_key(secret, salt), epoch=1)
 
 
 def test_from_claims_to_a_tariff(parties, book, tmp_path):
@@ -244,8 +246,8 @@ def test_what_portfolio_study_and_fit_do_not_have_in_common(local, book):
         ({"portfolio": "p2"}, "upload their number and amount"),
         ({"claims": ClaimFit(severity="tweedie")}, "does not allow this: family"),
         ({"claims": ClaimFit(frequency="negative_binomial")}, "does not allow this: family"),
-        ({"claims": ClaimFit(cap={"fire": 1.0})}, "a peril that the portfolio does not have"),
-        ({"terms": "poly(paid, 2)"}, "a column that is no feature"),
+        ({"claims": ClaimFit(cap={"fire": 1.0})}, "another peril than those of the portfolio"),
+        ({"terms": "poly(paid, 2)"}, "another column than the portfolio's features: "),
     ]:
         with pytest.raises(Problem, match=words):
             ask(local, "f9", **options)

@@ -8,6 +8,7 @@ import json
 import math
 import re
 import zipfile
+from contextlib import redirect_stderr
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from sqlalchemy import select
 from fairpremium.parties.protocol._linkage import make_key, new_secret
 from fairpremium.parties.service._context import Party, ServiceLimits
 from fairpremium.parties.service._worker import work, work_once
+from fairpremium.parties.service.operations import LogSettings, write_log
 from fairpremium.parties.store.schema import metadata, studies
 from fairpremium.portfolios import zhang_liu_shi_2025
 from helpers import wire
@@ -30,6 +32,14 @@ ROWS, REPORTED, SINGLE = 1203, 1013, 9  # 1022 reports in all
 def story(tmp_path_factory):
     """Reports in a batch and one by one, a portfolio, two fits that succeed and one that is refused."""
     folder = tmp_path_factory.mktemp("content")
+    with (folder / "lines").open("w") as lines, redirect_stderr(lines), write_log(LogSettings("json", "debug")):
+        world = tell_story(folder)
+    world.lines = (folder / "lines").read_bytes()
+    yield world
+    world.close()
+
+
+def tell_story(folder):
     world = wire.World(folder / "third-party")
     world.declare()
     world.declare("marine", ("app2",), ("other",))
@@ -58,8 +68,7 @@ def story(tmp_path_factory):
     assert states == ["succeeded", "succeeded", "refused"]
     world.bundles = {name: world.ask("acme", "GET", f"/v1/fits/{name}/bundle").body for name in ("f1", "f2")}
     world.policies, world.reports = list(table["policy"]), reports
-    yield world
-    world.close()
+    return world
 
 
 def spellings(value):
@@ -126,6 +135,16 @@ def test_secrets_are_in_no_answer_and_no_bundle(story):
             assert not any(value in content for value in values), f"{what} in {place}"
 
 
+def test_secrets_and_single_reports_are_in_no_line_of_the_operational_log(story):
+    """All that happened was written at the level debug: fits and portfolios are there, reports are not."""
+    for what, values in secrets_of(story).items():
+        assert not any(value in story.lines for value in values), what
+    lines = [json.loads(line) for line in story.lines.splitlines()]
+    assert {line["event"] for line in lines} >= {"request", "fit.queued", "fit.succeeded", "fit.refused"}
+    assert not [line for line in lines if "report" in line.get("route", "")]
+    assert "app" not in {line.get("party") for line in lines if line.get("method") == "PUT"}  # it sent reports alone
+
+
 def test_secrets_are_in_no_table_but_their_own(story):
     """Keys of policies in `reports` alone, secrets of studies in `studies` alone, other secrets in none."""
     allowed = {"reports": "key of a policy", "studies": "secret of a study"}
@@ -150,7 +169,7 @@ def test_the_log_tells_no_count_no_key_and_no_report(story):
         if entry["event"] == "epoch.begun":
             assert set(entry["body"]) == {"study", "epoch", "sealed"}
         if entry["event"] == "fit.refused":
-            assert set(entry["body"]["refusal"]) == {"rule", "title", "limit"}
+            assert set(entry["body"]["refusal"]) == {"rule", "title", "limit", "column"}
         if entry["event"] == "fit.succeeded":
             assert set(entry["body"]) == {"fit", "sha256"}
 
@@ -217,7 +236,7 @@ def test_nothing_tells_which_policies_reported(story):
 
 def test_a_refusal_shows_the_rule_and_its_limit_only(story):
     seen = story.ask("acme", "GET", "/v1/fits/f3").json()
-    assert set(seen["refusal"]) == {"rule", "title", "limit"}
+    assert set(seen["refusal"]) == {"rule", "title", "limit", "column"}
     assert seen["refusal"]["rule"] == 2
     assert seen["matched"] is None
     assert (seen["sha256"], seen["problem"]) == (None, None)
@@ -345,7 +364,11 @@ def test_a_portfolio_with_repeated_keys_cannot_be_sealed(tmp_path, where):
         if where == "in a part":
             rows = pq.read_table(io.BytesIO(wire.portfolio_part(wire.portfolio_spec(), 4, seed=7)))
             again = table_bytes(pa.concat_tables([rows, rows.slice(2, 1)]))
-        assert world.ask("acme", "PUT", "/v1/portfolios/p/parts/1", again, wire.PARQUET).status == 200
+        taken = world.ask("acme", "PUT", "/v1/portfolios/p/parts/1", again, wire.PARQUET)
+        if where == "in a part":
+            assert taken.code == "bad-keys"
+            return
+        assert taken.status == 200
         assert world.ask("acme", "POST", "/v1/portfolios/p/seal").code == "bad-keys"
         assert world.ask("acme", "GET", "/v1/portfolios/p").json()["state"] == "open"
 

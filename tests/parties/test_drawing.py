@@ -14,7 +14,7 @@ import pytest
 from fairpremium import RandomizedResponse
 from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.parties import charge_invitations, draw_reports
-from fairpremium.parties.clients import plan_batches
+from fairpremium.parties.clients import plan_batches, read_drawn
 from fairpremium.privacy import MemoizedReports, PrivacyLedger, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -156,6 +156,21 @@ def test_what_an_earlier_version_charged_is_paid(draw, ledger, people, tmp_path)
     assert ledger.spent("person 0", "sex") == pytest.approx(6 * EPSILON)
 
 
+def test_a_charge_of_an_earlier_version_pays_for_one_file(draw, ledger, people, tmp_path):
+    """It names study, path and policies: independent draws at the same place would all have been paid by it."""
+    target = tmp_path / "reports.csv"
+    numbers = people["policy"].astype(str).tolist()
+    once = hashlib.sha256("\n".join(["motor", str(target.resolve()), *numbers]).encode()).hexdigest()
+    ledger.charge_many([(number, "sex", EPSILON) for number in numbers], charge_id=once)
+    plan_batches(target, "motor", 180)
+    charged = []
+    for rng in (0, 0, 1, 1, 2, 0):
+        write_old(target, people, rng=rng)
+        charged.append(draw(people, person="holder").charged)
+    assert charged == [0, 0, 60, 0, 60, 0]
+    assert ledger.spent("person 0", "sex") == pytest.approx(9 * EPSILON)
+
+
 def test_a_lost_ledger_learns_the_draws_again_from_the_file(draw, people):
     draw(people, person="holder")
     with PrivacyLedger(":memory:") as new:
@@ -214,6 +229,32 @@ def test_reports_are_for_their_owner(draw, people, name, tmp_path):
     draw(people, name)
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600, path
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
+def test_a_file_that_others_could_read_is_closed_to_them(draw, people, name, tmp_path):
+    draw(people, name)
+    plan_batches(tmp_path / name, "motor", len(people))
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    draw(people, name)  # draws nothing, and writes nothing
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_policy_numbers_that_look_like_formulas(draw, ledger, people, tmp_path):
+    """A spreadsheet program runs none of them, and each is what it was when the file is read again."""
+    numbers = ["=cmd|' /C calc'!A1", "@SUM(1)", "+49 1", "-x", "'=1+1", "'plain", "-12", "007"]
+    some = people[: len(numbers)].assign(policy=numbers)
+    first = draw(some)
+    assert first.charged == len(numbers)
+    written = pd.read_csv(tmp_path / "reports.csv", dtype=str)["policy"].tolist()
+    assert written == ["'=cmd|' /C calc'!A1", "'@SUM(1)", "'+49 1", "'-x", "''=1+1", "'plain", "-12", "007"]
+    assert read_drawn(tmp_path / "reports.csv", CHANNEL)["policy"].tolist() == numbers
+    again = draw(pd.concat([some, people[-3:].assign(policy=["=2", "P1", "P2"])]))
+    assert again.charged == 3
+    assert again.reports["policy"].tolist()[: len(numbers)] == numbers
+    assert again.reports["report"].tolist()[: len(numbers)] == first.reports["report"].tolist()
 
 
 def test_an_invitation_and_a_draw_are_two_reports(draw, ledger, people):

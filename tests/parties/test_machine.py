@@ -27,6 +27,7 @@ from fairpremium.parties.protocol import as_keys
 from fairpremium.parties.protocol._messages import Refusal
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.service._context import ServiceLimits
+from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._leases import (
     LeaseLost,
     acquire_lease,
@@ -35,11 +36,12 @@ from fairpremium.parties.service._leases import (
     release_lease,
     renew_lease,
 )
+from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service.reports import _compaction, open_snapshot
 from fairpremium.parties.service.reports._reports import batches_of, singles_of
 from fairpremium.parties.store import _batch_merge
-from fairpremium.parties.store.schema import fits, log, portfolio_parts, portfolios, studies
-from helpers import wire
+from fairpremium.parties.store.schema import epochs, fits, log, portfolio_parts, portfolios, studies, withdrawals
+from helpers import byte_search, wire
 from helpers.batches import write_batch
 
 LIMITS = ServiceLimits(attempts=3, requests_per_second=1e9)
@@ -49,7 +51,7 @@ KEYS = [wire.policy_key("m", side, i) for side in range(2) for i in range(3)]
 STUDIES, PORTFOLIOS, FITS = ("s1", "s2"), ("p1", "p2", "p3"), ("f1", "f2", "f3", "f4")
 NEXT = {  # what may follow what
     "study": {None: {"draft"}, "draft": {"open", "closed"}, "open": {"closed"}, "closed": {"open"}},
-    "portfolio": {None: {"open"}, "open": {"sealed", "deleted"}, "sealed": {"deleted"}, "deleted": set()},
+    "portfolio": {None: {"open"}, "open": {"sealed", "deleted"}, "sealed": {"deleted"}, "deleted": {"open"}},
     "fit": {
         None: {"queued"},
         "queued": {"running", "cancelled", "failed"},
@@ -90,6 +92,7 @@ class Service(RuleBasedStateMachine):
         self.events = [("key.added", name) for name in self.world.roles]
         self.studies, self.reports, self.report_parts = {}, {}, {}
         self.portfolios, self.fits, self.epochs = {}, {}, {}
+        self.withdrawals, self.gone = {}, set()
         self.leases, self.sent, self.bundles = [], [], {}
         self.before = {"study": {}, "portfolio": {}, "fit": {}}
 
@@ -180,6 +183,8 @@ class Service(RuleBasedStateMachine):
         known = self.reports.get(study, {})
         if any(known.get(key, value) != value for key, value in values.items()):
             return 409, {}
+        if not self.waiting(study).isdisjoint(values):
+            return 409, {}  # it would be deleted with the one before
         return 200, {key: value for key, value in values.items() if key not in known}
 
     @rule(study=st.sampled_from(STUDIES), key=st.sampled_from(KEYS), value=st.sampled_from("FM"),
@@ -236,6 +241,97 @@ class Service(RuleBasedStateMachine):
                 patch.setenv("FAIRPREMIUM_FULL_AT", full)
             _compaction.compact(self.world.context, study, "app", self.world.context.database.write)
 
+    # --- withdrawals ---
+
+    def waiting(self, study):
+        """The keys whose reports are about to be taken out."""
+        return {key for (where, _, key), each in self.withdrawals.items() if where == study and not each["removed"]}
+
+    def take_out(self, study):
+        for key in self.waiting(study):
+            self.reports.get(study, {}).pop(key, None)
+        for (where, _, _), each in self.withdrawals.items():
+            each["removed"] |= where == study
+
+    def needed(self, study, up_to):
+        """The snapshots up to a number that a fit, which has not ended, is of."""
+        alive = [f for f in self.fits.values() if f["what"][0] == study and f["state"] in ("queued", "running")]
+        return {f["epoch"] for f in alive if f["epoch"] <= up_to}
+
+    def forget_snapshots(self, study, up_to, *, needed=frozenset()):
+        for number, epoch in enumerate(self.epochs.get(study, ())[:up_to], 1):
+            epoch["kept"] &= number in needed
+
+    def finish_withdrawals(self):
+        """What housekeeping leaves of withdrawals: those of which a snapshot, or a fit, still has something."""
+        for study in {study for study, _, _ in self.withdrawals}:
+            self.take_out(study)
+            newest = len(self.epochs.get(study, ()))
+            last = newest - (not self.is_over(study))
+            self.forget_snapshots(study, last, needed=self.needed(study, last))
+        for (study, party, key), each in list(self.withdrawals.items()):
+            before = self.epochs.get(study, ())[: each["epoch"]]
+            if self.needed(study, each["epoch"]) or any(e["kept"] and key in e["reports"] for e in before):
+                continue
+            del self.withdrawals[study, party, key]
+            self.gone.add(key)
+
+    def is_nowhere(self, key):
+        kept = [e["reports"] for taken in self.epochs.values() for e in taken if e["kept"]]
+        asked = {key for _, _, key in self.withdrawals}
+        return not any(key in some for some in (asked, *self.reports.values(), *kept))
+
+    def search(self):
+        """No byte is left of the reports whose withdrawal is complete."""
+        assert not byte_search.find(self.folder, [key for key in self.gone if self.is_nowhere(key)])
+
+    @rule(study=st.sampled_from(STUDIES), key=st.sampled_from(KEYS), who=st.sampled_from(["app", "op"]),
+          full=st.sampled_from([None, None, *FAILURES[:1]]))  # fmt: skip
+    def withdraw(self, study, key, who, full):
+        """The answer is the same whether there is a report or not, and the log tells nothing."""
+        status = self.ask(who, "DELETE", f"/v1/studies/{study}/reports/{key.hex()}", full=full).status
+        if study not in self.studies:
+            assert status == 404
+            return
+        assert status == 204
+        self.withdrawals[study, who, key] = {"removed": False, "epoch": len(self.epochs.get(study, ()))}
+
+    @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, None, *FAILURES]))
+    def withdraw_now(self, study, full):
+        status = self.ask("op", "POST", f"/v1/studies/{study}/withdrawals", full=full).status
+        if study not in self.studies:
+            assert status == 404
+            return
+        assert status == 200
+        newest = len(self.epochs.get(study, ()))
+        asked = [each["epoch"] for (where, _, _), each in self.withdrawals.items() if where == study]
+        if newest and asked:
+            if newest in asked:
+                newest += 1
+                self.begin_epoch_of(study, "op")
+                self.tell("reports.withdrawn", "op")
+            self.cancel_before(study, newest)
+            self.forget_snapshots(study, newest - 1)
+        self.finish_withdrawals()
+        self.search()
+
+    def cancel_before(self, study, number):
+        for fit in self.fits.values():
+            if fit["what"][0] == study and fit["epoch"] < number:
+                if fit["state"] == "queued":
+                    self.end(fit, "cancelled")
+                elif fit["state"] == "running":
+                    fit["cancel"] = True
+
+    @rule()
+    def clean(self):
+        """The worker looks for what is not needed any more."""
+        clean(self.world.context)
+        for study, taken in self.epochs.items():
+            self.forget_snapshots(study, len(taken) - 1, needed=self.needed(study, len(taken)))
+        self.finish_withdrawals()
+        self.search()
+
     # --- portfolios ---
 
     @rule(
@@ -246,7 +342,7 @@ class Service(RuleBasedStateMachine):
         status = self.ask("acme", "PUT", f"/v1/portfolios/{name}", spec.model_dump_json().encode()).status
         if study not in self.studies:
             assert status == 404
-        elif name in self.portfolios:
+        elif name in self.portfolios and not self.portfolios[name].get("dropped"):
             assert status == (200 if self.portfolios[name]["spec"] == (study, outcome) else 409)
         else:
             assert status == 200
@@ -305,6 +401,7 @@ class Service(RuleBasedStateMachine):
             assert status == 409
         else:
             assert status == 204
+            known["dropped"] = known["state"] == "open"  # its id can be used again
             known["state"] = "deleted"
             self.tell("portfolio.erased", "acme")
 
@@ -313,10 +410,12 @@ class Service(RuleBasedStateMachine):
     def is_over(self, study):
         """Does the next fit begin an epoch?"""
         epochs = self.epochs.get(study)
-        return not epochs or self.clock() >= epochs[-1][0] + EPOCH
+        return not epochs or self.clock() >= epochs[-1]["begun"] + EPOCH
 
     def begin_epoch_of(self, study, who):
-        self.epochs.setdefault(study, []).append((self.clock(), dict(self.reports.get(study, {}))))
+        self.take_out(study)
+        begun = {"begun": self.clock(), "reports": dict(self.reports.get(study, {})), "kept": True}
+        self.epochs.setdefault(study, []).append(begun)
         self.tell("epoch.begun", who)
 
     @rule(study=st.sampled_from(STUDIES), ahead=st.integers(-1, 2), full=st.sampled_from([None, *FAILURES]))
@@ -451,10 +550,10 @@ class Service(RuleBasedStateMachine):
         if what == "give back":
             assert not lost
         else:
-            assert lost == (not holds or (what == "renew_lease" and fit["cancel"]))
+            assert lost == (not holds or (what == "renew" and fit["cancel"]))
         if not holds or lost:
             return
-        if what == "renew_lease":
+        if what == "renew":
             fit["until"] = self.clock() + LEASE
         elif what == "give back" and fit["cancel"]:
             self.end(fit, "cancelled")
@@ -510,6 +609,7 @@ class Service(RuleBasedStateMachine):
             leases = {r.id: (r.lease_token, r.lease_until, r.attempt) for r in c.execute(select(fits))}
             parts = {(r.portfolio, r.n): r.sha256 for r in c.execute(select(portfolio_parts))}
             reports = {study: self.stored(c, study) for study in found["study"]}
+            counts = {study: count_reports(c, study) for study in found["study"]}
         model = {"study": self.studies, "portfolio": self.portfolios, "fit": self.fits}
         for kind, things in model.items():
             assert found[kind] == {name: thing["state"] for name, thing in things.items()}
@@ -520,6 +620,7 @@ class Service(RuleBasedStateMachine):
         assert leases == {name: (f["lease"], f["until"], f["attempt"]) for name, f in self.fits.items()}
         assert set(parts) == {(name, n) for name, p in self.portfolios.items() for n in p["parts"]}
         assert reports == {study: self.reports.get(study, {}) for study in self.studies}
+        assert counts == {study: len(self.reports.get(study, {})) for study in self.studies}
         alive = {digest for (name, _), digest in parts.items() if self.portfolios[name]["state"] != "deleted"}
         erased = set(parts.values()) - alive
         there = set(self.world.context.files)
@@ -529,10 +630,21 @@ class Service(RuleBasedStateMachine):
     @invariant()
     def snapshots_stay_as_they_were_taken(self):
         with self.world.context.database.reading() as c:
-            for study, taken in self.epochs.items():
-                for number, (_, snapshot) in enumerate(taken, 1):
+            rows = {(r.study, r.number): r for r in c.execute(select(epochs))}
+            assert set(rows) == {(study, n) for study, taken in self.epochs.items() for n in range(1, len(taken) + 1)}
+            for (study, number), row in rows.items():
+                epoch = self.epochs[study][number - 1]
+                assert (row.files is not None, row.counted) == (epoch["kept"], len(epoch["reports"]))
+                if epoch["kept"]:
                     codes = open_snapshot(c, self.world.context, study, number, "app")(as_keys(KEYS))
-                    assert {key: "FM"[k] for key, k in zip(KEYS, codes, strict=True) if k >= 0} == snapshot
+                    found = {key: "FM"[k] for key, k in zip(KEYS, codes, strict=True) if k >= 0}
+                    assert found == epoch["reports"]
+
+    @invariant()
+    def withdrawals_wait_until_nothing_is_left(self):
+        rows = self.world.context.database.read(lambda c: c.execute(select(withdrawals)).all())
+        found = {(r.study, r.party or "op", bytes(r.key)): {"removed": r.removed, "epoch": r.epoch} for r in rows}
+        assert found == self.withdrawals
 
     def stored(self, connection, study):
         batches = batches_of(connection, self.world.context, study, "app")

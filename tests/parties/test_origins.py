@@ -5,6 +5,8 @@ The origin of a field is one of:
 - "public": declared by a party, an id, the time or the state of a request, a digest or signature of such things.
 - "own": what the party that sees it has sent itself, or counts of it.
 - "released": computed by `parties.release` from noised sums or randomized reports, or a count with noise.
+- "machine": what the disk of the third party's machine shows to whoever runs it, in steps of 0.1 GB; on one page, for
+  the operator alone.
 
 A field without an entry here fails: whoever adds one says where it comes from.
 """
@@ -23,9 +25,12 @@ import pytest
 from pydantic import BaseModel
 
 from benchmarks._service_attacks import LOOSE, Service
-from fairpremium.parties.console import _fit_views, _log_views, _study_views
+from fairpremium.parties.console import _fit_views, _key_views, _log_views, _operation_views, _study_views
+from fairpremium.parties.console._rights import RIGHTS
 from fairpremium.parties.protocol._messages import Question, QuestionText, ReleaseRules
 from fairpremium.parties.service._context import Party
+from fairpremium.parties.service.accounts import _accounts, _logins
+from fairpremium.parties.service.operations import EVENTS, ServiceMeasures
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -60,7 +65,8 @@ ANSWERS = {
         "refusal": "released", "problem": "released", "matched": "released", "created": "public", "ended": "public",
         "sha256": "released",
     },
-    "Refusal": {"rule": "released", "title": "public", "limit": "public"},
+    # The column comes from the insurer's rows, which have no reports where it is looked for (`_public_data`).
+    "Refusal": {"rule": "released", "title": "public", "limit": "public", "column": "own"},
     "LogPage": {"entries": "public", "checkpoint": "public", "more": "public"},
     "Entry": {
         "seq": "public", "time": "public", "party": "public", "event": "released", "body": "released",
@@ -77,7 +83,8 @@ ANSWERS = {
 # Answers without a message: what they are.
 PLAIN = {
     "put_report": "nothing", "withdraw_report": "nothing", "delete_portfolio": "nothing", "get_bundle": "MANIFEST",
-    "metrics": "for this machine only", "healthz": "public", "readyz": "public", "openapi": "public",
+    "metrics": "MEASURES, and counts of requests that are no reports", "healthz": "public", "readyz": "public",
+    "openapi": "public",
 }  # fmt: skip
 
 CONSOLE = {
@@ -93,8 +100,28 @@ CONSOLE = {
     "FitView": {
         "party": "public", "id": "public", "epoch": "public", "state": "released", "phase": "released",
         "progress": "released", "attempt": "public", "matched": "released", "sha256": "released", "created": "public",
-        "ended": "public", "attempts": "public", "spec": "public", "is_cancelling": "public", "is_silent": "public",
-        "refusal": "released", "problem": "released", "summary": "released", "cost": "public",
+        "ended": "public", "erased": "public", "attempts": "public", "spec": "public", "is_cancelling": "public",
+        "is_silent": "public", "refusal": "released", "problem": "released", "summary": "released", "cost": "public",
+    },
+    "KeyView": {
+        "party": "public", "role": "public", "key_id": "public", "since": "public", "ends": "public", "now": "public",
+    },
+    "InsurerQueueView": {
+        "insurer": "public", "waiting": "public", "allowed": "public", "running": "public", "waited": "public",
+        "ran": "public",
+    },
+    "QuotaView": {"insurer": "public", "stored": "own", "allowed": "public"},
+    "StorageView": {
+        "database": "machine", "files": "machine", "free": "machine", "disk": "machine", "insurers": "own",
+    },
+    "MatchView": {
+        "study": "public", "insurer": "public", "portfolio": "own", "fit": "own", "ended": "public",
+        "matched": "released", "rows": "own",
+    },
+    "Account": {"name": "public", "role": "public", "created": "public", "disabled": "public"},
+    "Login": {
+        "id": "public", "account": "public", "role": "public", "address": "public", "created": "public",
+        "seen": "public", "expires": "public",
     },
     "QueueView": {"waiting": "public", "running": "public", "silent": "public", "waiting_since": "public"},
     "EntryView": {
@@ -108,7 +135,7 @@ CONSOLE = {
 MANIFEST = {
     "format": "public", "version": "public", "key_id": "public", "versions.fairpremium": "public",
     "study.id": "public", "study.title": "public", "study.attribute.": "public", "true_attribute": "public",
-    "channel.": "public", "epsilon": "public", "fit.id": "own", "fit.spec.": "own",
+    "channel.": "public", "epsilon": "public", "fit.id": "own", "fit.spec.": "own", "details.": "own",
     "epoch.number": "public", "epoch.closed": "public", "portfolio.sha256": "own", "portfolio.rows": "own",
     "columns[]": "own", "features[].name": "own", "features[].kind": "own", "groups[]": "public", "level": "own",
     "matched": "released",
@@ -132,6 +159,7 @@ LOG = {
     "key.added": {"key_id": "public", "role": "public"},
     "key.ends": {"key_id": "public", "ends": "public"},
     "key.revoked": {"key_id": "public"},
+    "service.restored": {},
     "service.key.rotated": {"key_id": "public", "previous": "public", "lost": "public"},
     "study.secret.rotated": {"study": "public"},
     "study.declared": {"study": "public", "spec": "public"},
@@ -154,7 +182,34 @@ LOG = {
     "fit.cancelled": {"fit": "own"},
     "bundle.fetched": {"fit": "own", "sha256": "released"},
     "bundle.erased": {"fit": "own", "sha256": "released", "because": "public"},
+    "account.added": {"account": "public", "role": "public"},
+    "account.disabled": {"account": "public"},
+    "account.password": {"account": "public"},
+    "login.opened": {"account": "public", "login": "public"},
+    "login.ended": {"account": "public", "login": "public", "by": "public"},
+    "login.failed": {"account": "public", "guesses": "public"},  # people who guess; nobody who reports
+    # At most a few in an hour, whoever sends how many requests.
+    "security.bad-signature": {"key_id": "public", "hour": "public"},
+    "security.key-refused": {"key_id": "public", "hour": "public"},
 }
+
+# Lines of the operational log, which is for whoever runs the service: an event has the fields that `EVENTS` lists.
+LINE_FIELDS = {
+    **dict.fromkeys(("version", "database", "worker", "exit", "file", "what", "error", "where", "name"), "the process"),
+    "text": "the process",  # a fixed text of the web server, without the values that it puts in
+    **dict.fromkeys(("method", "route", "status", "duration", "problem"), "a request that is no report and no answer"),
+    **dict.fromkeys(("party", "key_id", "account"), "public"),
+    **dict.fromkeys(("fit", "attempt"), "public"),
+    "rule": "released",
+}
+
+# Metrics, for whoever may open the console or has the token.
+MEASURES = {
+    "fits": "released", "oldest_wait": "public", "workers": "public", "leases_held": "public",
+    "leases_expired": "public", "attempts": "public", "attempts_lost": "public", "epochs": "public",
+    "key_seconds": "public", "portfolio_bytes": "own", "database_bytes": "in steps", "file_bytes": "in steps",
+    "free_bytes": "in steps",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +232,7 @@ def story(tmp_path_factory):
             kind = "gaussian" if name == "gaussian" else "randomized"
             service.fit(name, "p1", release=kind, correction="inverse", **more)
         service.declare("strict")
-        service.upload(frame, "p3", "strict")
+        service.upload(frame.assign(planted=np.arange(len(frame)) < 2), "p3", "strict")
         service.fit("refused", "p3", "strict", release="gaussian", correction="inverse")
         service.insurer.fit("cancelled", service.insurer.watch("gaussian").spec)
         service.insurer.cancel("cancelled")
@@ -240,11 +295,22 @@ def test_every_field_of_every_answer_has_an_origin(story):
 
 def test_every_field_of_every_page_has_an_origin():
     found = {}
-    for module in (_fit_views, _log_views, _study_views):
+    for module in (_fit_views, _key_views, _log_views, _operation_views, _study_views, _accounts, _logins):
         for name, kind in vars(module).items():
-            if isinstance(kind, type) and kind.__module__ == module.__name__:
+            is_shown = isinstance(kind, type) and kind.__module__ == module.__name__
+            if is_shown and name not in ("Accounts", "Logins"):  # which read, and are shown nowhere
                 found[name] = set(kind.__annotations__)
     assert found == {name: set(fields) for name, fields in CONSOLE.items()}
+
+
+def test_what_the_machine_shows_is_on_one_page_of_the_operator(project_root):
+    shown = {field for fields in CONSOLE.values() for field, origin in fields.items() if origin == "machine"}
+    folder = project_root / "src" / "fairpremium" / "parties" / "console" / "templates"
+    pages = {
+        path.name for path in folder.glob("*.html") if any(f"storage.{name}" in path.read_text() for name in shown)
+    }
+    assert pages == {"operation.html"}
+    assert RIGHTS["/console/operation"] == {"operator"}
 
 
 def test_every_key_of_the_manifest_has_an_origin(story):
@@ -283,6 +349,11 @@ def test_every_event_that_the_sources_write_is_in_the_table(project_root):
                     written |= {name for name in LOG if name.startswith(event.values[0].value)}
     assert written == set(LOG)
     assert written == set(_log_views.EVENTS) - {"report.taken", "reports.taken"}  # which 0.1 wrote
+
+
+def test_every_field_of_every_line_and_every_measure_has_an_origin():
+    assert {name for event in EVENTS.values() for name in event.fields} == set(LINE_FIELDS)
+    assert {field.name for field in dataclasses.fields(ServiceMeasures)} == set(MEASURES)
 
 
 # --- who may read stored reports ---
@@ -358,6 +429,14 @@ def test_only_few_modules_know_the_tables_of_reports(sources):
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in ("schema", "metadata"):
                 assert node.attr not in TABLES, path
     assert found == TABLES
+
+
+def test_whether_rows_match_is_asked_of_randomized_reports_only(sources):
+    """`JoinedReports.count_matches` sees what the second draw gives, and no stored code."""
+    functions = [node for node in ast.walk(sources["service/_fit_inputs.py"]) if isinstance(node, ast.FunctionDef)]
+    (count,) = (node for node in functions if node.name == "count_matches")
+    of_self = {n.attr for n in ast.walk(count) if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == "self"}
+    assert of_self == {"_randomize"}
 
 
 def test_stored_reports_of_a_fit_go_to_noised_sums_only(sources):

@@ -284,14 +284,15 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
 
 def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zygote, tmp_path):
     place = base.copy(tmp_path / "third-party")
-    webs = [zygote.start("web", tmp_path / f"url-{i}", **place.options) for i in range(2)]
-    authority = webs[0].said()
+    host = "third.party"  # of all web processes, as behind a proxy
+    webs = [zygote.start("web", tmp_path / f"url-{i}", name=host, **place.options) for i in range(2)]
+    authority = f"http://{host}"
     signed = {name: each for name, each in REQUESTS.items() if each[1][3] != ANSWER}  # a page signs nothing
     for name, (who, (method, path, kind, body)) in signed.items():
         content = bytes.fromhex(body)
         key = read_key(place.folder / f"{who}.key")
         headers = sign_request(method, authority + path, {}, hashlib.sha256(content).digest(), key)
-        headers |= {"Host": authority.removeprefix("http://"), **({"Content-Type": kind} if kind else {})}
+        headers |= {"Host": host, **({"Content-Type": kind} if kind else {})}
         answers = []
         for url in (webs[0].said(), webs[0].said(), webs[1].said()):
             answers.append(httpx.request(method, url + path, headers=headers, content=content).status_code)
@@ -301,8 +302,7 @@ def test_a_request_is_a_replay_at_every_web_process_and_after_a_restart(base, zy
     before = place.look()
     webs[0].kill()
     webs[0].wait()
-    again = zygote.start("web", tmp_path / "url-again", **place.options)
-    headers["Host"] = authority.removeprefix("http://")
+    again = zygote.start("web", tmp_path / "url-again", name=host, **place.options)
     assert httpx.request(method, again.said() + path, headers=headers, content=content).status_code == 401
     assert place.look() == before
     for web in (webs[1], again):

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select, update
 
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
+from fairpremium.audit import render_markdown
 from fairpremium.parties import FitSpec, KnownChannel, NamedAttribute, Problem, SeveralAttributes, StudySpec
 from fairpremium.parties.protocol import (
     BATCH_TYPE,
@@ -29,10 +30,11 @@ from fairpremium.parties.protocol import (
 )
 from fairpremium.parties.release import ReleasePlan, combine_draws, randomize_reports, seen_channel
 from fairpremium.parties.service import ServiceLimits, _run_fit
+from fairpremium.parties.service._epochs import epoch_key
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store.schema import batch_files, fits, log, releases, reports, studies
+from fairpremium.parties.store.schema import batch_files, epochs, fits, log, releases, reports, studies
 
 from .conftest import Parties
 
@@ -130,7 +132,7 @@ def served(tmp_path_factory, people):
 
 def released(parties, people):
     """The reports that may be shown, drawn again from the stored ones and the study's secret, by a slow way."""
-    secret = bytes(rows_of(parties, studies)[0].secret)
+    secret = epoch_key(bytes(rows_of(parties, studies)[0].secret), rows_of(parties, epochs)[0].salt)
     keys = [bytes(key) for key in make_keys(parties.secret, people["policy"]).to_pylist()]
     found = {}
     for name, channel in CHANNELS.items():
@@ -194,7 +196,9 @@ def test_the_audit_is_by_attribute_and_crossed(served, people):
     for group, expected in (("sex: F", 0.45), ("area: W", 0.28)):
         assert each[group]["share"] == pytest.approx(expected, abs=0.09)
     loss = people["y"][people["area"] == "W"].mean()
-    assert each["area: W"]["loss_low"] < loss < each["area: W"]["loss_high"]
+    middle = (each["area: W"]["loss_low"] + each["area: W"]["loss_high"]) / 2
+    width = each["area: W"]["loss_high"] - each["area: W"]["loss_low"]
+    assert abs(loss - middle) < 5 * width / (2 * 1.96)  # five standard errors: the draws of an epoch are random
     page = fetch(served, "all", served.folder).report
     for title in ("Premium and loss by attribute", "Difference of premiums by attribute", "Loss ratio by attribute"):
         assert title in page
@@ -212,7 +216,7 @@ def test_the_ledger_counts_each_attribute_and_the_total(served):
 def test_the_console_shows_attributes_and_accounts(served):
     console = httpx.Client(base_url="http://127.0.0.1", transport=served.transport)
     pages = {}
-    for path in ("/", "/console/studies/motor", "/console/studies/motor/fits/acme/area"):
+    for path in ("/", "/console/budgets", "/console/studies/motor", "/console/studies/motor/fits/acme/area"):
         answer = console.get(path)
         assert answer.status_code == 200
         pages[path] = " ".join(html.unescape(re.sub("<[^>]+>", " ", answer.text)).split())
@@ -223,6 +227,8 @@ def test_the_console_shows_attributes_and_accounts(served):
     assert "4 once" in study  # what the fit of both paid, and the other one nothing
     assert "nothing more" in study
     assert "4.00 of 4" in study
+    assert "sex F, M area N, S, W Randomized response" in pages["/"]
+    assert "sex 2.00 area 2.00" in pages["/console/budgets"]
     assert "Free of area" in pages["/console/studies/motor/fits/acme/area"]
     assert "sex: F" in console.get("/console/studies/motor/fits/acme/all").text
 
@@ -248,7 +254,9 @@ def test_rows_larger_than_memory_have_the_same_prices(tmp_path, people, no_page)
 # --- noised sums ---
 
 
-def test_noised_sums_cover_the_tuple_and_count_once_in_the_total(tmp_path, people, no_page):
+def test_noised_sums_cover_the_tuple_and_count_once_in_the_total(tmp_path, people, monkeypatch):
+    shown = []
+    monkeypatch.setattr(_run_fit, "render_report", lambda summary: shown.append(summary) or "<html></html>")
     parties = Parties(tmp_path / "third-party")
     declare(parties, release=ReleaseRules(epsilon=6.0, fit_epsilon=1.0, randomized_epsilon=1.0))
     collect(parties, people, sex=slice(0, N), area=slice(0, N))
@@ -267,6 +275,10 @@ def test_noised_sums_cover_the_tuple_and_count_once_in_the_total(tmp_path, peopl
     bundle = fetch(parties, "both", tmp_path)
     assert bundle.manifest["disclosure"]["mechanism"] == "gaussian"
     assert "epsilon 2 on top, paid once" in bundle.manifest["disclosure"]["statement"]
+    said = "to the prices, and randomized the reports of this audit once more, with epsilon"
+    assert [f"{said} {epsilon};" in render_markdown(one) for one, epsilon in zip(shown, (1, 2), strict=True)] == [
+        True
+    ] * 2
     truth = 10 + 4 * X["age"].mean() + SHARES @ EFFECTS
     assert abs(bundle.pricer.predict(X).mean() - truth) < 1.0
     named = ask(parties, "again", attributes=("area", "sex"), release="gaussian")  # the same, in other words
@@ -371,7 +383,7 @@ def test_fits_name_attributes_of_the_study(tmp_path, people):
     wide = (*BOTH.attributes, NamedAttribute(name="job", channel=many.descriptor()))
     declare(parties, "wide", attribute=SeveralAttributes(attributes=wide), release=ReleaseRules(epsilon=6.0))
     upload(parties, people[:5], "w", "wide")
-    with pytest.raises(Problem, match="more than 20 combinations"):
+    with pytest.raises(Problem, match="combinations of groups in one fit; at most 20"):
         parties.insurer.fit("f", FitSpec(study="wide", portfolio="w"))
     assert parties.insurer.fit("f", FitSpec(study="wide", portfolio="w", attributes=("sex", "job"))).state == "queued"
     declare(parties, "one", attribute=KnownChannel(channel=SEX.descriptor()))

@@ -120,6 +120,20 @@ def test_counts_warn_in_every_family_that_takes_them(book, family):
         pricer.fit(features(book), book["count"], sensitive=book["group"], sample_weight=book["exposure"])
 
 
+@pytest.mark.parametrize("what", ["score", "certificate"])
+def test_counts_warn_where_a_pricer_is_measured(book, what):
+    """The mistake: the level of rates was certified with counts, and nothing was said."""
+    pricer = make_pricer(channel=None)
+    rows = {"X": features(book), "sensitive": book["group"]}
+    pricer.fit(**rows, y=book["count"], exposure=book["exposure"])
+    with pytest.warns(ExposureWarning, match="sample_weight"):
+        getattr(pricer, what)(**rows, y=book["count"], sample_weight=book["exposure"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(pricer, what)(**rows, y=book["count"], exposure=book["exposure"])
+        getattr(pricer, what)(**rows, y=book["count"] / book["exposure"], sample_weight=book["exposure"])
+
+
 def test_no_warning_where_nothing_is_wrong(book):
     X, S = features(book), book["group"]
     ones, varying = np.ones(N), book["exposure"]

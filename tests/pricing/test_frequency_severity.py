@@ -466,6 +466,77 @@ def test_claims_and_amounts_have_to_agree(book):
         book.fit(**PLAIN).predict_interval(QUOTES, group="g7")
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("column", ["amounts", "stolen", "total", "happened"])
+def test_claims_of_every_peril_are_no_features(book, column, stored, tmp_path):
+    """The mistake: the amount of the second peril, or of all, was priced with."""
+    total = book.amounts + book.stolen
+    values = {"amounts": book.amounts, "stolen": book.stolen, "total": total}
+    found = np.where(total > 0, "yes", "no") if column == "happened" else values[column]
+    X, counts, amounts = book.X.assign(odd=found), *book.both
+    rows = {"sensitive": book.reports, "exposure": book.exposure}
+    if stored:
+        claims = {f"n {p}": v for p, v in counts.items()} | {f"a {p}": v for p, v in amounts.items()}
+        X.assign(**claims, s=book.reports, e=book.exposure).to_parquet(tmp_path / "rows.parquet")
+        X, rows = tmp_path / "rows.parquet", {"sensitive": "s", "exposure": "e"}
+        counts, amounts = {p: f"n {p}" for p in counts}, {p: f"a {p}" for p in amounts}
+    with pytest.raises(ValueError, match=r"'odd' of X with values .* part of the outcome"):
+        FrequencySeverityPricer(channel=book.channel, intervals=False, **PLAIN).fit(X, counts, amounts, **rows)
+
+
+def test_an_indicator_of_claims_has_neither_counts_nor_exposure(book):
+    """The mistake: counts above one, over exposures, were taken for probabilities."""
+    claims = {"sensitive": book.reports}
+    pricer = FrequencySeverityPricer("bernoulli", channel=book.channel, intervals=False, **PLAIN)
+    with pytest.raises(ValueError, match=r"exposure with frequency='bernoulli'.*poisson"):
+        pricer.fit(*book.claims, **claims, exposure=book.exposure)
+    with pytest.raises(ValueError, match="counts outside the domain of the bernoulli family in"):
+        pricer.fit(*book.claims, **claims)
+    once = np.minimum(book.counts, 1)
+    assert (pricer.fit(book.X, once, book.amounts, **claims).parts_["all"].frequency.predict(QUOTES) < 1).all()
+
+
+def test_amounts_that_are_not_there_are_named(book):
+    with pytest.raises(ValueError, match="Got amounts=None, but expected one number for each row"):
+        book.fit(book.X, book.counts, None)
+
+
+def test_a_cap_below_every_claim_is_named(book):
+    with pytest.raises(ValueError, match=r"Got cap=0.001 for peril 'all', .*Take a higher cap"):
+        book.fit(cap=0.001, intervals=False, **PLAIN)
+
+
+def test_parts_say_how_well_they_describe_their_outcomes(book, pricer, tmp_path):
+    """The mistake: deviance explained and AIC of the parts were NaN, though a fit of the part by itself has them."""
+    part = pricer.parts_["all"].frequency
+    by_hand = DiscriminationFreePricer("poisson", channel=book.channel, correction="inverse")
+    by_hand.fit(book.X, book.counts, sensitive=book.reports, exposure=book.exposure)
+    expected = by_hand.summary().groupby("price")[["deviance_explained", "aic"]].first().loc["unaware"]
+    found = part.summary().groupby("price")[["deviance_explained", "aic"]].first().loc["unaware"]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    severity = pricer.parts_["all"].severity.summary()
+    assert severity["deviance_explained"].notna().all()
+    pricer.save(tmp_path / "model.json")
+    again = FrequencySeverityPricer.load(tmp_path / "model.json").parts_["all"].severity.summary()
+    pd.testing.assert_frame_equal(again, severity)
+
+
+def test_a_notebook_shows_the_essentials(book, pricer):
+    shown = pricer._repr_html_()
+    for words in (
+        "Discrimination-free prices",
+        "Frequency",
+        "poisson",
+        "gamma",
+        "deviance explained",
+        "1,000 per claim",
+    ):
+        assert words in shown
+    assert "Discrimination-free prices" not in FrequencySeverityPricer()._repr_html_()
+    noise = ValidationNoise(book.group[:200].tolist(), book.reports[:200].tolist())
+    assert "g0" not in repr(FrequencySeverityPricer(channel=noise))
+
+
 def test_claims_closed_without_payment_need_a_family_with_zeros(book):
     amounts = book.amounts.copy()
     amounts[np.flatnonzero(book.counts > 0)[:300]] = 0.0

@@ -9,6 +9,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from fairpremium import BoostedModel, DiscriminationFreePricer, LinearModel, NeuralModel
+from fairpremium.errors import OutOfRangeError
 from fairpremium.models import AddedPrices, NeuralPrices
 from fairpremium.models._nets import Nets
 from fairpremium.pricing._prices import Formula, ModelPrices
@@ -120,6 +121,40 @@ def test_a_neural_pricer_that_was_trained(tmp_path):
     pricer = DiscriminationFreePricer("poisson", model, correction="inverse", intervals=False, random_state=0)
     pricer.fit(X, y, sensitive=D)
     np.testing.assert_allclose(run(pricer, X, tmp_path), pricer.predict(X), rtol=1e-10)
+
+
+def test_rows_that_predict_refuses_have_no_premium(tmp_path):
+    """The mistake: rows far from those of the fit, which `predict` refuses, had made-up premiums."""
+    X = single(portfolio(600))
+    y, D = losses(X)
+    for model in (NeuralModel(hidden=(8,), max_epochs=5), BoostedModel(max_rounds=5), "linear"):
+        settings = {"correction": "inverse", "intervals": False, "random_state": 0}
+        pricer = DiscriminationFreePricer("poisson", model, **settings).fit(X, y, sensitive=D)
+        far = X.head(3).assign(power=[80.0, 1e6, -1e6])
+        refused = []
+        for i in range(3):
+            try:
+                pricer.predict(far.iloc[[i]])
+                refused.append(False)
+            except (OutOfRangeError, OverflowError):
+                refused.append(True)
+        assert any(refused)
+        assert not refused[0]
+        found = run(pricer, far, tmp_path)
+        assert np.isnan(found).tolist() == refused
+        np.testing.assert_allclose(found[0], pricer.predict(far.head(1))[0], rtol=1e-9)
+
+
+def test_rare_whole_numbers(tmp_path):
+    X = single(portfolio(800)).assign(
+        doors=lambda t: np.random.default_rng(3).choice([2, 3, 5], len(t), p=[0.5, 0.4, 0.1])
+    )
+    y, D = losses(X)
+    model = LinearModel(terms="age + rare(doors, 200)")
+    pricer = DiscriminationFreePricer("poisson", model, correction="inverse", pooling=0, intervals=False)
+    pricer.fit(X, y, sensitive=D)
+    rows = X.head(4).assign(doors=[2, 3, 5, 99])
+    np.testing.assert_allclose(run(pricer, rows, tmp_path), pricer.predict(rows), rtol=1e-9)
 
 
 def test_an_array(tmp_path):

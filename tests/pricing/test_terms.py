@@ -241,8 +241,13 @@ def test_the_claim_amount_is_not_a_feature(tmp_path, stored):
     if stored:
         X.assign(y=y, s=S).to_parquet(tmp_path / "rows.parquet")
         rows = {"X": tmp_path / "rows.parquet", "y": "y", "sensitive": "s"}
-    with pytest.raises(ValueError, match=r"'amount' of X, which is zero where y is zero.*part of the outcome"):
+    with pytest.raises(
+        ValueError, match=r"'amount' of X with values that no row has whose y is zero.*part of the outcome"
+    ):
         own.fit(**rows)
+    for terms in ("spline(amount, 3)", "poly(amount, 2)", "bands(amount, 1)", "age + amount"):
+        with pytest.raises(ValueError, match="'amount' of X with values"):
+            pricer(terms, correction="inverse", pooling=10.0).fit(**rows)
     pricer("age", correction="inverse", pooling=10.0).fit(**rows)  # terms that do not name it
 
 

@@ -439,6 +439,8 @@ def test_all_policies_of_a_person(ledger):
 def test_a_charge_is_known_by_its_name(ledger):
     ledger.charge("a", "sex", 0.5, charge_id="first")
     assert [ledger.knows_charge(name) for name in ("first", "second")] == [True, False]
+    asked = [("second", "a"), ("first", "a"), ("first", "b"), ("first", "a")]
+    assert [ledger.bind_charge(*each) for each in asked] == [False, True, False, True]
 
 
 def test_without_a_budget_there_is_no_limit():

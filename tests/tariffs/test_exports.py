@@ -11,7 +11,7 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from fairpremium import Tariff
+from fairpremium import DiscriminationFreePricer, LinearModel, Tariff
 from fairpremium.tariffs._workbook import sheet_names
 from helpers.spreadsheet import recalculate
 from helpers.tariffs import portfolio, pricer_with
@@ -77,6 +77,35 @@ def test_databases_do_not_price_what_the_tariff_does_not_know(tariffs, engine):
     assert known.isna().tolist() == [True, True, False, False]
     base = tariffs["base"].predict(table.iloc[2:3].astype({"smoker": bool}))
     assert known[2] == pytest.approx(base[0], rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Tariff:
+    """A tariff whose regions were grouped where they are rare: a new region is one of the others."""
+    rng = np.random.default_rng(0)
+    X = portfolio(600)[["age"]].assign(region=rng.choice(["city", "rural", "it's"], 600, p=[0.6, 0.35, 0.05]))
+    pricer = DiscriminationFreePricer(
+        "poisson", LinearModel(terms="age + rare(region, 100)", slopes="common"), pooling=0, intervals=False
+    )
+    pricer.fit(X, rng.poisson(1 + (X["region"] == "it's")), sensitive=rng.choice(["F", "M"], 600))
+    return pricer.to_tariff(X)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_databases_price_new_levels_as_rare_ones(grouped, engine):
+    table = pd.DataFrame({"age": [30, 30, 30], "region": ["moon", "it's", None]})
+    found = ENGINES[engine](table, grouped.to_sql("quotes"))["premium"]
+    np.testing.assert_allclose(found[:2], grouped.predict(table.head(2)), rtol=1e-9)
+    assert found.isna().tolist() == [False, False, True]
+    assert found[0] == pytest.approx(found[1], rel=1e-7)
+
+
+def test_libreoffice_prices_new_levels_as_rare_ones(grouped, tmp_path):
+    grouped.to_excel(tmp_path / "new.xlsx")
+    quote_with(tmp_path / "new.xlsx", {"age": 30, "region": "moon"}, tmp_path / "moon.xlsx")
+    (book,) = recalculate([tmp_path / "moon.xlsx"], tmp_path)
+    expected = grouped.predict(pd.DataFrame({"age": [30], "region": ["moon"]}))[0]
+    assert premium_of(openpyxl.load_workbook(book, data_only=True)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

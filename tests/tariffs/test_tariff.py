@@ -350,6 +350,7 @@ def test_rounding_and_the_minimum_premium():
         ({"fixed": {"region": {"moon": 1.2}}}, "Got fixed for 'moon' of 'region'"),
         ({"fixed": {"region": {"city": 0}}}, "a number above zero"),
         ({"rounding": 5.0}, "Take a smaller one"),
+        ({"rounding": 5.0, "fixed": {"region": {"it's": 0.001}}}, "makes the relativity 1 of"),  # not the fixed one
         ({"rounding": -1}, "Got rounding=-1"),
         ({"minimum_premium": 1e9}, "less than the mean premium"),
         ({"level": 2}, "Got level=2"),
@@ -368,6 +369,12 @@ def test_mistakes_are_named(settings, words):
     X = portfolio()
     with pytest.raises((ValueError, TypeError), match=words):
         pricer_with(X, own=0.5).to_tariff(X, **settings)
+
+
+def test_a_column_that_is_not_there_is_named():
+    X = portfolio(300)
+    with pytest.raises(ValueError, match=r"Got X without the columns \['region'\]"):
+        pricer_with(X).to_tariff(X.drop(columns="region"))
 
 
 def test_premiums_that_are_not_positive_are_refused():
@@ -423,6 +430,51 @@ def test_unknown_levels_are_refused_or_have_the_base_level():
     tariff = pricer_with(X, unseen_levels="base").to_tariff(X)
     expected = tariff.predict(new.assign(region=["city", tariff.factors[2].levels[0], "rural"]))
     np.testing.assert_array_equal(tariff.predict(new), expected)
+
+
+@pytest.mark.parametrize("unseen", ["error", "base"])
+@pytest.mark.parametrize("terms", ["age + rare(region, 90)", "age + rare(region, 90):age + rare(region, 40)"])
+def test_unknown_levels_have_the_row_of_rare_levels(terms, unseen, tmp_path):
+    """The mistake: a level that the pricer counts as "other" had the base level's relativity, or no price."""
+    rng = np.random.default_rng(0)
+    n = 500
+    X = pd.DataFrame({"age": rng.integers(18, 80, n), "region": rng.choice(list("abcd"), n, p=[0.6, 0.3, 0.06, 0.04])})
+    model = LinearModel(terms=terms, slopes="common")
+    pricer = DiscriminationFreePricer("poisson", model, unseen_levels=unseen, intervals=False, pooling=0)
+    pricer.fit(X, rng.poisson(1 + (X["region"] > "b")), sensitive=np.where(rng.random(n) < 0.5, *GROUPS))
+    new = X.head(60).assign(region="moon")
+    tariff = pricer.to_tariff(X)
+    rows = tariff.relativities.set_index(["factor", "level"])["relativity"]
+    if ":" not in terms:
+        np.testing.assert_allclose(tariff.predict(new), pricer.predict(new), rtol=1e-7)
+        assert rows["region", "other"] == pytest.approx(rows["region", "d"], rel=1e-7)
+    np.testing.assert_array_equal(tariff.predict(new), tariff.predict(new.assign(region="other")))
+    assert "has the relativity of 'other' of region" in " ".join(tariff.notes)
+    tariff.save(tmp_path / "tariff.json")
+    np.testing.assert_array_equal(Tariff.load(tmp_path / "tariff.json").predict(new), tariff.predict(new))
+    moved = pricer.to_tariff(pd.concat([X, new], ignore_index=True))  # a portfolio with the new level
+    assert moved.relativities.set_index("level").loc["other", "exposure"] == 60
+
+
+def test_unknown_whole_numbers_have_the_relativity_of_rare_ones():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"age": rng.integers(18, 80, 500), "zone": rng.choice([1, 2, 7, 8], 500, p=[0.6, 0.3, 0.06, 0.04])}
+    )
+    model = LinearModel(terms="age + rare(zone, 90)", slopes="common")
+    pricer = DiscriminationFreePricer("poisson", model, unseen_levels="base", intervals=False, pooling=0)
+    pricer.fit(X, rng.poisson(1 + (X["zone"] > 2)), sensitive=np.where(rng.random(500) < 0.5, *GROUPS))
+    new = X.head(5).assign(zone=99)
+    np.testing.assert_allclose(pricer.to_tariff(X).predict(new), pricer.predict(new), rtol=1e-7)
+    several = DiscriminationFreePricer(
+        "poisson",
+        LinearModel(terms="levels(zone) + rare(zone, 90):age", slopes="common"),
+        unseen_levels="base",
+        intervals=False,
+    )
+    several.fit(X, rng.poisson(1, 500), sensitive=np.where(rng.random(500) < 0.5, *GROUPS))
+    with pytest.raises(ValueError, match="column 'zone' has several terms"):
+        several.to_tariff(X)
 
 
 def test_arrays_and_other_data_frames():

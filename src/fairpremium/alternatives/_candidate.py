@@ -136,6 +136,9 @@ def _limits(column: pd.Series, wish: Any, name: str) -> Coarse:
     """Turn a number of bands or levels into limits or levels; they depend on the features alone."""
     number = is_number(column)
     if isinstance(wish, list | tuple):
+        texts = [limit for limit in wish if isinstance(limit, str)] if number else []
+        if texts:
+            raise ValueError(f"Got coarsen with {name}: {texts}, but expected numbers, the limits of its bands.")
         if number and list(wish) != sorted(set(wish)):
             raise ValueError(f"Got coarsen with {name}: {list(wish)}, but expected limits that increase.")
         return tuple(float(limit) for limit in wish) if number else tuple(str(level) for level in wish)

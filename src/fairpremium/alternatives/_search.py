@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,13 +23,13 @@ from fairpremium.families import get_family
 from fairpremium.models import check_volume
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing import DiscriminationFreePricer
+from fairpremium.progress import Progress, listening, quiet, section, tell
 from fairpremium.spectrum import draw_largest_z
 
 from ._candidate import Candidate, FeatureSet, feature_sets
 from ._disparity import MEASURES
 
 CURRENT = "current price"
-Progress = Callable[[float, str], Any]
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,8 @@ def search_alternatives(
         - `premium`: mean; `deviance`, `deviance_error`: mean deviance on rows that the fit has not seen, and its
           standard error; `deviance_change`, `_low`, `_high`: minus that of the current price, paired;
         - `disparity`, `disparity_error`, `disparity_change`, `_low`, `_high`: the same for the disparity;
-        - `frontier`: no other candidate is at least as good in both and better in one;
+        - `frontier`: no other candidate is at least as good in both and better in one, by more than 0.01 % of the
+          largest value;
         - `answer`: "less disparity, accuracy not shown to be worse", "less disparity, less accurate", "more
           disparity" or "cannot tell".
 
@@ -202,12 +202,12 @@ def search_alternatives(
     columns |= {name: np.asarray(column) for name, column in volume.items() if column is not None}
     fold = _folds(len(table), data.reports.cluster, folds, random_state)
     sets = feature_sets(table, drop, coarsen)
-    tell = _teller(verbose, len(sets) * folds)
     prices: dict[str, Array] = {}
     candidates: dict[str, Candidate] = {}
     best: dict[FeatureSet, Array] = {}
-    for features in sets:
-        found = _cross_fit(tried, features, table, columns, fold, tell)
+    for i, features in enumerate(sets):
+        with listening(verbose), section(i / len(sets), (i + 1) / len(sets)):
+            found = _cross_fit(tried, features, table, columns, fold)
         best[features] = found.best_estimate[:, [found.groups.index(group) for group in data.groups]]
         if features == FeatureSet() and current is None:
             data = data.with_columns(current=found.unaware)
@@ -257,12 +257,15 @@ def _cross_fit(
     table: pd.DataFrame,
     columns: dict[str, Any],
     fold: npt.NDArray[np.intp],
-    tell: Callable[[str], None],
 ) -> _CrossFitted:
     used, ends, best = features.apply(table), [], []
-    for f in range(int(fold.max()) + 1):
-        tell(features.words)
-        with warnings.catch_warnings():  # the channel was checked where the pricer was fitted, on all rows and features
+    folds = int(fold.max()) + 1
+    for f in range(folds):
+        tell(f / folds, f"{features.words}, fold {f + 1} of {folds}")
+        with (
+            quiet(),
+            warnings.catch_warnings(),
+        ):  # the channel was checked where the pricer was fitted, on all rows and features
             warnings.simplefilter("ignore", ChannelRefutedWarning)
             fitted = clone(pricer).fit(used[fold != f], **{name: column[fold != f] for name, column in columns.items()})
         ends.append((fitted.predict_unaware(used), fitted.predict(used)))
@@ -325,19 +328,6 @@ def _folds(n: int, cluster: Any, folds: int, random_state: Any) -> npt.NDArray[n
     return np.asarray(check_random_state(random_state).permutation(persons)[person] % folds)
 
 
-def _teller(verbose: bool | Progress, total: int) -> Callable[[str], None]:
-    start, done = time.monotonic(), [0]
-
-    def tell(words: str) -> None:
-        if callable(verbose):
-            verbose(done[0] / total, words)
-        elif verbose:
-            print(f"fit {done[0] + 1} of {total}, {time.monotonic() - start:.0f} s: {words}", flush=True)
-        done[0] += 1
-
-    return tell
-
-
 def _balance(price: Array, y: Array, weight: Array | None) -> float:
     w = np.ones(len(y)) if weight is None else weight
     if not (w @ price > 0 and w @ y > 0):
@@ -394,9 +384,15 @@ def _with_changes(name: str, found: list[tuple[float, Array]], data: AuditData) 
     }
 
 
+_ALIKE = 1e-4  # of the largest value
+
+
 def _frontier(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    a, b = table["deviance"].to_numpy(), table["disparity"].to_numpy()
-    beaten = (a[:, None] >= a) & (b[:, None] >= b) & ((a[:, None] > a) | (b[:, None] > b))
+    """Return which candidates no other one beats; differences below `_ALIKE` of the largest count as none."""
+    a, b = (table[name].to_numpy(dtype=np.float64) for name in ("deviance", "disparity"))
+    close_a, close_b = (_ALIKE * np.abs(values).max(initial=0.0) for values in (a, b))
+    better = (a[:, None] > a + close_a) | (b[:, None] > b + close_b)
+    beaten = (a[:, None] >= a - close_a) & (b[:, None] >= b - close_b) & better
     return np.asarray(~beaten.any(axis=1))
 
 

@@ -137,14 +137,23 @@ class AuditData:
         return {name: total[:-1] for name, total in totals.items()}, share
 
 
-def estimate_records(labels: Mapping[str, Sequence[Any]], effective: Array, numbers: dict[str, Array]) -> Records:
-    """Put numbers behind columns of labels, and a sentence instead of numbers where the reports are too few."""
+def estimate_records(
+    labels: Mapping[str, Sequence[Any]],
+    effective: Array,
+    numbers: dict[str, Array],
+    notes: Sequence[str] | None = None,
+) -> Records:
+    """Put numbers behind columns of labels, and a sentence instead of numbers where the reports are too few.
+
+    `notes` are about rows that have numbers.
+    """
     rows = []
     for i, count in enumerate(effective):
         note = describe_lack(count)
         values = {name: float("nan") if note else float(column[i]) for name, column in numbers.items()}
         label = {name: column[i] for name, column in labels.items()}
-        rows.append({**label, **values, "effective_reports": float(count), "note": note})
+        said = note or (notes[i] if notes is not None else "")
+        rows.append({**label, **values, "effective_reports": float(count), "note": said})
     return rows
 
 
@@ -153,7 +162,7 @@ def mean_columns(name: str, total: Estimate, volume: Estimate, level: float) -> 
     return with_limits(name, total / volume, fieller(total, volume, level))
 
 
-def with_limits(name: str, estimate: Estimate, limits: tuple[Array, Array]) -> dict[str, Array]:
+def with_limits(name: str, estimate: Estimate, limits: tuple[Array, Array] | Array) -> dict[str, Array]:
     """Return an estimate with limits as the columns name, name_low, name_high."""
     return {name: estimate.value, f"{name}_low": limits[0], f"{name}_high": limits[1]}
 

@@ -16,6 +16,8 @@ from ._audit_data import AuditData, Records
 from ._weighted_reports import EVERYONE, REPORTED, WeightedReports, effective_reports, read_channel
 
 _NONE = (float("nan"), float("nan"), float("nan"))
+_SAME = "the price is the same for all"
+_ROUNDING = 1e-18  # a relative variance of less is rounding
 _CLOSE = 1e-6  # probabilities in single precision sum to one this closely
 
 
@@ -173,8 +175,8 @@ def _unfairness(data: AuditData) -> dict[str, Any]:
     mean, square, shares = totals["pi"] / volume, totals["square"] / volume, volume[:K] / volume[K]
     p, gap = shares.value, mean[:K] - mean[K]
     variance = square.value[K] - mean.value[K] ** 2
-    if not variance > 0:
-        return _row("demographic_unfairness", *_NONE, "the price is the same for all")
+    if not variance > _ROUNDING * float(data["premiums"].mean()) ** 2:
+        return _row("demographic_unfairness", *_NONE, _SAME)
     S, d = gap.gradient @ gap.covariance @ gap.gradient.T, p * gap.value
     value = float((d @ gap.value - p @ np.diag(S)) / variance)
     # The variance of the price moves the ratio too: to first order through its own gradient.
@@ -186,15 +188,15 @@ def _unfairness(data: AuditData) -> dict[str, Any]:
     return _row("demographic_unfairness", value, value - width, value + width)
 
 
-def _share_of_variance(data: AuditData, squares: Array) -> tuple[float, float, float]:
-    """Return E[squares] / Var(pi) with limits; a fitted minimiser drops out of the influence (envelope theorem)."""
+def _share_of_variance(data: AuditData, squares: Array) -> tuple[float, float, float, str]:
+    """Return E[squares] / Var(pi), limits and a note; a fitted minimiser drops out of the influence (envelope)."""
     w, pi = data.reports.weight / data.reports.weight.sum(), data["premiums"]
     centered = pi - w @ pi
     variance = float(w @ centered**2)
-    if not variance > 0:
-        return _NONE
+    if not variance > _ROUNDING * float(w @ pi) ** 2:
+        return (*_NONE, _SAME)
     value = float(w @ squares) / variance
-    return _log_limits(data, value, w * (squares - value * centered**2) / variance)
+    return (*_log_limits(data, value, w * (squares - value * centered**2) / variance), "")
 
 
 def _log_limits(data: AuditData, value: float, influence: Array) -> tuple[float, float, float]:

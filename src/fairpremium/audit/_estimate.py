@@ -34,8 +34,8 @@ class Contributions:
         parts = (matrix.T @ (values.T @ values) @ matrix for values, matrix in self._blocks)
         return sum(parts, np.zeros((self._size, self._size)))
 
-    def shape_of(self, gradient: Array) -> tuple[Array, Array]:
-        """Return skewness and degrees of freedom of linear functions of the totals, shape (p,) each; see `Estimate`."""
+    def shape_of(self, gradient: Array) -> ErrorShape:
+        """Return the shape of the errors of linear functions of the totals."""
         rows, second, third, fourth = np.zeros((4, len(gradient)))
         for values, matrix in self._blocks:
             psi = values @ (matrix @ gradient.T)
@@ -44,31 +44,20 @@ class Contributions:
             second += square.sum(axis=0)
             third += np.einsum("ip,ip->p", square, psi)
             fourth += np.einsum("ip,ip->p", square, square)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            skewness = np.where(second > 0, third / second**1.5, 0.0)
-            kurtosis = np.where(second > 0, fourth / second**2 - 1 / rows, 0.0)
-            freedom = np.where(kurtosis > _TINY, 1 / kurtosis, 1 / _TINY)
-        return np.asarray(skewness), np.asarray(freedom)
+        return ErrorShape.of(rows, second, third, fourth)
 
 
 _TINY = 1e-12  # less is rounding
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Some numbers, and how they move with the totals that they were computed from.
-
-    Sums, differences, products and quotients carry the gradient along, so that every measure built from the same totals
-    has the right standard error, and so has every gap between two of them.
+class ErrorShape:
+    """How skewed the errors of estimates are, and what their standard errors are worth.
 
     Notes
     -----
-    To first order Cov(f) = G C G' with the gradient G and the covariance C of the totals. C holds the second moments
-    of the rows' contributions about zero; that is their covariance up to a term along the totals themselves, which
-    vanishes in every measure that does not change when all totals are doubled. All measures here are of that kind.
-
     Losses are skewed: a mean of few large claims errs downwards, with a standard error that is too small at the same
-    time. With the rows' influences psi_i = G z_i, the skewness l = sum psi^3 / (sum psi^2)^(3/2) of the estimate and
+    time. With the rows' influences psi_i, the skewness l = sum psi^3 / (sum psi^2)^(3/2) of the estimate and
 
     - the degrees of freedom f = 1 / (sum psi^4 / (sum psi^2)^2 - 1/n), where n rows count: half of Satterthwaite's for
       its variance, because a sample from a heavy tail understates the fourth moments,
@@ -83,6 +72,45 @@ class Estimate:
     Hall (1992), On the removal of skewness by transformation, Journal of the Royal Statistical Society B 54(1),
     221-228. Satterthwaite (1946), An approximate distribution of estimates of variance components, Biometrics Bulletin
     2(6), 110-114.
+    """
+
+    skewness: Array  # (p,)
+    freedom: Array  # (p,), degrees of freedom
+
+    @classmethod
+    def of(cls, rows: Array, second: Array, third: Array, fourth: Array) -> ErrorShape:
+        """Compute it from how many rows count, and from the sums of psi^2, psi^3 and psi^4; shape (p,) each."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            skewness = np.where(second > 0, third / second**1.5, 0.0)
+            kurtosis = np.where(second > 0, fourth / second**2 - 1 / rows, 0.0)
+            freedom = np.where(kurtosis > _TINY, 1 / kurtosis, 1 / _TINY)
+        return cls(np.asarray(skewness), np.asarray(freedom))
+
+    def critical(self, level: float) -> tuple[Array, Array]:
+        """Return the values between which T = (estimate - truth) / SE lies with this probability."""
+        x = stdtrit(self.freedom, 0.5 + level / 2)
+        return _invert(self.skewness, -x), _invert(self.skewness, x)
+
+    def p_value(self, T: Array) -> Array:
+        """Return the two-sided p values of T: below 1 - level where T lies outside of `critical`."""
+        skewness = self.skewness
+        g = T + skewness * T**2 / 3 + skewness**2 * T**3 / 27 + skewness / 6
+        return np.asarray(2 * stdtr(self.freedom, -np.abs(g)))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Some numbers, and how they move with the totals that they were computed from.
+
+    Sums, differences, products and quotients carry the gradient along, so that every measure built from the same totals
+    has the right standard error, and so has every gap between two of them.
+
+    Notes
+    -----
+    To first order Cov(f) = G C G' with the gradient G and the covariance C of the totals. C holds the second moments
+    of the rows' contributions about zero; that is their covariance up to a term along the totals themselves, which
+    vanishes in every measure that does not change when all totals are doubled. All measures here are of that kind.
+    The influence of a row is psi_i = G z_i; for limits see `ErrorShape`.
     """
 
     value: Array  # (p,)
@@ -137,26 +165,18 @@ class Estimate:
         return Estimate(root, self.gradient / (2 * root)[:, None], self.rows)
 
     @cached_property
-    def _shape(self) -> tuple[Array, Array]:
+    def shape(self) -> ErrorShape:
+        """The shape of the errors."""
         return self.rows.shape_of(self.gradient)
-
-    def critical(self, level: float) -> tuple[Array, Array]:
-        """Return the values between which T = (estimate - truth) / SE lies with this probability."""
-        skewness, freedom = self._shape
-        x = stdtrit(freedom, 0.5 + level / 2)
-        return _invert(skewness, -x), _invert(skewness, x)
 
     def p_value(self, null: float = 0.0) -> Array:
         """Return the two-sided p value of a number: below 1 - level where `null` lies outside of `interval`."""
-        skewness, freedom = self._shape
         with np.errstate(divide="ignore", invalid="ignore"):
-            T = (self.value - null) / self.standard_error
-            g = T + skewness * T**2 / 3 + skewness**2 * T**3 / 27 + skewness / 6
-        return np.asarray(2 * stdtr(freedom, -np.abs(g)))
+            return self.shape.p_value((self.value - null) / self.standard_error)
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Return the limits value - c SE with the values c of `critical`."""
-        low, high = self.critical(level)
+        low, high = self.shape.critical(level)
         error = self.standard_error
         return self.value - high * error, self.value - low * error
 
@@ -168,7 +188,7 @@ class Estimate:
         positive = self.value > 0
         value = np.where(positive, self.value, np.nan)
         with np.errstate(over="ignore"):
-            width = np.exp(stdtrit(self._shape[1], 0.5 + level / 2) * self.standard_error / value)
+            width = np.exp(stdtrit(self.shape.freedom, 0.5 + level / 2) * self.standard_error / value)
             return value / width, value * width
 
 
@@ -196,7 +216,7 @@ def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[A
     nd = np.einsum("pm,mn,pn->p", numerator.gradient, numerator.covariance, denominator.gradient, optimize=True)
     a, b, c = D**2 - z**2 * dd, N * D - z**2 * nd, N**2 - z**2 * nn
     ratio = numerator / denominator
-    low, high = ratio.critical(level)
+    low, high = ratio.shape.critical(level)
     with np.errstate(divide="ignore", invalid="ignore"):
         a = np.where(a > 0, a, np.nan)
         root = np.sqrt(np.maximum(b**2 - a * c, 0.0))

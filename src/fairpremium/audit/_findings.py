@@ -197,8 +197,10 @@ def _gains(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
 
 def _list_proxies(tables: Tables, head: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, str]:
     measures = {r["measure"]: r for r in tables.get("list_discrimination", ()) if r["price"] == "premiums"}
-    if not measures or measures["proxy_explained"]["value"] is None:
+    if not measures:
         return {}
+    if measures["proxy_explained"]["value"] is None:
+        return _finding("Does this list use proxies?", "It charges everybody the same: no feature counts.", "good")
     explained, shift = measures["proxy_explained"]["value"], measures["proxy_shift"]["value"]
     money = _money(shift, head)
     moves = _changes(tables["premium_change_to_free"], head)
@@ -206,9 +208,10 @@ def _list_proxies(tables: Tables, head: Mapping[str, Any], answers: Mapping[str,
     would = f" It would charge, on average, {moves}." if moves and tone == "attention" else ""
     return _finding(
         "Does this list use proxies?",
-        f"Guessing the group from the features explains {format_percent(explained)} of the variation of this list, "
-        "beyond what the features say about the cost. A discrimination-free list with the same total would move "
-        f"premiums by {money} (root mean square).{would}",
+        f"{answers['proxy_effect_of_list']['answer']}. A discrimination-free list with the same total would move "
+        f"premiums by {money} (root mean square). What goes with the group that features suggest in these moves is "
+        f"worth {format_percent(explained)} of the variation of this list; a list that charges less than the cost also "
+        f"moves.{would}",
         {"unclear": "plain"}.get(tone, tone),
     )
 

@@ -1,6 +1,7 @@
 """What an audit report says, as plain data: every table with its words, for a price list or for a pricer."""
 
 import hashlib
+import json
 import math
 import tempfile
 import warnings
@@ -31,7 +32,7 @@ from ._discrimination import compute_discrimination, compute_propensities
 from ._findings import findings
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
-from .disparity import disparity_tables
+from .disparity import ALL_PAIRS, disparity_tables
 from .price_lists import (
     compute_change_by_factor,
     compute_dislocation,
@@ -44,6 +45,7 @@ from .report import ProxyEffect, ReportDetails, build_panel, choose_classes, mea
 
 FORMAT = "fairpremium-audit"
 FORMAT_VERSION = 1
+MODEL_HASH = "content of the model file (its field sha256)"
 _FIT_ROLES = ("sensitive", "channel", "channel_key", "sample_weight", "exposure", "cluster")
 _TYPICAL = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the premium of the policies whose band is shown
 MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
@@ -149,7 +151,7 @@ def summarize_prices(
         )  # fmt: skip
         asked = [_section(name, table) for name, table in compared]
         if not all(given is None for given in (decisions, controls, against, threshold)):
-            sections += asked
+            sections += [section for section in asked if not section["id"].endswith(ALL_PAIRS)]
         if X is not None:
             free = discrimination_free_list(
                 premiums, X, y, pricer=pricer, family=family, **{name: roles[name] for name in _FIT_ROLES}
@@ -165,8 +167,9 @@ def summarize_prices(
             measures = compute_list_discrimination(premiums, X, pricer=pricer, **roles)
             h = free.premiums / free.loading
             lists = {} if current is None else {"current": current}
+            guessed = _propensity(pricer, X, roles)
             for name, prices in {**lists, "premiums": premiums}.items():
-                effects[name] = measure_proxy_effect(prices, h, X, pricer=pricer, **roles)
+                effects[name] = measure_proxy_effect(prices, h, X, pricer=pricer, propensity=guessed, **roles)
             to_free = compute_premium_change(premiums, free.premiums, **roles)
             sections = [
                 _section("list_discrimination", measures),
@@ -250,7 +253,8 @@ def summarize_pricer(
         the pricer.
     release : mapping, optional
         What a third party added to protect the reports: ``epsilon`` (None for nothing), ``delta``, and ``reports``, the
-        number of reports as far as it may be told.
+        number of reports as far as it may be told. Where the prices have that noise and the audit uses reports that
+        were randomized once more, ``audit_epsilon`` is that of this second draw.
 
     Returns
     -------
@@ -287,9 +291,17 @@ def summarize_pricer(
         pricer, X, by=compared, level=level, truth=truth, sample_weight=sample_weight, exposure=exposure
     )
     with _warned_once():
-        in_use = {UNAWARE: prices[UNAWARE]} if current is None else {"current": current}
+        in_use, guessed = (
+            ({UNAWARE: prices[UNAWARE]}, None)
+            if current is None
+            else (
+                {"current": current},
+                _propensity(pricer, X, roles),
+            )
+        )
         effects = {
-            name: measure_proxy_effect(values, premiums, X, pricer=pricer, **roles) for name, values in in_use.items()
+            name: measure_proxy_effect(values, premiums, X, pricer=pricer, propensity=guessed, **roles)
+            for name, values in in_use.items()
         }
         sections = [
             _section("price_comparison", comparison) | {"classes": describe_classes(comparison)},
@@ -409,6 +421,12 @@ def _sections_of_model(prices: dict[str, Any], X: Any, y: Any, roles: dict[str, 
         by_class = compute_premium_change(old, new, by=classes, **roles)
         sections.append(_section("premium_change", by_class, "_by_class"))
     return [*sections, _section("adverse_selection", compute_adverse_selection(new, y, best, **roles))]
+
+
+def _propensity(pricer: DiscriminationFreePricer | FrequencySeverityPricer, X: Any, roles: dict[str, Any]) -> Any:
+    """Return P(D given x), with the groups in the order of the reports."""
+    given = {name: roles[name] for name in ("sensitive", "channel", "channel_key")}
+    return compute_propensities(_seen_features(pricer, X), **given)
 
 
 def _sections_of_change(
@@ -563,6 +581,8 @@ def _describe_channel(
         channel = KeyedChannels(channel)
         sources = {str(key): _describe_channel(each, source, estimated) for key, each in channel.items()}
     added = None if release is None else {name: _plain(release[name]) for name in ("epsilon", "delta", "reports")}
+    if added is not None and release is not None and release.get("audit_epsilon") is not None:
+        added["audit_epsilon"] = _plain(release["audit_epsilon"])
     return {
         **_noise(channel),
         "sha256": channel.descriptor()["sha256"],
@@ -639,14 +659,17 @@ def _kind(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> str:
 
 
 def _model_hash(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> dict[str, str]:
-    """Return the SHA-256 of the model file, if the pricer can be saved."""
+    """Return the SHA-256 that a model file has inside, of its content, if the pricer can be saved.
+
+    The bytes of files of one model differ, as a bundle writes it without spaces; this number is the same in all.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         try:
             pricer.save(path)
         except ModelFileError:
             return {}
-        return {"model file": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {MODEL_HASH: str(json.loads(path.read_text(encoding="utf-8"))["sha256"])}
 
 
 def describe_classes(comparison: pd.DataFrame) -> list[dict[str, Any]]:

@@ -51,7 +51,8 @@ def apply_style(chart: Any, size: int = 13) -> Any:
         "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 200, "labelPadding": 6,
     }  # fmt: skip
     styled = chart.configure(font=FONT, background="white", padding=8)
-    return styled.configure_axis(**axis).configure_view(stroke=None)
+    styled = styled.configure_axis(**axis).configure_view(stroke=None)
+    return styled.configure_axisXQuantitative(labelOverlap="greedy", labelSeparation=8)
 
 
 def panel_title(text: str, size: int = 14, **more: Any) -> Any:

@@ -44,7 +44,7 @@ _asked = option_panel("What supervisors ask")
 @command
 def audit(
     prices: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file, one row per policy.")],
-    premium: Annotated[str, column_option(help="Column with the prices to audit.")],
+    premium: Annotated[str, column_option(help="Column with the prices to audit, per unit of exposure.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .pdf, .md or .json.")],
     roles: Roles,
     source: ReportSource,
@@ -57,7 +57,10 @@ def audit(
         Path | None, typer.Option(help="Model file that fit wrote, instead of a fit to these rows, for the same.")
     ] = None,
     current: Annotated[
-        str | None, column_option(help="Column with the premiums in force: adds who moves how much from them.")
+        str | None,
+        column_option(
+            help="Column with the premiums in force, per unit of exposure: adds who moves how much from them."
+        ),
     ] = None,
     cap: Annotated[float | None, _limit(help="Largest relative change from --current, such as 0.2.")] = None,
     floor: Annotated[float | None, _limit(help="Smallest relative change, such as -0.2.")] = None,

@@ -21,6 +21,7 @@ from fairpremium.cli.tables import TableFormat, check_output
 from fairpremium.diagnostics import evaluate, hold_out
 from fairpremium.families import get_family
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, describe_pooling
+from fairpremium.progress import listening
 
 _PRICES = {"discrimination_free": "premium", "unaware": "unaware", "best_estimate": "best estimate"}
 _JOINED = "{matched:,} of {rows:,} rows have a report; {unused_reports:,} reports have no row"
@@ -87,9 +88,9 @@ def fit(
             )
             pricer.channel, reported, said_by = source.resolve(data, estimator)
         if test is not None:
-            with progress("Testing"):
+            with progress("Testing", bar=True) as show, listening(show):
                 tested = _test(pricer, data, reported, test, options.random_state)
-        with progress("Fitting"):
+        with progress("Fitting", bar=True) as show, listening(show):
             if isinstance(data, LargeData):
                 data.fit(pricer)
             elif isinstance(pricer, DiscriminationFreePricer):

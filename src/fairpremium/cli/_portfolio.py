@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 
 from fairpremium.cli._channel_file import Described, find_channel
@@ -112,6 +113,13 @@ class Data:
         return {"sample_weight": self.weight, "exposure": self.exposure}
 
 
+def _losses(frame: pd.DataFrame, roles: Roles, path: Path) -> pd.Series:
+    """Return the outcome; zeros where a command can do without, and none was named."""
+    if not roles.outcome:
+        return pd.Series(np.zeros(len(frame)), index=frame.index)
+    return require_numbers(frame, roles.outcome, path)
+
+
 def load_data(path: Path, roles: Roles, features: list[str] | None, files: TableFormat) -> Data:
     """Read the portfolio and the reports, which are a column of it or a file of their own."""
     reports = roles.reports
@@ -135,7 +143,7 @@ def load_data(path: Path, roles: Roles, features: list[str] | None, files: Table
     claims = [pd.DataFrame({p: require_numbers(frame, pair[i], path) for p, pair in perils.items()}) for i in (0, 1)]
     return Data(
         X=_features(frame, features, roles, path),
-        y=claims[1].sum(axis=1) if perils else require_numbers(frame, roles.outcome, path),
+        y=_losses(frame, roles, path) if not perils else claims[1].sum(axis=1),
         reports=joint[roles.sensitive],
         weight=None if roles.weight is None else require_numbers(frame, roles.weight, path),
         described=find_channel(source, roles.sensitive),
@@ -188,6 +196,6 @@ def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: 
             if looks is not None:
                 raise ValueError(
                     f"Column {name!r} of {path} has {looks}. Name it with --key if it is one, choose the features with "
-                    "--features, or say what it is with --terms."
+                    "--features, or say what it is with fit --terms."
                 )
     return frame[found]

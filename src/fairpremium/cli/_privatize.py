@@ -14,7 +14,16 @@ from fairpremium.cli._channel_file import channel_text, describe_channel
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._parsing import Mechanism, split_list
 from fairpremium.cli._terminal import progress
-from fairpremium.cli.tables import TableFormat, as_text, check_output, find_told, read_table, require_filled
+from fairpremium.cli.tables import (
+    TableFormat,
+    as_text,
+    check_output,
+    find_told,
+    note_formulas,
+    read_table,
+    require_filled,
+)
+from fairpremium.csv_cells import escape_formulas
 from fairpremium.privacy import (
     Channel,
     DrawnReports,
@@ -94,6 +103,8 @@ def privatize(
         table = frame.assign(**{column: reports}).rename(columns={column: report_column})
         write_reports(output, table, channel, column=report_column)
         output.chmod(0o600)
+        if output.suffix.lower() == ".csv":
+            note_formulas(escape_formulas(table)[1], output)
     described = describe_channel(channel)
     descriptor = str(output) if output.suffix.lower() == ".parquet" else f"{output}.channel.json"
     result = {

@@ -28,6 +28,7 @@ from fairpremium.families import Bernoulli, Family, Link, Normal, Poisson
 _STEPS = 50
 _CLOSE = 1e-12  # a gap this small, relative to the total, is none
 _LARGEST_STEP = 2.0
+_SLOPE_ROWS = 200_000  # rows of a sample from which the derivatives of the total are computed
 
 
 def balance_shift(family: Family, rows: Rows | Stream, eta: Array | RowFunction, weights: Array | RowFunction) -> float:
@@ -124,13 +125,15 @@ def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
         own = replace(own, posterior=learned)
         if learned.latent is not None and learned.parameters is not None:
             own = replace(own, posterior=GroupPosterior(learned.latent, learned.parameters), stacked=True)
-            covariance = learned.latent.covariance(learned.parameters)
+            covariance = learned.latent.sampled_covariance(learned.parameters)
             response = block_diag(response, covariance)
             gradient = np.hstack([gradient, np.zeros((len(gradient), len(covariance)))])
     shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
     B = fit.B + shift * np.eye(len(fit.B))[:, :1]
     own = replace(own, B=B)
-    slope, of_B, of_weights = problem.rows.reduce(own.derivatives, block_rows=2048)
+    some = problem.rows.spaced(_SLOPE_ROWS)
+    factor = len(problem.rows) / len(some)
+    slope, of_B, of_weights = (factor * each for each in some.reduce(own.derivatives, block_rows=2048))
     size = fit.B.size
     G = np.zeros(len(response))
     G[first : first + size] -= of_B.T.ravel()

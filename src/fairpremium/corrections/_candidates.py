@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
@@ -47,7 +48,21 @@ class Fitted(NamedTuple):
     fit: GroupFit
     posterior: Any = None  # its P(D given x, y), with `weights`; None if it has none
     unpooled: Unpooled | None = None  # the fit without pooling, to first order; None if it needs no check
-    detail: str = ""  # what the candidate chose itself
+    candidate: "Candidate | None" = None  # with what it chose itself; None: it had no choice
+
+
+class Learned(NamedTuple):
+    """P(D given x, y) of a candidate, with which prices can be fitted."""
+
+    candidate: "Candidate"  # with what it chose itself
+    posterior: Any  # with `weights`
+
+    def shares(self, problem: LinearProblem, base: GroupFit) -> Array:
+        """Estimate P(D): the mean of P(D = k given x, y, s), or the base's where no likelihood of reports gives it."""
+        if not isinstance(self.posterior, GroupPosterior):
+            return base.shares
+        sums = partial(self.posterior.latent.share_sums, at=self.posterior.parameters)
+        return np.asarray(problem.rows.reduce(sums, block_rows=2048)[0] / problem.moments.total_weight)
 
 
 class Begun(NamedTuple):
@@ -90,6 +105,10 @@ class Candidate(ABC):
     def begin(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Begun:
         """Do as much as tells how well the rows are described; parameters as for `fit`."""
         return Begun(-np.inf, partial(self.fit, problem, base, pooling))
+
+    def learn(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Learned:
+        """Learn P(D given x, y) alone; parameters as for `fit`."""
+        raise ValueError(f"The correction {self.correction} has no model of P(D given x, y).")
 
     @abstractmethod
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
@@ -192,8 +211,11 @@ class LikelihoodCandidate(Candidate):
         """Maximise the likelihood, and pool."""
         return self.begin(problem, base, pooling).complete()
 
-    def begin(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Begun:
+    def learn(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Learned:
         """Maximise the likelihood."""
+        return Learned(self, GroupPosterior(*self._maximise(problem, base, pooling)))
+
+    def _maximise(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> tuple[Latent, Parameters]:
         latent, start = self._start(problem, base, pooling or 0.0)
         if self.law is None:
             latent, start = learn_law(latent, start)
@@ -201,7 +223,11 @@ class LikelihoodCandidate(Candidate):
         if pooling is not None:
             naive = naive_start(problem, base.channel.matrix, base.channel.groups)
             starts += [] if naive is None else [replace(start, B=naive)]
-        at = fit_mixture(latent, starts)
+        return latent, fit_mixture(latent, starts)
+
+    def begin(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Begun:
+        """Maximise the likelihood."""
+        latent, at = self._maximise(problem, base, pooling)
         size = latent.dimension(at) + (LAW_PARAMETERS if self.law is None else 0)
         bic = -2 * latent.value(at) / base.repeats + size * np.log(len(latent.rows) / base.repeats)
         return Begun(float(bic), partial(self._pool, problem, base, pooling, latent, at))
@@ -243,6 +269,18 @@ class PosteriorCandidate(Candidate):
 
     correction = "posterior"
     classifier: Any = None
+    logit: tuple[bool, float] | None = None  # whether the effect of the outcome bends, and the ridge
+    is_chosen: bool = False  # it is this logit, or this classifier
+
+    @property
+    def detail(self) -> str:  # type: ignore[override]
+        """What predicts the groups."""
+        if not self.is_chosen:
+            return ""
+        if self.logit is None:
+            return type(self.classifier).__name__
+        spline, ridge = self.logit
+        return f"logit{', spline of the outcome' if spline else ''}, ridge {ridge:g}"
 
     @classmethod
     def requested(cls, family: Family, classifier: Any = None) -> "PosteriorCandidate":
@@ -251,46 +289,53 @@ class PosteriorCandidate(Candidate):
 
     def fit(self, problem: LinearProblem, base: GroupFit, pooling: float | None) -> Fitted:
         """Choose a classifier and fit with its weights."""
-        channel = base.channel
-        best, detail, loss = None, "", np.inf
-        for spline in (False, True):
-            for ridge in (0.1, 10.0) if problem.moments.q <= 7 else (3.0,):
-                posterior = self._learn(problem, base, spline, ridge)
-                held = self._held_loss(problem, posterior)
-                if held < loss:
-                    bends = ", spline of the outcome" if spline else ""
-                    best, detail, loss = posterior, f"logit{bends}, ridge {ridge:g}", held
+        candidate, posterior = self.learn(problem, base)
+        if isinstance(posterior, GroupPosterior):
+            fit = posterior_fit(problem, posterior, base, pooling)[0]
+        else:
+            fit = classifier_fit(problem, posterior, base, pooling)
+        return Fitted(fit, posterior, candidate=candidate)
+
+    def learn(self, problem: LinearProblem, base: GroupFit, pooling: float | None = None) -> Learned:
+        """Train the logit, or the one that predicts held-out reports best, or the classifier that does so better."""
+        best, loss = None, np.inf
+        for candidate in self._logits(problem):
+            assert candidate.logit is not None
+            spline, ridge = candidate.logit
+            latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
+            latent = replace(latent, everyone=base.channel.everyone)
+            posterior = GroupPosterior(latent, fit_propensity(latent, base.shares))
+            held = 0.0 if self.is_chosen else self._held_loss(problem, posterior)
+            if held < loss:
+                best, loss = Learned(candidate, posterior), held
+        if self.classifier is not None and (best is None or self._classifier_loss(problem, base) < loss):
+            trained = train_classifier(self.classifier, problem, base.channel.matrix)
+            best = Learned(replace(self, is_chosen=True), replace(trained, everyone=base.channel.everyone))
         assert best is not None
-        if self.classifier is not None and self._classifier_loss(problem, base) < loss:
-            trained = train_classifier(self.classifier, problem, channel.matrix)
-            trained = replace(trained, everyone=channel.everyone)
-            return Fitted(
-                classifier_fit(problem, trained, base, pooling), trained, detail=type(self.classifier).__name__
-            )
-        return Fitted(posterior_fit(problem, best, base, pooling)[0], best, detail=detail)
+        return best
 
-    def _learn(self, problem: LinearProblem, base: GroupFit, spline: bool, ridge: float) -> GroupPosterior:
-        latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
-        latent = replace(latent, everyone=base.channel.everyone)
-        return GroupPosterior(latent, fit_propensity(latent, base.shares))
+    def _logits(self, problem: LinearProblem) -> list["PosteriorCandidate"]:
+        if self.is_chosen:
+            return [] if self.logit is None else [self]
+        ridges = (0.1, 10.0) if problem.moments.q <= 7 else (3.0,)
+        return [PosteriorCandidate(None, (spline, ridge), True) for spline in (False, True) for ridge in ridges]
 
-    def _folds(self, problem: LinearProblem, n_reports: int) -> list[tuple[Rows, Rows]]:
-        """Cut a sample of the rows that reported into training and held-out rows."""
+    def _folds(self, problem: LinearProblem, n_reports: int) -> tuple[Rows, npt.NDArray[np.integer[Any]]]:
+        """Take a sample of the rows that reported, and cut it into folds."""
         some = reported_rows(problem, n_reports).spaced(_CLASSIFIER_ROWS)
         rows = replace(some, share=None)
-        fold = rows.draw_folds(_FOLDS, np.random.default_rng(0))
-        return [(rows.take(fold != f), rows.take(fold == f)) for f in range(_FOLDS)]
+        return rows, rows.draw_folds(_FOLDS, np.random.default_rng(0))
 
     def _held_loss(self, problem: LinearProblem, posterior: GroupPosterior) -> float:
-        latent, losses = posterior.latent, []
-        for train, held in self._folds(problem, len(latent.T) - 1):
-            at = latent.on(train).maximise(posterior.parameters)
-            losses.append(latent.report_log_loss(held.block(0, len(held)), at))
-        return float(np.mean(np.concatenate(losses)))
+        latent = posterior.latent
+        rows, fold = self._folds(problem, len(latent.T) - 1)
+        return latent.on(rows).held_out_report_loss(posterior.parameters, fold)
 
     def _classifier_loss(self, problem: LinearProblem, base: GroupFit) -> float:
         matrix, losses = base.channel.matrix, []
-        for train, held in self._folds(problem, len(matrix)):
-            trained = train_classifier(self.classifier, problem.on(train), matrix)
+        rows, fold = self._folds(problem, len(matrix))
+        for f in range(_FOLDS):
+            held = rows.take(fold == f)
+            trained = train_classifier(self.classifier, problem.on(rows.take(fold != f)), matrix)
             losses.append(trained.report_log_loss(held.block(0, len(held))))
         return float(np.mean(np.concatenate(losses)))

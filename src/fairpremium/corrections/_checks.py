@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
-from fairpremium.corrections._propensity import SAMPLE_ROWS
+from fairpremium.corrections._latent import SAMPLE_ROWS
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family
 

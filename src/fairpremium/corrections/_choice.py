@@ -35,6 +35,7 @@ from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.models import LinearProblem
+from fairpremium.progress import tell
 
 _SMALLEST_P = 0.001  # smallest p-value with which a likelihood is still taken
 _SMALLEST_P_OF_SEVERAL = 0.01  # with several channels: the best of them makes a good base
@@ -51,19 +52,21 @@ class Chosen(NamedTuple):
     fit: GroupFit
     posterior: Any  # its P(D given x, y) with `weights`; None if it has none
     results: list[CandidateResult]
+    base: GroupFit  # the distribution-free fit of the same problem
 
     def refit(self, channel: ReportChannel, problem: LinearProblem | None = None) -> Chosen:
         """Fit the same candidate with the same pooling for another channel, or on other rows."""
         problem = problem or self.fit.problem
         base = fit_base(problem, channel, self.fit.strength)
         found = self.candidate.fit(problem, base, self.fit.strength)
-        return self._replace(fit=balanced(found.fit, base, found.posterior), posterior=found.posterior)
+        return self._replace(fit=balanced(found.fit, base, found.posterior), posterior=found.posterior, base=base)
 
     @classmethod
     def only(cls, candidate: Candidate, found: Fitted, base: GroupFit, reason: str) -> Chosen:
         """Take a candidate without a choice."""
+        candidate = found.candidate or candidate
         found = found._replace(fit=balanced(found.fit, base, found.posterior))
-        return cls(candidate, found.fit, found.posterior, [_result(candidate, found, True, reason)])
+        return cls(candidate, found.fit, found.posterior, [_result(candidate, found, True, reason)], base)
 
 
 def fit_correction(
@@ -90,8 +93,10 @@ def fit_correction(
         fit = fit_inverse(problem, channel, pooling)
         reason = "the true attribute" if channel.truth else "asked for"
         return Chosen.only(InverseCandidate(), Fitted(fit), fit, reason)
+    tell(0.0, "distribution-free base")
     base = fit_base(problem, channel, pooling)
     if correction != "auto":
+        tell(0.5, f"correction {correction}")
         candidate = Candidate.kinds[correction].requested(problem.family, classifier)
         return Chosen.only(candidate, candidate.fit(problem, base, pooling), base, "asked for")
     if _is_clear(channel):
@@ -109,6 +114,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     reasons: dict[Candidate, str] = {}
     best = closer = None
     for candidate, begun in _in_order(candidates, problem, base, pooling, reasons):
+        tell(0.7, f"{candidate.name}: pooling and checks")
         if closer is not None:
             reasons[candidate] = f"describes outcomes and reports less well than {closer.detail}"
             continue
@@ -133,7 +139,7 @@ def choose(problem: LinearProblem, base: GroupFit, pooling: float | None) -> Cho
     for candidate in candidates:
         own = found if candidate is best else fitted.get(candidate)
         results.append(_result(candidate, own, candidate is best, reasons[candidate]))
-    return Chosen(InverseCandidate() if best is None else best, found.fit, found.posterior, results)
+    return Chosen(InverseCandidate() if best is None else best, found.fit, found.posterior, results, base)
 
 
 def _in_order(
@@ -153,7 +159,8 @@ def _in_order(
             reasons[candidate] = f"could not be fitted: {error}"
     begun: dict[Candidate, Begun] = {}
     if any(ratio <= _PRECISION for ratio in prospects.values()):
-        for candidate in prospects:  # also those that promise little: they may describe the rows better
+        for i, candidate in enumerate(prospects):  # also those that promise little: they may describe the rows better
+            tell(0.3 + 0.4 * i / len(prospects), candidate.name)
             try:
                 begun[candidate] = candidate.begin(problem, base, pooling)
             except FAILURES as error:
@@ -243,5 +250,5 @@ def _result(candidate: Candidate, found: Fitted | None, chosen: bool, reason: st
     if found is None:
         return CandidateResult(candidate.correction, candidate.detail, np.nan, chosen, reason)
     strength = np.nan if found.fit.strength is None else found.fit.strength
-    detail, losses = found.detail or candidate.detail, losses_of_fit(found.fit, found.posterior)
-    return CandidateResult(candidate.correction, detail, strength, chosen, reason, **losses)
+    losses = losses_of_fit(found.fit, found.posterior)
+    return CandidateResult(candidate.correction, candidate.detail, strength, chosen, reason, **losses)

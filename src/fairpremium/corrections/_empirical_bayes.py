@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import null_space
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import blas
@@ -53,6 +53,7 @@ _DRAWS = 600
 _ROUNDS = 12  # linearisations at most
 _NEAR = 1e-3  # change of the linear predictor, in its unit, that counts as none
 _ROUGH = 150  # draws while the linearisation still moves
+_MOVES = 0.1  # change of the linear predictor, in its unit, from which it does
 _EVERY = 4  # draws after which factors and standard deviations are moved together
 _SEED = 0  # the draws are part of the estimator: the same evidence gives the same prices
 
@@ -85,6 +86,7 @@ class Posterior:
     evidence: Evidence
     span: Span = field(default_factory=Span)  # in which the coefficients are
     apart: Array | float = 0.0  # (K q,), how far a second estimate is, where the evidence alone is too sure
+    draws: Array | None = None  # (draws, blocks), of 1 / tau^2, over which it is an average
 
     @property
     def left(self) -> Array:
@@ -165,19 +167,29 @@ class Prior:
         factors = _FACTORS[2:] if identity else _FACTORS
         return cls(transform, block, scale, unit, tuple(names), factors, problem.model.slopes == "common")
 
-    def shrink(self, evidence: Evidence, groups: int, draws: int = _DRAWS) -> Posterior:
-        """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors."""
+    def size(self, problem: LinearProblem, change: Array) -> float:
+        """Return by how much coefficients (q, K) move the linear predictors, root mean square, in their unit."""
+        metric = problem.metric
+        return float(np.sqrt(np.einsum("ik,ij,jk->k", change, metric, change).max() / metric[0, 0])) / self.unit
+
+    def shrink(self, evidence: Evidence, groups: int, draws: int | Array = _DRAWS) -> Posterior:
+        """Combine evidence and prior: the posterior mean over coefficients, standard deviations and factors.
+
+        `draws` is a number of draws, or those of an earlier posterior.
+        """
         contrasts = self._contrasts(evidence, groups)
         with blas().limit(limits=1, user_api="blas"):  # many small matrices
-            theta, covariance, tau = _average(
-                contrasts.L, contrasts.h, contrasts.block, contrasts.scale, self.factors, draws
-            )
+            if isinstance(draws, int):
+                draws = _draw_precisions(contrasts, self.factors, draws)
+            theta, covariance = _average(contrasts, draws)
+        tau = (draws**-0.5).mean(axis=0)
         mean, total = contrasts.for_groups(theta, covariance)
         wide_mean, wide_covariance = contrasts.widest()
         names = self.names[: len(tau) - 1]  # common slopes have none
         deviations = {"main": float(tau[0]), "slopes": dict(zip(names, tau[1:].tolist(), strict=True))}
         B = mean.reshape(groups, -1).T
-        return Posterior(B, total, wide_mean, wide_covariance, deviations, contrasts.evidence, contrasts.span)
+        evidence, span = contrasts.evidence, contrasts.span
+        return Posterior(B, total, wide_mean, wide_covariance, deviations, evidence, span, draws=draws)
 
     def wide_covariance(self, evidence: Evidence, groups: int) -> Array:
         """Compute the covariance of the coefficients under the widest prior, which needs no average over tau."""
@@ -267,24 +279,32 @@ def price_variance(problem: LinearProblem, covariance: Array) -> float:
     return float(np.sum(metric * covariance))
 
 
-def relinearise(problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence]) -> Posterior:
+def relinearise(
+    problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence], *, is_near: bool = False
+) -> Posterior:
     """Find the coefficients that are the posterior mean of the evidence linearised at themselves.
 
-    `evidence_at` is called with coefficients of shape (q, K), once for each linearisation.
+    `evidence_at` is called with coefficients of shape (q, K), once for each linearisation. Once these hardly move, tau
+    stays: draws of it jump with the smallest change of the evidence, and would keep the coefficients moving. A start
+    that `is_near` needs no rough draws.
     """
-    prior, metric = Prior.of(problem), problem.metric
-    B, damping, last, draws = start, 1.0, np.inf, _ROUGH
+    prior = Prior.of(problem)
+    B, damping, last = start, 1.0, np.inf
+    draws: int | Array = _DRAWS if is_near else _ROUGH
     for rounds in range(_ROUNDS):
         posterior = prior.shrink(evidence_at(B), B.shape[1], draws)
         step = posterior.B - B
-        length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, metric, step).max() / metric[0, 0])) / prior.unit
+        length = prior.size(problem, step)
         damping = damping / 2 if length > 0.7 * last else damping
         B = B + step * damping / max(1.0, length)
-        if length < _NEAR and draws == _DRAWS:
-            break
-        if length < 10 * _NEAR or rounds >= _ROUNDS - 4:
-            draws = _DRAWS
         last = length
+        if not isinstance(draws, int):
+            if length < _NEAR:
+                break
+        elif draws == _DRAWS and posterior.draws is not None:
+            draws = posterior.draws
+        elif length < _MOVES or rounds >= _ROUNDS - 6:
+            draws, last = _DRAWS, np.inf  # more draws move the mean, which is no sign of steps too long
     return replace(posterior, B=B)
 
 
@@ -309,14 +329,41 @@ def _indicators(problem: LinearProblem) -> npt.NDArray[np.bool_]:
     return np.asarray((np.abs(square - x) <= 1e-9 * np.abs(square)) & (x >= 0))
 
 
-def _average(
-    L: Array, h: Array, block: npt.NDArray[np.intp], scale: Array, level_factors: Array, draws: int
-) -> tuple[Array, Array, Array]:
-    """Average theta ~ N(L^-1 h, L^-1) x N(0, tau_block^2) over tau: mean, covariance, and mean of tau.
+def _average(contrasts: _Contrasts, draws: Array) -> tuple[Array, Array]:
+    """Average theta ~ N(L^-1 h, L^-1) x N(0, tau_block^2) over draws of 1 / tau^2: mean and covariance.
 
-    Each draw of tau gives an exact Gaussian, whose mean and covariance are averaged instead of draws of theta. A
-    half-Cauchy tau is an inverse-gamma mixture, tau^2 ~ InvGamma(1/2, 1/a) with a ~ InvGamma(1/2, 1/scale^2).
+    Each of them gives an exact Gaussian, whose mean and covariance are averaged instead of draws of theta.
     """
+    L, h, block = contrasts.L, contrasts.h, contrasts.block
+    mean, square, diagonal = np.zeros(len(h)), np.zeros_like(L), np.arange(len(h))
+    for own in draws[:, block]:
+        half = dpotri(_root(L, own), lower=1)[0]  # the lower triangle
+        covariance = half + half.T
+        covariance[diagonal, diagonal] /= 2
+        m = covariance @ h
+        mean += m
+        square += covariance
+        square += np.outer(m, m)
+    mean /= len(draws)
+    return mean, square / len(draws) - np.outer(mean, mean)
+
+
+def _root(L: Array, own: Array) -> Array:
+    """Return the Cholesky root of L + diag(own)."""
+    A = L.copy()
+    A[np.diag_indices_from(A)] += own
+    root, failed = dpotrf(A, lower=1)
+    if failed:
+        raise ConvergenceError("The evidence about the groups is not finite.")
+    return np.asarray(root)
+
+
+def _draw_precisions(contrasts: _Contrasts, level_factors: Array, draws: int) -> Array:
+    """Draw 1 / tau^2 of all blocks given the evidence about theta, by a Gibbs sampler: shape (draws, blocks).
+
+    A half-Cauchy tau is an inverse-gamma mixture, tau^2 ~ InvGamma(1/2, 1/a) with a ~ InvGamma(1/2, 1/scale^2).
+    """
+    L, h, block, scale = contrasts.L, contrasts.h, contrasts.block, contrasts.scale
     rng = np.random.default_rng(_SEED)
     size = np.bincount(block, minlength=len(scale))
     steps = _BURN_IN + draws
@@ -327,23 +374,11 @@ def _average(
     factors = (slice(0, 1), _Factors(level_factors, 1)), (slice(1, None), _Factors(_SLOPE_FACTORS, len(scale) - 1))
     unit, square_now = 1 / scale**2, scale**2
     precision, rate = unit.copy(), square_now.copy()
-    mean, square, tau = np.zeros(len(h)), np.zeros_like(L), np.zeros(len(scale))
-    diagonal = np.arange(len(h))
+    found = np.empty((steps, len(scale)))
     for i in range(steps):
-        A = L.copy()
-        A[diagonal, diagonal] += precision[block]
-        root, failed = dpotrf(A, lower=1)
-        if failed:
-            raise ConvergenceError("The evidence about the groups is not finite.")
-        half = dpotri(root, lower=1)[0]  # the lower triangle
-        covariance = half + half.T
-        covariance[diagonal, diagonal] /= 2
-        m = covariance @ h
-        if i >= _BURN_IN:
-            mean += m
-            square += covariance + np.outer(m, m)
-            tau += precision**-0.5
-        theta = m + dtrtrs(root, normal[i], lower=1, trans=1)[0]
+        found[i] = precision
+        root = _root(L, precision[block])
+        theta = dpotrs(root, h, lower=1)[0] + dtrtrs(root, normal[i], lower=1, trans=1)[0]
         precision = gamma[i] / (rate + 0.5 * np.bincount(block, theta**2, minlength=len(scale)))
         for (which, factor), u in zip(factors, uniform[i], strict=True):
             if i % _EVERY:
@@ -352,8 +387,7 @@ def _average(
                 now = factor.draw_with_taus(L, h, precision, block, which, u)
             square_now[which] = scale[which] ** 2 * now**2
         rate = exponential[i] / (1 / square_now + precision)
-    mean /= draws
-    return mean, square / draws - np.outer(mean, mean), tau / draws
+    return found[_BURN_IN:]
 
 
 class _Factors:

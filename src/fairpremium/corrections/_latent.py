@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from fairpremium.families import Law, LawTerms
 from fairpremium.models import Penalty, Span
 
 _MAX_CHANGE = 3.0  # largest change of a parameter in one step, in its natural unit
+SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
+INFORMATION_ROWS = 200_000  # rows of a sample from which the information of all is computed
+_LED_ON = 0.3  # of what is left to gain, a step with the information of a sample leaves at most so much
 _DISPERSION_ROWS = 5.0  # weight of the prior that holds a group's dispersion near the start, in rows
 
 
@@ -150,11 +154,17 @@ class Latent:
         p_value, p_gradient, p_hessian = self._penalty(at, len(self.pack(at)))
         return float(value) - p_value, gradient - p_gradient, complete + p_hessian, missing
 
-    def _expansion(self, block: Block, at: Parameters) -> tuple[Array, ...]:
+    def _expand_without_information(self, at: Parameters) -> tuple[float, Array]:
+        """Compute the penalised log-likelihood and its gradient."""
+        value, gradient = self.rows.reduce(partial(self._expansion, at=at, information=False))
+        p_value, p_gradient, _ = self._penalty(at, len(self.pack(at)))
+        return float(value) - p_value, gradient - p_gradient
+
+    def _expansion(self, block: Block, at: Parameters, information: bool = True) -> tuple[Array, ...]:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
             row = self._row_terms(block, at)
-            complete, missing = self._information(row)
-            return np.array(row.log_likelihood.sum()), self._scores(row).sum(axis=0), complete, missing
+            found = np.array(row.log_likelihood.sum()), self._score_sums(row)
+            return (*found, *self._information(row)) if information else found
 
     def value(self, at: Parameters) -> float:
         """Compute the penalised log-likelihood."""
@@ -178,6 +188,36 @@ class Latent:
         log_q, log_t, log_p = self.log_terms(block, at)
         return np.asarray(log_sum_exp(log_q + log_p) - log_sum_exp(log_q + log_t + log_p))
 
+    def held_out_report_loss(self, at: Parameters, fold: npt.NDArray[np.integer[Any]]) -> float:
+        """Compute the mean of -log P(s given x, y), each row's by parameters that were found without its fold.
+
+        `at` is a maximum. One of Newton's steps leaves a fold out, which is exact up to squares of what it moves.
+        """
+        rows = self.rows
+        assert isinstance(rows, Rows)
+        _, gradient, complete, missing = self.expand(at)
+        total, span = 0.0, self._whole_span(at)
+        for f in np.unique(fold):
+            held = rows.take(fold == f)
+            own = held.reduce(partial(self._expansion, at=at, information=False))[1]
+            left = 1 - len(held) / len(rows)
+            terms = map(span.restrict, (gradient - own, left * complete, left * missing))
+            without = self.unpack(self.pack(at) + span.extend(_ascent(*terms)))
+            total += float(self.report_log_loss(held.block(0, len(held)), without).sum())
+        return total / len(rows)
+
+    def _sampled_information(self, at: Parameters) -> tuple[Array, Array]:
+        """Compute the complete and the missing information from some rows, which speak for all."""
+        some = self.rows.spaced(INFORMATION_ROWS)
+        part = len(some) / len(self.rows)
+        _, _, complete, missing = self.on(some).expand(at)
+        return complete / part, missing / part
+
+    def sampled_covariance(self, at: Parameters) -> Array:
+        """Invert the observed information of some rows, where that is exact enough: shape (parameters, parameters)."""
+        complete, missing = self._sampled_information(at)
+        return self._whole_span(at).inverse(complete - missing)
+
     def covariance(self, at: Parameters) -> Array:
         """Invert the observed information: shape (parameters, parameters)."""
         _, _, complete, missing = self.expand(at)
@@ -199,20 +239,34 @@ class Latent:
         return self._whole_span(at).dimension(len(self.pack(at)))
 
     def maximise(self, start: Parameters, *, max_iter: int = 200, tol: float = 1e-6) -> Parameters:
-        """Climb from a start to a maximum, or raise a ConvergenceError if `max_iter` passes were not enough."""
+        """Climb from a start to a maximum, or raise a ConvergenceError if `max_iter` passes were not enough.
+
+        Many rows are climbed with the information of a sample, as long as its steps lead on: a pass for the gradient
+        alone is many times cheaper.
+        """
         at, flat, span = start, self.pack(start), self._whole_span(start)
-        value, gradient, complete, missing = self.expand(at)
+        is_large = len(self.rows) > 4 * INFORMATION_ROWS
+        if is_large:
+            complete, missing = self._sampled_information(at)
+            value, gradient = self._expand_without_information(at)
+        else:
+            value, gradient, complete, missing = self.expand(at)
         if not _finite(value, gradient, complete, missing):
             raise ConvergenceError("The likelihood of the reports is not finite at its start.")
+        last = np.inf
         for _ in range(max_iter):
             step = span.extend(_ascent(*map(span.restrict, (gradient, complete, missing))))
             gain = float(gradient @ step)
             if gain <= 2 * tol**2 * len(self.rows):
                 return at
+            if is_large and gain > _LED_ON * last:  # the information is that of too few rows, or of another place
+                value, gradient, complete, missing = self.expand(at)
+                last = np.inf
+                continue
             step *= min(1.0, _MAX_CHANGE / float(np.abs(step / self._units(at, len(flat))).max()))
             for _halving in range(30):
                 trial = self.unpack(flat + step)
-                new = self.expand(trial)
+                new = (*self._expand_without_information(trial), complete, missing) if is_large else self.expand(trial)
                 if _finite(*new) and new[0] >= value - 1e-10 * abs(value):
                     break
                 step /= 2
@@ -220,7 +274,7 @@ class Latent:
                 if gain <= 1e-6 * len(self.rows):
                     return at  # rounding forbids to go higher
                 break
-            flat, at = flat + step, trial
+            flat, at, last = flat + step, trial, gain
             value, gradient, complete, missing = new
         raise ConvergenceError(f"The likelihood of the reports did not converge in {max_iter} passes.")
 
@@ -252,6 +306,16 @@ class Latent:
                 by_group = row.r * row.terms.d_lambda
                 columns.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
         return np.concatenate(columns, axis=1)
+
+    def _score_sums(self, row: _RowTerms) -> Array:
+        """Sum the scores of a block."""
+        sums = [(row.r - row.q)[:, 1:].T @ row.U]
+        if row.terms is not None:
+            sums.append((row.r * row.terms.d_eta).T @ row.Z)
+            if self.n_dispersions:
+                by_group = (row.r * row.terms.d_lambda).sum(axis=0)
+                sums.append(by_group if self.n_dispersions == self.n_groups else by_group.sum(keepdims=True))
+        return np.concatenate([one.ravel() for one in sums])
 
     def _information(self, row: _RowTerms) -> tuple[Array, Array]:
         """Information of the complete data and of what is missing, summed over the rows of a block."""

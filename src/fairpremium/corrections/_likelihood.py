@@ -18,9 +18,8 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, GaussianPenalty, Posterior, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence, Unpooled, sum_of_squares
-from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._latent import INFORMATION_ROWS, SAMPLE_ROWS, Latent, Parameters
 from fairpremium.corrections._propensity import (
-    SAMPLE_ROWS,
     GroupPropensity,
     reported_rows,
     volume_features,
@@ -158,10 +157,14 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
 def expected_evidence(latent: Latent, at: Parameters) -> Evidence:
     """Estimate what a likelihood will say about B at its maximum, from parameters that need not be near it.
 
-    The squares of the rows' scores stand for the information: they have a sign wherever they are computed.
+    The squares of the rows' scores stand for the information: they have a sign wherever they are computed. Of many
+    rows a sample speaks for all.
     """
-    rows = latent.rows if isinstance(latent.rows, Stream) else replace(latent.rows, cluster=None)
-    information = sum_of_squares(rows, partial(latent.scores, at=at))
+    rows = latent.rows
+    if len(rows) > 4 * INFORMATION_ROWS:
+        rows = rows.spaced(INFORMATION_ROWS)
+    rows = rows if isinstance(rows, Stream) else replace(rows, cluster=None)
+    information = len(latent.rows) / len(rows) * sum_of_squares(rows, partial(latent.scores, at=at))
     if not np.isfinite(information).all():
         raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")
     own, other = _own_and_other(at, len(information))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows
 from fairpremium.corrections._balance import balance_shift
+from fairpremium.corrections._candidates import Candidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, held_risk, mean_and_error, paired_z
 from fairpremium.corrections._choice import Chosen, fit_correction
+from fairpremium.corrections._fit import GroupFit
 from fairpremium.corrections._fit_input import FitInput
 from fairpremium.corrections._objectives import MixtureObjective, Propensity, WeightedObjective
 from fairpremium.corrections._report_channel import ReportChannel
@@ -43,6 +46,7 @@ from fairpremium.models import (
     plausible_bounds,
     prepare,
 )
+from fairpremium.progress import section, tell
 
 _GAIN = 2.0  # standard errors by which additions must improve on the start
 _SETTLE = 20  # rounds that bring dispersion and propensity to their values at the final prices
@@ -50,6 +54,46 @@ _RIDGE = 1.0  # of the linear fits, in rows: a rare level must not stop them
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """The weights P(D given x, y, s) with which a class learns, from a linear correction that has them."""
+
+    candidate: Candidate
+    posterior: Any  # None: the channel gives the weights
+    problem: LinearProblem
+    shares: Array  # (K,), estimate of P(D)
+    strength: float | None  # of pooling
+
+    @classmethod
+    def of(cls, chosen: Chosen) -> Weighting:
+        """Take the weights of a fit."""
+        fit = chosen.fit
+        return cls(chosen.candidate, chosen.posterior, fit.problem, fit.shares, fit.strength)
+
+    @classmethod
+    def learn(cls, candidate: Candidate, problem: LinearProblem, base: GroupFit, strength: float | None) -> Weighting:
+        """Learn the weights of a correction, without its prices; `base` is the distribution-free fit."""
+        learned = candidate.learn(problem, base, strength)
+        return cls(*learned, problem, learned.shares(problem, base), strength)
+
+    def refit(self, start: Chosen) -> Weighting:
+        """Learn the same for the problem of another start."""
+        return self.learn(self.candidate, start.fit.problem, start.base, self.strength)
+
+    def weights(self) -> Array:
+        """Compute P(D = k given x, y, s) of all rows: shape (n, K)."""
+        assert isinstance(self.problem.rows, Rows)
+        return self.problem.rows.map(self.posterior.weights)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the weights follow the prices: those of a likelihood whose law has any prices as its means."""
+        if self.candidate.correction != "likelihood":
+            return False
+        law = self.posterior.latent.law
+        return law.outcomes == REAL and not isinstance(law, ResidualLaw)
 
 
 @dataclass(frozen=True)
@@ -61,8 +105,8 @@ class ModelFit:
     unaware: AddedPrices
     lift: Array  # (n,), u(x) of each row by a fit that did not see it
     start: Chosen
-    weighting: Chosen  # whose P(D given x, y, s) weight the rows, unless the channel does
-    first_weighting: Chosen | None  # whose weights take the place of a likelihood's in the first rounds
+    weighting: Weighting
+    first_weighting: Weighting | None  # whose weights take the place of a likelihood's in the first rounds
     groups: AddedPrices  # of x, from a start that is linear in (x, u(x))
     shares: Array  # (K,), estimate of P(D)
     correction: str
@@ -119,19 +163,24 @@ class _Fitting:
         self.trainer = Trainer(model, inputs.design, self.family, np.random.default_rng(inputs.seed))
 
     def fit(self) -> ModelFit:
-        unaware, lift = self.fit_unaware()
+        with section(0.0, 0.2):
+            unaware, lift = self.fit_unaware()
         problem = self.problem(unaware, lift)
         like, channel = self.like, self.channel
-        start = self.linear(self.correction, problem) if like is None else like.start.refit(channel, problem)
+        with section(0.2, 0.4):
+            start = self.linear(self.correction, problem) if like is None else like.start.refit(channel, problem)
         groups, fit = AddedPrices(_in_unaware(start.fit.coefficients, unaware)), start.fit
         found = ModelFit(
-            self.inputs, self.model, unaware, lift, start, start, None, groups, fit.shares, fit.correction, []
-        )
+            self.inputs, self.model, unaware, lift, start, Weighting.of(start), None, groups, fit.shares,
+            fit.correction, [],
+        )  # fmt: skip
         if like is None:
-            return self.balance(self.choose(found))
+            with section(0.4, 1.0):
+                return self.balance(self.choose(found))
         if like.groups.prices is not None:
-            weighting = start if like.weighting is like.start else like.weighting.refit(channel, problem)
-            first_weighting = None if like.first_weighting is None else like.first_weighting.refit(channel, problem)
+            own = like.weighting.candidate is like.start.candidate
+            weighting = found.weighting if own else like.weighting.refit(start)
+            first_weighting = None if like.first_weighting is None else like.first_weighting.refit(start)
             found = self.add(replace(found, weighting=weighting, first_weighting=first_weighting), like.groups.prices)
         return self.balance(found)
 
@@ -156,9 +205,11 @@ class _Fitting:
         earlier = None if like is None else like.unaware.prices
         if like is None or earlier is not None:
             task = TrainingTask(rows, start, _fixed(self.family, rows, self.volume))
-            typical, added = self.trainer.cross_fit(task, earlier)
-            gain = paired_z(self._deviance(start) - self._deviance(added), rows.weight, rows.cluster)
-            if like is not None or gain > (0.0 if self.model.begin == "unaware" else _GAIN):
+            gain = partial(_gain, self._deviance, start, rows)
+            typical, added, seen = self.trainer.cross_fit(
+                task, earlier, gain if like is None else None, words="the unaware price"
+            )
+            if like is not None or gain(seen, added) > (0.0 if self.model.begin == "unaware" else _GAIN):
                 prices = self.trainer.train(task, typical if self.model.refit else earlier)
                 found, held = replace(found, prices=prices), added
         everyone = np.ones((1, self.channel.n_codes))
@@ -200,60 +251,86 @@ class _Fitting:
         if not self.channel.truth and self.correction != "auto":
             return replace(self.add(self.weigh(fit, self.correction)), results=results)
         use, table = self.rows.reported(self.channel.n_codes - 1), self.channel.table
-        before = held_risk(self.family, use, self.reported(fit, fit.groups.coefficients), table)
-        least = -np.inf if self.model.begin == "unaware" else _GAIN  # with monotone prices the start is no candidate
-        best, taken = np.inf, None
+        start = self.reported(fit, fit.groups.coefficients)
+        losses = partial(held_risk, self.family, use, table=table)
+        gain = partial(_gain, losses, start, use)
+        must = self.model.begin == "unaware"  # with monotone prices the start is no candidate
         trials: list[CandidateResult] = []
-        for correction in ("likelihood", "posterior") if self.correction == "auto" else ("inverse",):
+        better: dict[int, tuple[ModelFit, GroupPrices]] = {}
+        corrections = ("likelihood", "posterior") if self.correction == "auto" else ("inverse",)
+        for correction in corrections:
             risk, detail, strength = (np.nan, np.nan), "", None
             try:
+                begun = 0.8 * len(trials) / len(corrections)
+                tell(begun, f"weights of the {correction}")
                 weighted = self.weigh(fit, correction)
-                detail, strength = weighted.weighting.candidate.detail, weighted.weighting.fit.strength
-                typical, held = self.trainer.cross_fit(self.task(weighted))
-                after = held_risk(self.family, use, held, table)
-                gain, risk = paired_z(before - after, use.weight, use.cluster), self._mean(after, use)
-                side = "below" if gain > 0 else "above"
-                reason = f"corrected risk {abs(gain):.1f} standard errors {side} the start's"
-                if gain > least and risk[0] < best:
-                    added = self.add(weighted, typical if self.model.refit else None)
-                    best, taken = risk[0], (len(trials), added)
+                detail, strength = weighted.weighting.candidate.detail, weighted.weighting.strength
+                with section(begun, begun + 0.8 / len(corrections)):
+                    typical, held, seen = self.trainer.cross_fit(
+                        self.task(weighted), None, None if must else gain, words=f"groups, {correction}"
+                    )
+                found = gain(seen, held)
+                if seen.all():
+                    risk = self._mean(losses(held), use)
+                    side = "below" if found > 0 else "above"
+                    reason = f"corrected risk {abs(found):.1f} standard errors {side} the start's"
+                else:
+                    reason = f"given up: no better than the start on {100 * seen.mean():.0f} % of the rows"
+                if found > _GAIN or must:
+                    better[len(trials)] = weighted, typical
             except FAILURES as error:
                 reason = f"could not be fitted: {error}"
             detail = ", ".join(filter(None, (detail, f"start and {self.model.adds}")))
             pooling = np.nan if strength is None else strength
             trials.append(CandidateResult(correction, detail, pooling, False, reason, *risk, model=self.model.kind))
+        taken = None
+        for i in sorted(better, key=lambda i: trials[i].risk):
+            weighted, typical = better[i]
+            tell(0.8, f"{self.model.adds} of the groups on all rows")
+            try:
+                taken = self.add(weighted, typical if self.model.refit else None)
+            except FAILURES as error:
+                trials[i] = replace(trials[i], reason=f"could not be fitted: {error}")
+                continue
+            trials[i] = replace(trials[i], chosen=True)
+            break
         for i, result in enumerate(results):
             if result.chosen:
-                mean, error_of_mean = self._mean(before, use)
+                mean, error_of_mean = self._mean(losses(start), use)
                 told = result.reason if taken is None else f"{result.reason}; {self.model.adds} improve it"
                 results[i] = replace(result, chosen=taken is None, reason=told, risk=mean, risk_error=error_of_mean)
-        if taken is not None:
-            trials[taken[0]] = replace(trials[taken[0]], chosen=True)
-        elif self.model.begin == "unaware":
+        if taken is None and must:
             raise ConvergenceError("No candidate could be fitted: " + "; ".join(trial.reason for trial in trials))
-        return replace(fit if taken is None else taken[1], results=[*results, *trials])
+        return replace(fit if taken is None else taken, results=[*results, *trials])
 
     def _mean(self, losses: Array, rows: Rows) -> tuple[float, float]:
         return mean_and_error(losses, rows.weight, rows.cluster)
 
     def weigh(self, fit: ModelFit, correction: str) -> ModelFit:
-        """Fit the linear correction whose weights the class learns with, unless the start is it.
+        """Learn the weights of a linear correction, unless the start has them.
 
         Prices that do not begin at the start would be told apart by chance: the posterior guides a likelihood.
         """
-        problem, begins = fit.start.fit.problem, self.model.begin == "linear"
+        begins = self.model.begin == "linear"
         own = fit.start.fit.correction == correction and (begins or self.correction != "auto")
-        weighting = fit.start if own else self.linear(correction, problem)
-        first_weighting = self.linear("posterior", problem) if correction == "likelihood" and not begins else None
-        return replace(fit, weighting=weighting, first_weighting=first_weighting)
+        weighting = fit.weighting if own else self.learn_weights(fit.start, correction)
+        guided = correction == "likelihood" and not begins
+        return replace(
+            fit, weighting=weighting, first_weighting=self.learn_weights(fit.start, "posterior") if guided else None
+        )
+
+    def learn_weights(self, start: Chosen, correction: str) -> Weighting:
+        """Learn the weights of a correction for the start's problem."""
+        candidate = Candidate.kinds[correction].requested(self.family, self.inputs.classifier)
+        return Weighting.learn(candidate, start.fit.problem, start.base, self.inputs.pooling)
 
     def add(self, fit: ModelFit, like: GroupPrices | None = None) -> ModelFit:
         """Train the class on all rows, as long as held-out rows say or as earlier prices were trained."""
         prices = self.trainer.train(self.task(fit), like)
         groups = AddedPrices(self.begin(fit.groups.coefficients), prices)
-        linear = fit.weighting.fit
-        found = replace(fit, groups=groups, correction=linear.correction, shares=linear.shares)
-        return replace(found, shares=self.shares(found)) if _follows(fit.weighting) else found
+        weighting = fit.weighting
+        found = replace(fit, groups=groups, correction=weighting.candidate.correction, shares=weighting.shares)
+        return replace(found, shares=self.shares(found)) if weighting.follows else found
 
     def shares(self, fit: ModelFit) -> Array:
         """Estimate P(D) by the likelihood at the final prices; those who did not report count by their outcomes."""
@@ -267,7 +344,7 @@ class _Fitting:
 
     def mixture(self, fit: ModelFit) -> tuple[Callable[[Positions, Positions], MixtureObjective], Array]:
         """Return what makes objectives of the weighting's likelihood from positions of rows, and its features."""
-        rows = fit.weighting.fit.problem.rows
+        rows = fit.weighting.problem.rows
         assert isinstance(rows, Rows)
         latent, at = fit.weighting.posterior.latent, fit.weighting.posterior.parameters
         U = rows.map(latent.features)
@@ -287,10 +364,11 @@ class _Fitting:
             return TrainingTask(
                 rows, start, _fixed(self.family, rows, self.channel.table.T[rows.report] * self.volume[use])
             )
-        if not _follows(fit.weighting):
-            return TrainingTask(rows, start, _fixed(self.family, rows, _weights(fit.weighting)[use] * self.volume[use]))
+        if not fit.weighting.follows:
+            weights = fit.weighting.weights()[use] * self.volume[use]
+            return TrainingTask(rows, start, _fixed(self.family, rows, weights))
         mixture = self.mixture(fit)[0]
-        first_weights = None if fit.first_weighting is None else _weights(fit.first_weighting)[use]
+        first_weights = None if fit.first_weighting is None else fit.first_weighting.weights()[use]
 
         def objective(t: Positions, h: Positions) -> MixtureObjective:
             return replace(mixture(use[t], use[h]), first_weights=None if first_weights is None else first_weights[t])
@@ -329,7 +407,7 @@ class _Fitting:
     def balancing(self, fit: ModelFit) -> Array:
         """Return the weights of the total, as for the linear class: (n, K); see `_balance`."""
         if fit.weighting.posterior is not None:
-            return _weights(fit.weighting)
+            return fit.weighting.weights()
         moments = fit.start.fit.moments
         if moments is None:
             return np.asarray(self.channel.table.T[self.rows.report])
@@ -350,17 +428,15 @@ def _in_unaware(found: Array, unaware: AddedPrices) -> Array:
     return np.vstack([linear, slope])
 
 
+def _gain(losses: Callable[[Array], Array], start: Array, rows: Rows, seen: Mask, eta: Array) -> float:
+    """Compute by how many standard errors predictors are better than the start, on the rows that were seen."""
+    weight = None if rows.weight is None else rows.weight[seen]
+    return paired_z((losses(start) - losses(eta))[seen], weight, None if rows.cluster is None else rows.cluster[seen])
+
+
 def _fixed(family: Family, rows: Rows, weights: Array) -> Callable[[Positions, Positions], WeightedObjective]:
     """Return what makes objectives of weights that do not follow the prices, volumes included: shape (rows, K)."""
     return lambda t, h: WeightedObjective(family, weights[t], rows.y[h], weights[h])
-
-
-def _follows(weighting: Chosen) -> bool:
-    """Tell whether the weights follow the prices: those of a likelihood whose law has any prices as its means."""
-    if weighting.fit.correction != "likelihood":
-        return False
-    law = weighting.posterior.latent.law
-    return law.outcomes == REAL and not isinstance(law, ResidualLaw)
 
 
 def _columns(block: Block) -> Array:
@@ -370,10 +446,3 @@ def _columns(block: Block) -> Array:
 def _own_weights(block: Block) -> Array:
     assert block.share is not None
     return block.share
-
-
-def _weights(chosen: Chosen) -> Array:
-    """Compute P(D = k given x, y, s) of all rows by a fit that has it: shape (n, K)."""
-    rows = chosen.fit.problem.rows
-    assert isinstance(rows, Rows)
-    return rows.map(chosen.posterior.weights)

@@ -12,6 +12,7 @@ from fairpremium.families import Family, Law
 
 _LARGEST_MOVE = 0.5  # of the log-dispersion in one round
 _FIRST_ROUNDS = 60  # that use the first weights
+_INFORMATION_ROUNDS = 8  # that use the information of the propensity before it is computed again
 _PRIOR_ROWS = 1.0  # ridge of the propensity's coefficients
 
 
@@ -41,10 +42,15 @@ class WeightedObjective:
 
 
 class Propensity:
-    """P(D = k given x) as a logit that follows the responsibilities, one Newton step of its M-step a round."""
+    """P(D = k given x) as a logit that follows the responsibilities, one step of its M-step a round.
+
+    A step is Newton's with the information of one of the last rounds: prices move little from round to round.
+    """
 
     def __init__(self, gamma: Array):
         self.gamma = gamma.copy()  # (K - 1, m)
+        self._inverse: Array = np.empty(0)  # of the information
+        self._age = 0  # for how many rounds it has been used
 
     def log(self, U: Array) -> Array:
         """Compute log q_k for features U: shape (rows, K)."""
@@ -53,18 +59,26 @@ class Propensity:
     def update(self, U: Array, r: Array) -> None:
         """Move towards the maximum of sum_i sum_k r_ik log q_k(u_i)."""
         q = np.exp(self.log(U))[:, 1:]
-        m, k = U.shape[1], q.shape[1]
-        prior = np.full(m, _PRIOR_ROWS)
+        prior = np.full(U.shape[1], _PRIOR_ROWS)
         prior[0] = 0.0
         gradient = (r[:, 1:] - q).T @ U - prior * self.gamma
+        if self._age % _INFORMATION_ROUNDS == 0:
+            information = self._information(U, q, prior)
+            self._inverse = np.asarray(np.linalg.pinv(information, rcond=1e-10, hermitian=True), dtype=np.float64)
+        self._age += 1
+        step = self._inverse @ gradient.ravel()
+        step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))
+        self.gamma += step.reshape(self.gamma.shape)
+
+    def _information(self, U: Array, q: Array, prior: Array) -> Array:
+        m, k = U.shape[1], q.shape[1]
         information = np.zeros((k, m, k, m))
         for a in range(k):
-            for b in range(k):
+            for b in range(a, k):
                 weight = q[:, a] * ((a == b) - q[:, b])
                 information[a, :, b, :] = (U * weight[:, None]).T @ U + (a == b) * np.diag(prior)
-        step = np.linalg.lstsq(information.reshape(k * m, k * m), gradient.ravel(), rcond=1e-10)[0]
-        step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))
-        self.gamma += step.reshape(k, m)
+                information[b, :, a, :] = information[a, :, b, :].T
+        return information.reshape(k * m, k * m)
 
 
 @dataclass

@@ -10,15 +10,15 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
-from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._latent import INFORMATION_ROWS, SAMPLE_ROWS, Latent, Parameters
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.errors import ConvergenceError
 from fairpremium.models import Coordinates, LinearProblem, Moments, find_redundant
 
-SAMPLE_ROWS = 50_000  # rows that give a large problem its starting point
 _ALL_PRODUCTS = 6  # up to so many features all products are features of P(D given x, y)
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 _APART = 1e-6  # least distance of two knots, in standard deviations
+_GAIN_LEFT = 1e-4  # log-likelihood that a maximum of many rows may leave: a hundredth of a standard error
 _LARGEST_RIDGE = 3.0  # of a feature of P(D given x), over what the reports know about it: a quarter is always left
 _SHRINK_ROUNDS = 8
 _SHRINK_TOL = 0.3  # a change of all ridges by less than this factor, as its logarithm, ends the search
@@ -157,8 +157,13 @@ class GroupPropensity:
     parameters: Parameters | None = None
 
     @classmethod
-    def learn(cls, problem: LinearProblem, channel: ReportChannel, *, always: bool = False) -> GroupPropensity:
-        """Fit it to the reports; those that are the truth need none, unless P(D given x) is wanted `always`."""
+    def learn(
+        cls, problem: LinearProblem, channel: ReportChannel, *, always: bool = False, rough: bool = False
+    ) -> GroupPropensity:
+        """Fit it to the reports; those that are the truth need none, unless P(D given x) is wanted `always`.
+
+        `rough` is that of `fit_propensity`.
+        """
         T = with_missing_row(channel.matrix)
         if channel.truth and not always:
             return cls(T)
@@ -166,7 +171,7 @@ class GroupPropensity:
         latent = Latent(reported_rows(problem, len(channel.matrix)), T, features, features.n_features)
         shares = report_shares(problem.moments, channel.table)[0]
         try:
-            return cls(T, latent, fit_propensity(latent, shares))
+            return cls(T, latent, fit_propensity(latent, shares, rough=rough))
         except ConvergenceError:  # then it does not depend on x: evidence gets a little too much weight, or too little
             gamma = np.zeros((latent.n_groups - 1, latent.n_features))
             gamma[:, 0] = np.log(np.maximum(shares[1:], 0.01) / max(shares[0], 0.01))
@@ -283,15 +288,22 @@ def natural_spline(t: Array, knots: Array) -> Array:
     return np.column_stack([d(k) - end for k in knots[:-2]])
 
 
-def fit_propensity(latent: Latent, shares: Array) -> Parameters:
-    """Fit a propensity through the channel, from the shares; a large problem is solved on a sample first."""
+def fit_propensity(latent: Latent, shares: Array, *, rough: bool = False) -> Parameters:
+    """Fit a propensity through the channel, from the shares; a large problem is solved on samples first.
+
+    With `rough` the sample of many rows has to do: where the propensity only says what equations are worth.
+    """
     p = np.maximum(shares, 0.02)
     gamma = np.zeros((latent.n_groups - 1, latent.n_features))
     gamma[:, 0] = np.log(p[1:] / p[0])
     start = Parameters(gamma)
-    if len(latent.rows) > 4 * SAMPLE_ROWS:
-        start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
-    return latent.maximise(start)
+    for size in (SAMPLE_ROWS, INFORMATION_ROWS):
+        if len(latent.rows) > 4 * size:
+            start = latent.on(latent.rows.spaced(size)).maximise(start, tol=1e-4)
+    is_large = len(latent.rows) > 4 * INFORMATION_ROWS
+    if rough and is_large:
+        return start
+    return latent.maximise(start, tol=float(np.sqrt(_GAIN_LEFT / 2 / len(latent.rows))) if is_large else 1e-6)
 
 
 # --- shares of the groups in the portfolio ---------------------------------------------------------------------------

@@ -11,14 +11,14 @@ row's source: reports with little noise get the weight that they deserve. A wron
 efficiency, not consistency; a wrong f_k does harm to the other groups too.
 """
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
-import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block
+from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
 from fairpremium.corrections._latent import Latent, log_softmax
@@ -35,6 +35,8 @@ from fairpremium.models import LinearProblem, Penalty
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30
+_SAMPLE_FROM, _SAMPLE_ROWS = 800_000, 200_000  # rows from which a sample is enough for the first weights, and its size
+_NEAR = 5e-3  # a slope computed within this distance of the solution, root mean square, counts as the solution's
 
 
 def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> GroupFit:
@@ -46,12 +48,14 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     features, q = x_features(problem.moments)
     rows = reported_rows(problem, len(matrix))
     shares, share_scores = report_shares(problem.moments, table)
-    gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares).gamma
+    gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares, rough=True).gamma
     phi = dispersion(problem, table, base.B)
     penalty = problem.penalty(pooling or 0.0, len(table)).scaled(1 / phi)
     B, posterior = base.B, None
-    for _ in range(_ROUNDS):
+    for round in range(_ROUNDS):
         instruments = _Instruments(problem, base.channel, gamma, B, phi)
+        if round < _ROUNDS - 1 and len(problem.rows) > _SAMPLE_FROM:  # a sample tells the weights of the last round
+            instruments = replace(instruments, rows=problem.rows.spaced(_SAMPLE_ROWS))
         if pooling is None:
             posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty, repeats=base.repeats))
             B, response = posterior.B, posterior.covariance / base.repeats
@@ -62,58 +66,76 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     return GroupFit(problem, "score", base.channel, B, shares, pooling, influence, posterior)
 
 
+@dataclass(frozen=True)
 class _Instruments:
     """The weights G(x) = diag(q_k f_k') Omega^-1 at a fixed solution, and the equations they give."""
 
-    def __init__(self, problem: LinearProblem, channel: ReportChannel, gamma: Array, at: Array, phi: float):
-        self.problem, self.gamma, self.at, self.phi = problem, gamma, at, phi
-        self.source = channel.source
+    problem: LinearProblem
+    channel: ReportChannel
+    gamma: Array  # of q(x)
+    at: Array  # (q, K), the solution
+    phi: float
+    rows: Rows | Stream | None = None  # a sample of the rows; None: all
+
+    @cached_property
+    def _products(self) -> Array:
+        """C[j, d, e] = sum_s T[s, j] T^-1[d, s] T^-1[e, s] of each source: shape (sources, j, d, e)."""
         by_source = []
-        for w in range(self.source.max() + 1):
-            own = np.flatnonzero(self.source[:-1] == w)
-            inverse = channel.table[:, own]
-            by_source.append(np.einsum("sj,ds,es->jde", channel.matrix[own], inverse, inverse))
-            by_source[-1] /= channel.matrix[own].sum(axis=0).mean()  # keys that share the channel
-        self.C = np.array(by_source)  # (sources, j, d, e)
-        self.row_table = np.ascontiguousarray(channel.table.T)
+        matrix, table, source = self.channel.matrix, self.channel.table, self.channel.source
+        for w in range(source.max() + 1):
+            own = np.flatnonzero(source[:-1] == w)
+            inverse = table[:, own]
+            by_source.append(np.einsum("sj,ds,es->jde", matrix[own], inverse, inverse))
+            by_source[-1] /= matrix[own].sum(axis=0).mean()  # keys that share the channel
+        return np.array(by_source)
 
-    def _weights(self, Z: Array, report: npt.NDArray[Any]) -> Array:
-        """G for each row: shape (rows, K, K)."""
-        if len(self.C) == 1:
-            return self._weights_of(Z, self.C[0])
-        found = np.empty((len(Z), self.C.shape[-1], self.C.shape[-1]))
-        for w, C in enumerate(self.C):
-            here = self.source[report] == w
-            found[here] = self._weights_of(Z[here], C)
-        return found
+    @cached_property
+    def _row_table(self) -> Array:
+        """T^-1 with a row for each report: shape (codes, K)."""
+        return np.ascontiguousarray(self.channel.table.T)
 
-    def _weights_of(self, Z: Array, C: Array) -> Array:
-        """G for rows of one source, whose reports have these C."""
+    def _terms(self, block: Block, Z: Array) -> tuple[Array, Array]:
+        """Compute q_k f_k' and Omega of each row: shapes (rows, K) and (rows, K, K)."""
         family = self.problem.family
         eta = Z @ self.at
-        f = family.link.mean_of(eta)
-        q = np.exp(log_softmax(Z @ self.gamma.T))
-        gap = f[:, :, None] - f[:, None, :]  # (rows, j, d)
+        f, q = family.link.mean_of(eta), np.exp(log_softmax(Z @ self.gamma.T))
         spread = self.phi * family.variance(f)
-        Omega = np.einsum("ij,jde->ide", q * spread, C)
-        Omega += np.einsum("ij,jde,ijd,ije->ide", q, C, gap, gap)
-        K = len(C)
-        inverse = np.linalg.solve(Omega, np.broadcast_to(np.eye(K), Omega.shape))
-        return np.asarray((q * family.link.slope(eta))[:, :, None] * inverse)
+        if len(self._products) == 1:
+            return q * family.link.slope(eta), _omega(self._products[0], q, f, spread)
+        source = self.channel.source[block.report]
+        omega = np.empty((len(Z), self.at.shape[1], self.at.shape[1]))
+        for w, C in enumerate(self._products):
+            here = source == w
+            omega[here] = _omega(C, q[here], f[here], spread[here])
+        return q * family.link.slope(eta), omega
+
+    def _values(self, block: Block, Z: Array, B: Array) -> Array:
+        """Compute what z is multiplied by in the equations: shape (rows, K)."""
+        inverse = self._row_table[block.report]
+        moments = inverse * (block.y[:, None] - self.problem.family.link.mean_of(Z @ B))
+        factor, omega = self._terms(block, Z)
+        values = factor * np.linalg.solve(omega, moments[:, :, None])[:, :, 0]
+        return np.asarray(values if block.weight is None else values * block.weight[:, None])
 
     def scores(self, block: Block, B: Array) -> Array:
         """The equations' terms, row by row: shape (rows, K q)."""
         Z = self.problem.moments.coordinates.matrix(block.X)
-        w = np.ones(len(Z)) if block.weight is None else block.weight
-        moments = self.row_table[block.report] * (block.y[:, None] - self.problem.family.link.mean_of(Z @ B))
-        weighted = np.einsum("ikl,il->ik", self._weights(Z, block.report), moments) * w[:, None]
-        return np.asarray((weighted[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+        return np.asarray((self._values(block, Z, B)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+
+    def value(self, B: Array) -> Array:
+        """The summed equations: shape (K q,)."""
+        return self._reduce(partial(self._sum, B=B))[0]
 
     def expand(self, B: Array, modelled: bool = False) -> tuple[Array, Array]:
         """The summed equations and minus their derivative, or its mean given x: (K q,) and (K q, K q)."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
-            value, minus = self.problem.rows.reduce(partial(self._sums, B=B, modelled=modelled), block_rows=2048)
+        value, minus = self._reduce(partial(self._sums, B=B, modelled=modelled))
         return value, minus
+
+    def _reduce(self, function: Callable[[Block], tuple[Array, ...]]) -> tuple[Array, ...]:
+        rows = self.problem.rows if self.rows is None else self.rows
+        part = len(rows) / len(self.problem.rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
+            return tuple(each / part for each in rows.reduce(function, block_rows=2048))
 
     def evidence(self, B: Array, penalty: Penalty, repeats: float) -> Evidence:
         """What the equations say about the coefficients: with the best weights, their slope is their covariance.
@@ -125,18 +147,25 @@ class _Instruments:
         bread = 0.5 * (bread + bread.T)
         return Evidence(bread, value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()).divided(repeats)
 
+    def _sum(self, block: Block, B: Array) -> tuple[Array, ...]:
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        return ((Z.T @ self._values(block, Z, B)).T.ravel(),)
+
     def _sums(self, block: Block, B: Array, modelled: bool) -> tuple[Array, ...]:
         q, K = B.shape
         Z = self.problem.moments.coordinates.matrix(block.X)
-        w = np.ones(len(Z)) if block.weight is None else block.weight
         link = self.problem.family.link
         eta = Z @ B
-        inverse = self.row_table[block.report]
-        G = self._weights(Z, block.report) * w[:, None, None]
+        inverse = self._row_table[block.report]
+        factor, omega = self._terms(block, Z)
+        if block.weight is not None:
+            factor = factor * block.weight[:, None]
+        G = factor[:, :, None] * np.linalg.inv(omega)
         value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
         weight = inverse
         if modelled:
-            weight = np.exp(log_softmax(Z @ self.gamma.T)) * (block.report != len(self.row_table) - 1)[:, None]
+            reported = block.report != self.channel.n_codes - 1
+            weight = np.exp(log_softmax(Z @ self.gamma.T)) * reported[:, None]
         slope = weight * link.slope(eta)
         minus = np.empty((K, q, K, q))
         for k in range(K):
@@ -145,22 +174,46 @@ class _Instruments:
         return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
 
 
+def _omega(C: Array, q: Array, f: Array, spread: Array) -> Array:
+    """Compute sum_j q_j C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)) of each row: shape (rows, K, K).
+
+    With the product written out it is three products of matrices: in q_j (V_j + f_j^2), q_j f_j and q_j.
+    """
+    n, K = f.shape
+    flat = C.reshape(K, K * K)
+    none, first, second = (((q * p) @ flat).reshape(n, K, K) for p in (np.ones_like(f), f, spread + f**2))
+    return np.asarray(second - (f[:, :, None] + f[:, None, :]) * first + f[:, :, None] * f[:, None, :] * none)
+
+
 def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array) -> tuple[Array, Array]:
-    """Solve the equations by Newton's method; returns the solution and minus the derivative there."""
-    gram = problem.moments.gram / problem.moments.total_weight
-    span = problem.span(B.shape[1])
-    size = None
+    """Solve the equations by Newton's method; returns the solution and minus the derivative near it.
+
+    A derivative serves several steps while each is at most a tenth of the one before.
+    """
+    gram, span = problem.moments.gram / problem.moments.total_weight, problem.span(B.shape[1])
+
+    def rms(B: Array) -> float:
+        return float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))
+
+    size, last, bread, bread_at = 1.0 + rms(B), 0.0, np.empty(0), B
     for _ in range(_PASSES):
-        value, minus = instruments.expand(B)
-        bread = minus + penalty.hessian(B.shape[1])
+        if not len(bread):
+            value, minus = instruments.expand(B)
+            bread, bread_at = minus + penalty.hessian(B.shape[1]), B
+        else:
+            value = instruments.value(B)
         step = span.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
-        length = float(np.sqrt(np.einsum("ik,ij,jk->k", step, gram, step).max()))
-        size = size or 1.0 + float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))
+        length = rms(step)
         if not np.isfinite(length) or length > 100 * size:
             break
-        B = B + step
         if length <= 1e-7 * size:
-            return B, bread
+            if rms(B - bread_at) > _NEAR:
+                bread = instruments.expand(B)[1] + penalty.hessian(B.shape[1])
+            return B + step, bread
+        if length > 0.1 * last and bread_at is not B:  # the derivative is that of another place: first a newer one
+            bread, last = np.empty(0), np.inf
+            continue
+        B, last = B + step, length
     raise ConvergenceError("The score equations have no solution near the inverse correction's.")
 
 

@@ -40,7 +40,7 @@ from fairpremium.models import LinearProblem, Span
 _CLASSES = 5  # of the unaware price, each with its dispersion
 _LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
 _SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
-_SAMPLE_ROWS = 100_000
+_SAMPLE_ROWS = 200_000
 _OWN_ROWS = 10  # rows per coefficient from which the reports of a channel are evidence of their own
 
 
@@ -68,6 +68,11 @@ class MomentSums:
         inverse = (vectors / np.maximum(values, 1e-9)) @ vectors.T / np.outer(scale, scale)
         return self.span.extend(np.asarray(J.T @ inverse))
 
+    def with_equations(self, U: Array) -> MomentSums:
+        """Return the moments with another U, of each channel: shape (parts, K q)."""
+        parts = tuple(replace(part, U=own) for part, own in zip(self.parts, U, strict=False))
+        return replace(self, U=U.sum(axis=0), parts=parts)
+
     def evidence(self, B: Array) -> Evidence:
         """Return what the moments say about the coefficients, linearised at B."""
         if self.parts:
@@ -92,7 +97,7 @@ class SignedMoments:
     @classmethod
     def of(cls, problem: LinearProblem, channel: ReportChannel) -> SignedMoments:
         """Learn P(D given x) from the reports, unless they are the truth."""
-        propensity = GroupPropensity.learn(problem, channel)
+        propensity = GroupPropensity.learn(problem, channel, rough=True)
         rows = problem.rows.with_shares(propensity.posterior)
         some = problem.rows.spaced(_SAMPLE_ROWS)
         level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
@@ -102,25 +107,29 @@ class SignedMoments:
     def shrink(self) -> tuple[Posterior, MomentSums]:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
         K = len(self.channel.groups)
-        start = self.problem.start(K)
-        if len(self.rows) > _SAMPLE_FROM:
-            sample = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
-            start = replace(self, rows=sample).shrink()[0].B
-        _, phi = self.sums_and_dispersion(start, np.ones(_CLASSES))
+        start, sample, is_large = self.problem.start(K), self, len(self.rows) > _SAMPLE_FROM
+        if is_large:
+            some = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
+            sample = replace(self, rows=some)
+            start = sample.shrink()[0].B
+        _, phi = sample.sums_and_dispersion(start, np.ones(_CLASSES))
+        prior = Prior.of(self.problem)
         seen = phi[phi != 0]  # a class may be empty
         base = max(
-            float(seen.mean()) if len(seen) else 0.0, 1e-8 * Prior.of(self.problem).unit ** 2
+            float(seen.mean()) if len(seen) else 0.0, 1e-8 * prior.unit**2
         )  # a perfect fit has no dispersion at all
         ridge = self.problem.penalty(0.0, K).hessian(K)
         sums: MomentSums
 
         def evidence_at(B: Array) -> Evidence:
             nonlocal phi, sums
-            sums, phi = self.sums_and_dispersion(B, np.maximum(phi, _LEAST_PHI * base))
+            sums, phi = sample.sums_and_dispersion(B, np.maximum(phi, _LEAST_PHI * base))
+            if is_large:  # J and V only say what the equations are worth, which a sample tells
+                sums = sums.with_equations(self._equations(B))
             found = sums.evidence(B)
             return replace(found, precision=found.precision + ridge / base)
 
-        posterior = relinearise(self.problem, start, evidence_at)
+        posterior = relinearise(self.problem, start, evidence_at, is_near=is_large)
         return posterior, sums
 
     def sums(self, B: Array) -> MomentSums:
@@ -164,21 +173,40 @@ class SignedMoments:
         spread = (r * variance).sum(axis=1)
         noise = phi[level] * spread / w
         residual = aW * (block.y[:, None] - mu)
+        reported, mixed = spread > 0, (r * mu).sum(axis=1)
+        gap = (mu - mixed[:, None]) * reported[:, None]
+        between = (r * gap**2).sum(axis=1)
+        level_part, gap_part = aW * (noise + between)[:, None], aW * gap
         U, slopes, V = np.empty((self.n_parts, q, K)), np.empty((self.n_parts, K, q, q)), self._no_covariance(B)
         for p, (own, here) in enumerate(self._own_rows(block, Z)):
             U[p] = own.T @ residual[here]
             for k in range(K):
                 slopes[p, k] = (own * (r[:, k] * W[:, k] * slope[:, k])[here, None]).T @ own
                 for j in range(k, K):
-                    between = (r * (mu - mu[:, [k]]) * (mu - mu[:, [j]])).sum(axis=1)
-                    V[p, k, :, j] = (own * (aW[:, k] * aW[:, j] * (noise + between))[here, None]).T @ own
+                    # sum_l r_l (mu_l - mu_k)(mu_l - mu_j) is the variance of mu plus the product of the gaps
+                    both = level_part[:, k] * aW[:, j] + gap_part[:, k] * gap_part[:, j]
+                    V[p, k, :, j] = (own * both[here, None]).T @ own
                     V[p, j, :, k] = V[p, k, :, j].T
-        reported = spread > 0
-        mixed = (r * mu).sum(axis=1)
-        within = (block.y - mixed) ** 2 - (r * (mu - mixed[:, None]) ** 2).sum(axis=1)
+        within = (block.y - mixed) ** 2 - between
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
         by_level = [np.asarray(np.bincount(level, values, _CLASSES), np.float64) for values in (pearson, reported)]
         return U, slopes, V, by_level[0], by_level[1]
+
+    def _equations(self, B: Array) -> Array:
+        """Compute U alone, of each channel: shape (parts, K q)."""
+        U = self.rows.reduce(partial(self._block_equations, B=B))[0]
+        return np.asarray(len(self.problem.rows) / len(self.rows) * U.transpose(0, 2, 1).reshape(self.n_parts, -1))
+
+    def _block_equations(self, block: Block, B: Array) -> tuple[Array, ...]:
+        family = self.problem.family
+        Z = self.problem.moments.coordinates.matrix(block.X)
+        eta = Z @ B
+        mu = family.link.mean_of(eta)
+        residual = self.channel.table.T[block.report] * (block.y[:, None] - mu)
+        residual *= family.link.slope(eta) / family.variance(mu)
+        if block.weight is not None:
+            residual *= block.weight[:, None]
+        return (np.array([own.T @ residual[here] for own, here in self._own_rows(block, Z)]),)
 
     @property
     def n_parts(self) -> int:

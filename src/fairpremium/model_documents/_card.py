@@ -84,4 +84,6 @@ def evidence(
         path = Path(folder) / "model.json"
         pricer.save(path)
         sha256 = str(json.loads(path.read_text(encoding="utf-8"))["sha256"])
+    told = (manifest or {}).get("details", {})  # what the bundle says, unless something else is given
+    insurer, tariff = insurer or told.get("insurer"), tariff or told.get("tariff_version")
     return Evidence(pricer, sha256, source, manifest, list(findings), insurer or None, tariff or None)

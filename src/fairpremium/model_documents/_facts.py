@@ -73,10 +73,11 @@ class Evidence:
             facts(
                 insurer=self.insurer,
                 tariff=self.tariff,
+                period=manifest.get("details", {}).get("period") or None,
                 study=None if not study else f"{study['title']} ({study['id']})",
                 fit=manifest.get("fit", {}).get("id"),
                 file=self.source,
-                sha256_of_the_model=self.sha256,
+                sha256_inside_the_model_file=self.sha256,
                 signed_by=manifest.get("key_id"),
                 software=f"fairpremium {__version__} wrote this document",
                 software_of_the_fit=_version_of(manifest),
@@ -126,7 +127,7 @@ class Evidence:
                 rows_without_a_report=None
                 if manifest
                 else f"{missing:,} ({missing / n:.1%}); they inform totals and the unaware price",
-                shares_of_the_groups=f"{shares}, estimated without bias from the reports",
+                shares_of_the_groups=f"{shares}, estimates of the fit, which uses the reports with features and losses",
                 rows_with_a_report_in_the_study=_rounded(manifest.get("matched")),
                 sha256_of_the_portfolio=portfolio.get("sha256"),
             )
@@ -143,12 +144,9 @@ class Evidence:
             several = "; ".join(f"{key}: {_channel(one)}" for key, one in channel.items())
             blocks = [f"Rows came through several channels: {several}."]
         else:
-            odds = math.exp(channel.epsilon) if channel.epsilon < 700 else math.inf
             blocks = [
                 facts(channel=_channel(channel), sha256_of_its_description=channel.descriptor()["sha256"]),
-                f"{self._who_reported()} One report multiplies the odds of one group "
-                f"against another by at most {odds:.3g} (local differential privacy), whoever sees it and whatever "
-                "else they know.",
+                self._who_reported(channel),
             ]
         disclosure = (self.manifest or {}).get("disclosure")
         if disclosure:
@@ -159,14 +157,20 @@ class Evidence:
         blocks.append("The model holds no rows, no reports and no attribute of a person.")
         return blocks
 
-    def _who_reported(self) -> str:
-        """Say what the channel of the model is; a third party may have added noise of its own."""
-        asked = (self.manifest or {}).get("channel")
-        if asked is None or self.first.channel_ == Channel.from_descriptor(asked):
-            return "Each person reported the attribute through this channel."
+    def _who_reported(self, channel: Channel) -> str:
+        """Say what a report reveals, and to whom; a third party may have added noise of its own."""
+        descriptor = (self.manifest or {}).get("channel")
+        collected = channel if descriptor is None else Channel.from_descriptor(descriptor)
+        reveals = (
+            f"One report multiplies the odds of one group against another by at most {_odds(collected)} (local "
+            "differential privacy), whoever sees it and whatever else they know."
+        )
+        if collected == channel:
+            return f"Each person reported the attribute through this channel. {reveals}"
         return (
-            f"Each person reported the attribute through {_channel(Channel.from_descriptor(asked))}. The third party "
-            "randomized the reports once more; the channel above is both together."
+            f"Each person reported the attribute through {_channel(collected)}. {reveals} The third party saw these "
+            "reports and randomized them once more; the channel above is both together, and the factor is "
+            f"{_odds(channel)} for whoever sees only the reports that the model was fitted to."
         )
 
     def method(self) -> list[Block]:
@@ -259,9 +263,10 @@ class Evidence:
         size = log.get("size", log.get("seq"))  # the name of 0.1.0
         members = [(name, member["sha256"]) for name, member in manifest.get("members", {}).items()]
         blocks: list[Block] = [
-            "The model is a JSON file with a checksum. Reading it executes no code.",
+            "The model is a JSON file with a checksum of its content in the field sha256; the file has another one. "
+            "Reading it checks the sum and executes no code.",
             facts(
-                sha256_of_the_model=self.sha256,
+                sha256_inside_the_model_file=self.sha256,
                 signed_by=manifest.get("key_id"),
                 checkpoint_of_the_log=None if not log else f"{size}, signed by {log['key_id']}",
                 python=platform.python_version(),
@@ -282,6 +287,10 @@ def sign_off() -> Section:
 def _family(document: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{name} {value:.4g}" for name, value in document.items() if isinstance(value, int | float))
     return f"{document['name']} ({settings})" if settings else str(document["name"])
+
+
+def _odds(channel: Channel) -> str:
+    return f"{math.exp(channel.epsilon) if channel.epsilon < 700 else math.inf:.3g}"
 
 
 def _channel(channel: Any) -> str:

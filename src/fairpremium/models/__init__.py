@@ -34,6 +34,7 @@ from fairpremium.models._representation import NeuralRepresentation
 from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
 from fairpremium.models._span import Span
 from fairpremium.models._terms import (
+    OTHER,
     BandsFactor,
     Categories,
     LevelsFactor,
@@ -43,11 +44,13 @@ from fairpremium.models._terms import (
     Term,
     Unseen,
     Values,
+    whole_categories,
 )
 from fairpremium.models._terms_language import parse_terms
 
 __all__ = [
     "DATES_HELP",
+    "OTHER",
     "AddedPrices",
     "ArrayFacts",
     "BandsFactor",
@@ -105,4 +108,5 @@ __all__ = [
     "plausible_bounds",
     "prepare",
     "warn_if_counts",
+    "whole_categories",
 ]

@@ -15,10 +15,13 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
 from fairpremium.models._group_model import GroupModel, GroupPrices, Objective, TrainingData
+from fairpremium.progress import tell
 
 _STOP_FOLDS = 5  # one fold in so many decides when training stops
+_PROMISING_FOLDS = 2  # folds after which prices that improve nothing are given up
 
 Positions = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -63,23 +66,34 @@ class Trainer:
                 return like
         return self._train(task, everyone, ~everyone, like)
 
-    def cross_fit(self, task: TrainingTask, like: GroupPrices | None = None) -> tuple[GroupPrices, Array]:
+    def cross_fit(
+        self,
+        task: TrainingTask,
+        like: GroupPrices | None = None,
+        gain: Callable[[Mask, Array], float] | None = None,
+        words: str = "prices",
+    ) -> tuple[GroupPrices, Array, Mask]:
         """Train without each fold in turn, which decides when training stops unless earlier prices do.
 
-        Returns the prices of a fold that are typical of all, and the linear predictors of each row by the prices that
-        did not see it: shape (n, K).
+        Returns the prices of a fold that are typical of all, the linear predictors of each row by the prices that did
+        not see it, of shape (n, K), and which rows have them: not all if `gain`, by how much the predictors of such
+        rows are better than the start, is not above zero after some folds. `words` say what the prices are.
         """
         fold = task.rows.draw_folds(self.model.folds, self.rng)
         folds = np.unique(fold)
         if len(folds) < 2:
             raise ConvergenceError("There are fewer than two persons with a report, and no fit is without one of them.")
-        found, eta = [], np.empty_like(task.start)
-        for f in folds:
+        found, eta, seen = [], task.start.copy(), np.zeros(len(fold), dtype=bool)
+        for i, f in enumerate(folds):
+            tell(i / len(folds), f"{self.model.adds} of {words}, fold {i + 1} of {len(folds)}")
             held = fold == f
             prices = self._train(task, ~held, held, like)
             eta[held] = prices.predictor(task.rows.X[held], task.start[held])
+            seen |= held
             found.append(prices)
-        return sorted(found, key=lambda prices: prices.extent)[len(found) // 2], eta
+            if gain is not None and len(found) == _PROMISING_FOLDS and gain(seen, eta) <= 0:
+                break
+        return sorted(found, key=lambda prices: prices.extent)[len(found) // 2], eta, seen
 
     def _train(
         self,

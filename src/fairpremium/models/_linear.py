@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -134,17 +134,19 @@ class LinearProblem:
         A large problem is solved on a random sample first, so that most passes see few rows.
         """
         K = len(table)
-        start, span = self.start(K), self.span(K)
+        start, span, hessian = self.start(K), self.span(K), None
         if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
             size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
             index = np.sort(np.random.default_rng(0).choice(len(self.rows), size, replace=False))
-            sample = replace(self, rows=self.rows.take(index))
-            penalty = sample.penalty(strength * len(sample.rows) / len(self.rows), K)
+            sample, part = replace(self, rows=self.rows.take(index)), size / len(self.rows)
+            penalty = sample.penalty(strength * part, K)
             with suppress(RiskUnboundedError, ConvergenceError):
-                start = minimise(sample.risk(table), penalty, start, groups, span=span, tol=1e-4).B
+                found = minimise(sample.risk(table), penalty, start, groups, span=span, tol=1e-4)
+                start, hessian = found.B, found.hessian / part
         model, penalty, risk = self.model, self.penalty(strength, K), self.risk(table)
         try:
-            return minimise(risk, penalty, start, groups, span=span, max_iter=model.max_iter, tol=model.tol)
+            how: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol, "hessian": hessian}
+            return minimise(risk, penalty, start, groups, span=span, **how)
         except RiskUnboundedError:
             self._name_lossless(table, groups)
             raise

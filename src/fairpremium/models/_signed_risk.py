@@ -31,7 +31,7 @@ from fairpremium.models._span import Span
 
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
-_NEAR = 1e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
+_NEAR = 5e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
 _WHOLE = Span()
 _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
 
@@ -197,11 +197,13 @@ def minimise(
     span: Span = _WHOLE,
     max_iter: int = 100,
     tol: float = 1e-7,
+    hessian: Array | None = None,
 ) -> Minimum:
     """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
     It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
-    size; `groups` are labels for messages. The coefficients stay in the `span`, where the start is.
+    size; `groups` are labels for messages. The coefficients stay in the `span`, where the start is. `hessian` is about
+    the one at the start, that of a sample: it gives the first steps, and that of the minimum is computed all the same.
 
     Raises
     ------
@@ -214,8 +216,12 @@ def minimise(
     metric = span.restrict(np.asarray(np.kron(np.eye(risk.n_groups), penalty.metric), dtype=np.float64))
     quadratic = isinstance(risk.family, Normal)
     B, damping, last = np.array(start), 1.0, np.inf
-    expansion = risk.expand(B)
-    joint, joint_at = joint_hessian(expansion, penalty), B
+    expansion = risk.expand(B, hessian=hessian is None)
+    joint_at: Array | None = None  # where the Hessian was computed; None: on other rows
+    if hessian is None:
+        joint, joint_at = joint_hessian(expansion, penalty), B
+    else:
+        joint = hessian
     value = float(expansion.value.sum()) + penalty.value(B)
     for _ in range(max_iter):
         gradient = expansion.gradient + penalty.gradient(B)
@@ -224,9 +230,10 @@ def minimise(
             raise _unbounded(risk, start, penalty, groups)
         length = _rms(step, risk)
         if length <= tol * (1.0 + _rms(B, risk)):
-            if not quadratic and _rms(B - joint_at, risk) > _NEAR:
+            if joint_at is None or (not quadratic and _rms(B - joint_at, risk) > _NEAR):
                 expansion = risk.expand(B)
                 joint = joint_hessian(expansion, penalty)
+                step, _ = _step(span, joint, expansion.gradient + penalty.gradient(B), metric, total)
             if not smallest_curvature(span.restrict(joint), metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
             return Minimum(B + step, joint)
@@ -235,8 +242,12 @@ def minimise(
         candidate = B + step
         # one Hessian serves several steps while each is at most a tenth of the one before; the last one is computed
         # next to the minimum, where it is needed
-        arriving = length <= 10 * _NEAR < 10 * _rms(candidate - joint_at, risk)
-        refresh = not quadratic and (not definite or length > 0.1 * last or arriving)
+        if joint_at is None:
+            arriving = length <= 2 * _NEAR
+        else:
+            arriving = length <= 10 * _NEAR < 10 * _rms(candidate - joint_at, risk)
+        slow = length > (0.1 if joint_at is not None else 0.4) * last
+        refresh = not quadratic and (not definite or slow or arriving)
         trial = risk.expand(candidate, hessian=refresh)
         trial_value = float(trial.value.sum()) + penalty.value(candidate)
         rounding = 1e-12 * max(abs(value), abs(trial_value))
@@ -250,7 +261,7 @@ def minimise(
             continue
         B, value, last, damping = candidate, trial_value, length, min(1.0, 4 * damping)
         if refresh:
-            expansion = trial
+            expansion, last = trial, last if joint_at is not None else np.inf
             joint, joint_at = joint_hessian(trial, penalty), B
         else:
             expansion = Expansion(trial.value, trial.gradient, expansion.hessian)

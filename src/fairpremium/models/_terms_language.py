@@ -152,7 +152,8 @@ def _label(token: _Token) -> Label:
 def _increasing(values: tuple[float, ...], call: _Call, least: int, what: str) -> tuple[float, ...]:
     if len(values) < least or any(b <= a for a, b in pairwise(values)):
         _fail(
-            _Token("name", call.name, call.at), f"{what} in {call.name}(): at least {least} numbers in ascending order"
+            _Token("name", call.name, call.at),
+            f"{what} in {call.name}() of {call.column.column!r}: at least {least} numbers in ascending order",
         )
     return values
 
@@ -166,7 +167,10 @@ def _spline(call: _Call) -> FactorSpec:
     numbers = call.numbers("the degrees of freedom or the knots")
     if len(numbers) == 1:
         if not (numbers[0].is_integer() and 2 <= numbers[0] <= _MOST):
-            _fail(call.arguments[0], "the degrees of freedom of spline(), a whole number from 2 on")
+            _fail(
+                call.arguments[0],
+                f"the degrees of freedom of spline() of {call.column.column!r}, a whole number from 2 to {_MOST}",
+            )
         return SplineOf(call.plain_column(), call.column.at, freedom=int(numbers[0]))
     return SplineOf(call.plain_column(), call.column.at, knots=_increasing(numbers, call, 3, "one number, or knots"))
 
@@ -174,7 +178,7 @@ def _spline(call: _Call) -> FactorSpec:
 def _poly(call: _Call) -> FactorSpec:
     numbers = call.numbers("the degree")
     if len(numbers) != 1 or not (numbers[0].is_integer() and 1 <= numbers[0] <= 10):
-        _fail(call.arguments[0], "the degree of poly(), one whole number from 1 to 10")
+        _fail(call.arguments[0], f"the degree of poly() of {call.column.column!r}, one whole number from 1 to 10")
     return PolynomialOf(call.plain_column(), int(numbers[0]), call.column.at)
 
 

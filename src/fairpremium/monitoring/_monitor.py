@@ -85,7 +85,7 @@ class Monitor:
         intervals.
     limits : dict of str to (low, high), optional
         Limits of a measure: an interval beyond them is an alarm. None stands for no limit on a side. The
-        adverse impact ratio has the four-fifths rule, (0.8, 1.25), if nothing else is given.
+        adverse impact ratio has the four-fifths rule, (0.8, 1.25), unless it is given others; (None, None) for none.
     baseline : int
         Number of first periods that later ones are compared with. More of them find a change sooner: the comparison is
         never more precise than the baseline.
@@ -151,7 +151,7 @@ class Monitor:
         self.level = check_level(level)
         self.against = against
         self.measures = None if measures is None else _check_measures(measures)
-        self.limits = _check_limits({"adverse_impact_ratio": FOUR_FIFTHS} if limits is None else limits)
+        self.limits = _check_limits({"adverse_impact_ratio": FOUR_FIFTHS, **(limits or {})})
         self.baseline = baseline
         self.start = float(start)
         self._groups: tuple[Any, ...] = ()
@@ -309,6 +309,7 @@ class Monitor:
             baseline=body["baseline"],
             start=body["start"],
         )
+        found.limits = _check_limits(body["limits"])  # those that it began with
         found._groups = tuple(label_from_json(group) for group in body["groups"])
         layout = Layout(tuple(body["columns"]), len(found._groups), int(body["reports"]), float(body["center"]))
         found._layout = layout
@@ -485,8 +486,10 @@ def _check_measures(measures: Sequence[str]) -> list[str]:
 
 def _check_limits(limits: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
     found = {}
+    known = [*MEASURES, REPORT_SHARE]
     for name, pair in limits.items():
-        _check_measures([name])
+        if name not in known:
+            raise ValueError(f"Got limits of {name!r}, but expected some of {known}.")
         try:
             low, high = (None if number is None else float(number) for number in pair)
         except (TypeError, ValueError):

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from fairpremium.blocks import blas
+
 _RIDGE = 1.0  # in rows; columns may be collinear
 
 
@@ -25,9 +27,10 @@ class LinearScores:
         """Return the coefficients, one column per report."""
         Z = self.design[rows]
         indicator = np.eye(self.n_groups)[self.s[rows]]
-        gram = Z.T @ Z
-        gram[np.diag_indices_from(gram)] += _RIDGE
-        B: NDArray[np.float64] = cho_solve(cho_factor(gram), Z.T @ (indicator - indicator.mean(axis=0)))
+        with blas().limit(limits=1, user_api="blas"):  # threads cost more than such matrices
+            gram = Z.T @ Z
+            gram[np.diag_indices_from(gram)] += _RIDGE
+            B: NDArray[np.float64] = cho_solve(cho_factor(gram), Z.T @ (indicator - indicator.mean(axis=0)))
         return B
 
     def predict(self, fitted: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:

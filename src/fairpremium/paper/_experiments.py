@@ -55,7 +55,7 @@ def run_seed(experiment: str, size: RunSize, seed: int, data: Data, path: Path) 
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.part")
     table.to_csv(draft, index=False, float_format="%.10g", lineterminator="\n")
-    seconds_file(path).write_text(f"{time.process_time() - start:.1f}\n", encoding="utf-8")
+    seconds_file(path).write_text(f"{time.process_time() - start:.3f}\n", encoding="utf-8")
     draft.replace(path)
 
 

@@ -81,7 +81,7 @@ def measure_cost(runs: Sequence[SeedRun]) -> dict[str, dict[str, float]]:
         if note.is_file():
             cost_of = cost.setdefault(run.experiment, {"tables": 0, "cpu_seconds": 0.0})
             cost_of["tables"] += 1
-            cost_of["cpu_seconds"] = round(cost_of["cpu_seconds"] + float(note.read_text(encoding="utf-8")), 1)
+            cost_of["cpu_seconds"] = round(cost_of["cpu_seconds"] + float(note.read_text(encoding="utf-8")), 3)
     return cost
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fairpremium.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .backup import *
     from .bundle import *
     from .clients import *
     from .http import *
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_exports(
     __name__,
     {
+        "backup": "BackupError Manifest make_backup restore_backup",
         "bundle": "Bundle load_bundle",
         "clients": (
             "AppTransport AuditState Client Collector Insurer LogAudit Operator ServiceUnreachable audit_log "

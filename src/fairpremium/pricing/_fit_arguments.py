@@ -1,9 +1,8 @@
 """Checks of the arguments of a fit, each made once at the entry: the pricer's parameters, the channel, the reports."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,11 @@ from fairpremium.errors import (
 )
 from fairpremium.labels import check_labels, encode_labels, first_column, infer_labels
 from fairpremium.models import (
+    BandsFactor,
     BoostedModel,
     Design,
     GroupModel,
+    LevelsFactor,
     LinearModel,
     NeuralModel,
     RegressorModel,
@@ -251,22 +252,20 @@ def check_unreported(unreported: Any) -> bool:
     return bool(unreported == "include")
 
 
-def check_features(design: Design, rows: Rows | Stream) -> None:
-    """Raise if a number is a part of the outcome, and warn of one that looks like a key.
-
-    Of rows that are read piece by piece the first of some pieces are looked at.
-    """
-    some = some_rows(rows)
-    matrix, y = some.X, some.y
+def check_features(design: Design, matrix: npt.NDArray[Any], outcomes: Sequence[npt.NDArray[Any]]) -> None:
+    """Raise if a column is a part of an outcome, and warn of one that looks like a key; some rows will do."""
+    columns, levels = _columns_of(design, matrix)
+    for y in outcomes:
+        name = find_outcome(columns, y, levels)
+        if name is not None:
+            raise ValueError(
+                f"Got column {name!r} of X with values that no row has whose y is zero, and many others have, which is "
+                "not chance: it looks like a part of the outcome, such as the claim amount or whether there was a "
+                "claim, and is not known when a policy is priced. Leave it out of X (features=[...] of a source, "
+                "--features on the command line, or terms that do not name it)."
+            )
     numbers = {column.name for column in design.columns if column.levels is None}
     at = {name: j for j, name in enumerate(design.features) if name in numbers}
-    name = find_outcome(list(at), matrix[:, list(at.values())], y)
-    if name is not None:
-        raise ValueError(
-            f"Got column {name!r} of X, which is zero where y is zero and in nearly no other row: it looks like a part "
-            "of the outcome, such as the claim amount, and is not known when a policy is priced. Leave it out of X "
-            "(features=[...] of a source, --features on the command line, or terms that do not name it)."
-        )
     for name, j in at.items() if design.named else ():
         found = describe_numbers(matrix[:, j])
         if found is not None:
@@ -277,9 +276,31 @@ def check_features(design: Design, rows: Rows | Stream) -> None:
             )
 
 
-@cache
+def _columns_of(design: Design, matrix: npt.NDArray[Any]) -> tuple[dict[str, npt.NDArray[Any]], set[str]]:
+    """Return the columns that have a term of their own, and which of them are levels.
+
+    Numbers are zero where the column is; levels have a code.
+    """
+    found: dict[str, npt.NDArray[Any]] = {}
+    levels, first = set(), 0
+    for term in design.terms or [column.term for column in design.columns]:
+        width = len(term.names)
+        features = matrix[:, first : first + width]
+        first += width
+        (factor, *others), name = term.factors, term.factors[0].column
+        if others or not width or name in found:
+            continue
+        if isinstance(factor, LevelsFactor | BandsFactor):
+            ordered = isinstance(factor, LevelsFactor) and factor.ordered
+            found[name] = features.sum(axis=1) if ordered else features @ np.arange(1.0, width + 1)
+            levels.add(name)
+        else:
+            found[name] = features[:, 0] - factor.encode(np.zeros(1), "error")[0, 0]
+    return found, levels
+
+
 def warn_exposure_not_scored() -> None:
-    """Warn, once in a process, that a score of totals without their exposure is a rough one."""
+    """Warn that a score of totals without their exposure is a rough one."""
     warnings.warn(
         "Got no exposure for the score of a pricer that was fitted with one: every row is taken for one with the mean "
         "exposure. Pass exposure, as searches of scikit-learn do after "
@@ -289,9 +310,8 @@ def warn_exposure_not_scored() -> None:
     )
 
 
-@cache
 def warn_groups_not_scored() -> None:
-    """Warn, once in a process, that a score without reports says nothing about groups; a search makes many of them."""
+    """Warn that a score without reports says nothing about groups."""
     warnings.warn(
         "Got sensitive=None, so the score is minus the deviance of the unaware price: it does not see the groups, and "
         "is the same for every correction, pooling and reference. Pass sensitive. Searches of scikit-learn do so "

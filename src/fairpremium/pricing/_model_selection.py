@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
@@ -40,9 +41,10 @@ from fairpremium.corrections import (
 from fairpremium.models import GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
-from fairpremium.pricing._fit_quality import Outcomes, count_parameters, measure_fit, with_joint_aic
+from fairpremium.pricing._fit_quality import Outcomes, PriceQuality, count_parameters, measure_fit, with_joint_aic
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.privacy import KeyedChannels, RandomizedResponse
+from fairpremium.progress import quiet, section, tell
 
 _COMPARE_FOLDS = 5
 _COLUMNS = {  # of the table of candidates, from fields of a result
@@ -76,6 +78,10 @@ class ClassFit(ABC):
     def prices(self, reference: Reference, intervals: bool) -> Prices:
         """Compute P*, standard errors if wanted, and the prices."""
 
+    @abstractmethod
+    def quality(self, prices: Prices) -> tuple[PriceQuality, ...]:
+        """Measure prices on the rows of the fit."""
+
 
 @dataclass(frozen=True)
 class LinearFit(ClassFit):
@@ -100,6 +106,7 @@ class LinearFit(ClassFit):
     def of(cls, inputs: FitInput, model: LinearModel) -> LinearFit:
         """Fit with the given correction, or choose one."""
         channel, rows, design = inputs.channel, inputs.rows, inputs.design
+        tell(0.0, "linear model: adding up the rows, the unaware price")
         problem = prepare(
             rows,
             channel.n_codes,
@@ -113,7 +120,8 @@ class LinearFit(ClassFit):
         if isinstance(rows, Stream):  # its reports are counted by this first pass; those in memory were at the entry
             check_counts(counts, channel)
         correction = "inverse" if channel.truth else inputs.correction
-        chosen = fit_correction(problem, channel, correction, inputs.pooling, inputs.classifier)
+        with section(0.2, 1.0):
+            chosen = fit_correction(problem, channel, correction, inputs.pooling, inputs.classifier)
         return cls(inputs, model, chosen, int(counts[-1]))
 
     def without(self, train: Rows, held: Rows) -> Array:
@@ -125,6 +133,8 @@ class LinearFit(ClassFit):
         """Compute P*, the sandwich covariance and the prices."""
         inputs, fit = self.inputs, self.chosen.fit
         each = replace(fit, problem=replace(fit.problem, rows=inputs.rows))  # merged rows do not show their scatter
+        if intervals:
+            tell(0.0, "standard errors")
         statistics = sandwich(each) if intervals else _point_estimates(each, reference.needs_means)
         if intervals:
             statistics = _add_channel_error(statistics, self.chosen, inputs.channel)
@@ -140,11 +150,13 @@ class LinearFit(ClassFit):
             statistics.group_covariance,
             statistics.unaware_covariance,
         )
-        if not intervals:
-            return prices
-        parameters = count_parameters(self.chosen)
-        quality = measure_fit(inputs.rows, inputs.channel, prices, Outcomes.of_fit(fit), parameters, fit)
-        return replace(prices, quality=with_joint_aic(quality, self.chosen, parameters[1]))
+        return replace(prices, quality=self.quality(prices)) if intervals else prices
+
+    def quality(self, prices: Prices) -> tuple[PriceQuality, ...]:
+        """Measure prices on the rows of the fit."""
+        inputs, fit, parameters = self.inputs, self.chosen.fit, count_parameters(self.chosen)
+        found = measure_fit(inputs.rows, inputs.channel, prices, Outcomes.of_fit(fit), parameters, fit)
+        return with_joint_aic(found, self.chosen, parameters[1])
 
 
 @dataclass(frozen=True)
@@ -182,9 +194,7 @@ class NonlinearFit(ClassFit):
         if intervals:
             try:
                 fold = inputs.rows_in_memory().draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
-                replicates = tuple(
-                    self._formula(self.fit.without(fold == g), reference) for g in range(self.model.replicates)
-                )
+                replicates = tuple(self._without(fold == g, g, reference) for g in range(self.model.replicates))
                 shifted, shift = self._shifted(reference)
             except FAILURES as error:
                 replicates = ()
@@ -195,11 +205,19 @@ class NonlinearFit(ClassFit):
                     stacklevel=4,
                 )
         prices = ModelPrices(inputs.family, inputs.design, inputs.channel.groups, formula, replicates, shifted, shift)
-        if not intervals:
-            return prices
-        rows, uncounted = inputs.rows_in_memory(), (float("nan"), float("nan"))
-        outcomes = Outcomes.of(rows, inputs.channel.n_codes)
-        return replace(prices, quality=measure_fit(rows, inputs.channel, prices, outcomes, uncounted))
+        return replace(prices, quality=self.quality(prices)) if intervals else prices
+
+    def quality(self, prices: Prices) -> tuple[PriceQuality, ...]:
+        """Measure prices on the rows of the fit."""
+        rows, uncounted = self.inputs.rows_in_memory(), (float("nan"), float("nan"))
+        outcomes = Outcomes.of(rows, self.inputs.channel.n_codes)
+        return measure_fit(rows, self.inputs.channel, prices, outcomes, uncounted)
+
+    def _without(self, fold: npt.NDArray[np.bool_], g: int, reference: Reference) -> Formula:
+        count = self.model.replicates
+        tell(g / count, f"intervals: fit {g + 1} of {count} without a part of the rows")
+        with quiet():
+            return self._formula(self.fit.without(fold), reference)
 
     def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
         rows = self.inputs.rows_in_memory()
@@ -229,10 +247,11 @@ def select_model(
         inputs.rows_in_memory()
     fits: list[ClassFit] = []
     failed: list[CandidateResult] = []
-    for model in models:
+    for i, model in enumerate(models):
         try:
             linear = isinstance(model, LinearModel)
-            fits.append(LinearFit.of(inputs, model) if linear else NonlinearFit.of(inputs, model))
+            with section(i / len(models), (i + 1) / len(models)):
+                fits.append(LinearFit.of(inputs, model) if linear else NonlinearFit.of(inputs, model))
         except FAILURES as error:
             reason = f"could not be fitted: {error}"
             failed.append(CandidateResult(inputs.correction, "", np.nan, False, reason, model=model.kind))

@@ -32,6 +32,7 @@ _ARRAY = "X"  # the only input of a model that was fitted on an array
 _OPSETS = {"": 18, "ai.onnx.ml": 5}
 _IR_VERSION = 10
 _MEANS = {"log": "Exp", "logit": "Sigmoid"}  # the operators of links; the identity has none
+_LARGEST = float(np.finfo(np.float64).max)
 _ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
 
 
@@ -46,11 +47,12 @@ def to_onnx(prices: Prices, unseen: str, precision: str) -> Any:
     elif isinstance(prices, ModelPrices):
         formula = prices.formula
         start = graph.op("Concat", matrix, _added(graph, formula.unaware, matrix, matrix), axis=1)
-        eta = _added(graph, formula.best, matrix, start)
+        eta = graph.within(_added(graph, formula.best, matrix, start), *formula.bounds)
     else:
         raise TypeError(f"Got {type(prices).__name__}, but expected prices of a linear, boosted or neural model.")
     mean = _MEANS.get(prices.family.link.name)
     mu = eta if mean is None else graph.op(mean, eta)
+    mu = graph.within(mu, -_LARGEST, _LARGEST)
     return graph.model(graph.op("MatMul", mu, graph.constant(prices.reference)))
 
 
@@ -98,6 +100,12 @@ class _Graph:
     def linear(self, x: str, coefficients: Array) -> str:
         """Compute a linear predictor of (1, x)."""
         return self.affine(x, coefficients[1:], coefficients[0])
+
+    def within(self, x: str, low: float, high: float) -> str:
+        """Return x where it is in a range, and NaN elsewhere: what `predict` refuses has no price."""
+        above = self.op("GreaterOrEqual", x, self.constant(low))
+        inside = self.op("And", above, self.op("LessOrEqual", x, self.constant(high)))
+        return self.op("Where", inside, x, self.constant(np.nan))
 
     def model(self, output: str) -> Any:
         """Return the whole with its one output."""
@@ -167,17 +175,21 @@ def _factor(graph: _Graph, factor: Any, x: str, column: Column, unseen: str) -> 
 
 def _levels(graph: _Graph, factor: LevelsFactor, x: str, column: Column, unseen: str) -> str:
     """Build indicators; a level that was not seen stops the runtime, unless it has a place among the known ones."""
-    known = [*factor.levels, *factor.grouped]
+    assert column.levels is not None
+    text = isinstance(column.levels[0], str)
+    known = [
+        level for level in (*factor.levels, *factor.grouped) if isinstance(level, str) == text
+    ]  # "other" is no whole number
     features = factor.encode(Categories(known, np.arange(len(known))), "error")  # (levels, features)
     refuse = unseen == "error" and not factor.grouped
-    if isinstance(known[0], str):
+    if text:
         categories: dict[str, Any] = {"cats_strings": known}
     else:
         x = graph.op("Cast", x, to=graph.onnx.TensorProto.INT64)
         categories = {"cats_int64s": [int(level) for level in known]}
     encoded = graph.op("OneHotEncoder", x, domain="ai.onnx.ml", zeros=int(not refuse), **categories)
     indicators = graph.double(graph.op("Reshape", encoded, graph.constant([-1, len(known)])))
-    other = features[len(factor.levels) if factor.grouped else 0]  # of rare levels, or of the base
+    other = features[known.index(factor.grouped[0]) if factor.grouped else 0]  # of rare levels, or of the base
     return graph.affine(indicators, features - other, other)
 
 
@@ -204,7 +216,8 @@ def _added(graph: _Graph, added: AddedPrices, matrix: str, start: str) -> str:
     if isinstance(prices, BoostedPrices):
         eta = _with_trees(graph, prices, matrix, eta)
     elif isinstance(prices, NeuralPrices):
-        eta = graph.op("Add", eta, _nets(graph, prices, matrix))
+        low, high = prices.bounds
+        eta = graph.within(graph.op("Add", eta, _nets(graph, prices, matrix)), 2 * low - high, 2 * high - low)
     elif prices is not None:
         raise ValueError(
             f"Got prices of a {prices.kind}, but expected those of a linear, boosted or neural model: ONNX has no form "

@@ -59,6 +59,7 @@ from fairpremium.pricing._source_portfolio import SourcePortfolio
 from fairpremium.pricing._summary import essentials_html, feature_tests, summary_table, without_samples
 from fairpremium.pricing._tariff_mixin import TariffMixin
 from fairpremium.privacy import Channel
+from fairpremium.progress import Progress, listening, section
 
 
 class Interval(NamedTuple):
@@ -132,6 +133,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         features and outcome say about their group. More precise if having no report does not depend on the group given
         features and outcome, wrong if it does; `fit` tests whether it depends on the outcome, and warns. "inverse" and
         "score" leave such rows out either way.
+    verbose : bool or function
+        Whether `fit` says on stderr what it does. A function gets the fraction that is done and a few words instead.
     random_state : None, int, RandomState
         Seed of the folds and of the training of model classes other than the linear one, and of the folds that compare
         a list of them.
@@ -195,6 +198,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
     classifier: Any = None
     unseen_levels: Literal["error", "base"] = "error"
     unreported: Literal["exclude", "include"] = "exclude"
+    verbose: bool | Progress = False
     random_state: Any = None
 
     # What scikit-learn passes on to the methods once metadata routing is enabled; no set_fit_request is needed.
@@ -323,14 +327,21 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
-        check_features(inputs.design, rows)
+        some = some_rows(rows)
+        check_features(inputs.design, some.X, [some.y])
         warn_if_refuted(rows, channel)
         warn_if_sources_depend(rows, channel)
         reference = Reference.of(self.reference, channel.groups)
-        best, results = select_model(inputs, models)
+        with listening(self.verbose):
+            linear = all(isinstance(model, LinearModel) for model in models)
+            most = (0.7 if linear else 0.4) if self.intervals else 1.0
+            with section(0.0, most):
+                best, results = select_model(inputs, models)
+            with section(most, 1.0):
+                prices = best.prices(reference, self.intervals)
         fit = best.fit
         self._set_learned(
-            best.prices(reference, self.intervals),
+            prices,
             best.model,
             channel=channel.channel,
             correction=fit.correction,
@@ -559,6 +570,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         channel = ReportChannel.of(self.channel_, self.groups_)
         report = encode_reports(sensitive, channel, n, channel_key)
         outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
+        if exposure is None:
+            warn_if_counts(outcome, weight, prices.family)
         return certify_prices(
             prices.premium(matrix),
             prices.best_estimate(matrix),
@@ -600,10 +613,10 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         Warns
         -----
         GroupsNotScoredWarning
-            `sensitive` is missing; once in a process.
+            `sensitive` is missing. Every score says so: a filter of `warnings` makes it once.
         ExposureWarning
             The pricer was fitted with an exposure, and neither it nor `sensitive` is given, as in a search without
-            metadata routing. The score then takes every row for one with the mean exposure; once in a process.
+            metadata routing. The score then takes every row for one with the mean exposure.
         """
         prices, matrix = self._fitted(), self._matrix(X)
         n, channel = len(matrix), ReportChannel.of(self.channel_, self.groups_)
@@ -617,6 +630,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             warn_exposure_not_scored()
             exposure = np.full(n, self._mean_exposure)
         outcome, weight = check_volume(y, n, sample_weight, exposure, prices.family)
+        if exposure is None:
+            warn_if_counts(outcome, weight, prices.family)
         if sensitive is None:
             warn_groups_not_scored()
             deviance = prices.family.unit_deviance(outcome, prices.unaware_price(matrix))
@@ -846,8 +861,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         output ``premium`` has the shape (n,) and double precision.
 
         A level that was not seen in the fit stops the runtime, or has the base level's price if the pricer was made
-        with ``unseen_levels="base"``. The graph does not refuse what `predict` refuses otherwise: a missing number
-        gives a missing premium, and rows far from those of the fit get a price. Linear, boosted and neural models can
+        with ``unseen_levels="base"``. Where `predict` refuses a row for another reason, the premium is NaN: a number is
+        missing, or the row is so far from those of the fit that it has no price. Linear, boosted and neural models can
         be written, a scikit-learn regressor cannot.
         """
         model = to_onnx(self._fitted(), self.unseen_levels, precision)

@@ -174,20 +174,52 @@ def essentials_html(pricer: Any) -> str:
     from fairpremium.pricing._model_selection import describe_pooling
 
     prices: Prices = pricer._fitted()
-    quality = {q.price: q for q in prices.quality if q.group is None}
-    channel = pricer.channel_
     facts = {
         "Family, model": f"{prices.family.name}, {pricer.model_.kind}",
-        "Fitted on": f"{pricer.n_rows_:,} rows, {pricer.n_missing_reports_:,} without a report",
-        "Reports": _describe_reports(channel),
+        "Fitted on": _describe_rows(pricer),
+        "Reports": _describe_reports(pricer.channel_),
         "Correction": pricer.correction_,
         "Pooling": describe_pooling(pricer.pooling_),
         "Features": ", ".join(prices.design.names),
     }
-    labels = {UNAWARE: "unaware", DISCRIMINATION_FREE: "discrimination-free", BEST_ESTIMATE: "best estimates"}
-    explained = [f"{labels[p]} {100 * quality[p].explained:.2f} %" for p in labels if p in quality]
+    explained = _describe_quality(prices)
     if explained:
-        facts["Deviance explained"] = ", ".join(explained)
+        facts["Deviance explained"] = explained
+    return _as_html(pricer, facts)
+
+
+def claim_essentials_html(pricer: Any) -> str:
+    """Return a short table about a fitted pricer of claims, with a line for each part."""
+    facts = {
+        "Fitted on": _describe_rows(pricer),
+        "Reports": _describe_reports(pricer.channel_),
+        "Features": ", ".join(pricer.design_.names),
+    }
+    for peril, parts in pricer.parts_.items():
+        of = f" of {peril}" if len(pricer.parts_) > 1 else ""
+        for kind, part in parts._asdict().items():
+            prices = part._fitted()
+            explained = _describe_quality(prices)
+            own = f"{prices.family.name}, {part.model_.kind}, correction {part.correction_}, {part.n_rows_:,} rows"
+            facts[f"{kind.capitalize()}{of}"] = own + (f"; deviance explained: {explained}" if explained else "")
+        excess = pricer.excess_.loc[peril]
+        if excess["cap"] == excess["cap"]:  # none if NaN
+            words = f"{excess['cap']:,.6g} per claim; {excess['large_rows']:,} rows are above it"
+            facts[f"Cap{of}"] = f"{words}, and premiums have the factor {excess['loading']:.4g}"
+    return _as_html(pricer, facts)
+
+
+def _describe_rows(pricer: Any) -> str:
+    return f"{pricer.n_rows_:,} rows, {pricer.n_missing_reports_:,} without a report"
+
+
+def _describe_quality(prices: Prices) -> str:
+    quality = {q.price: q for q in prices.quality if q.group is None}
+    labels = {UNAWARE: "unaware", DISCRIMINATION_FREE: "discrimination-free", BEST_ESTIMATE: "best estimates"}
+    return ", ".join(f"{labels[p]} {100 * quality[p].explained:.2f} %" for p in labels if p in quality)
+
+
+def _as_html(pricer: Any, facts: dict[str, str]) -> str:
     lines = "".join(
         f'<tr><td style="{_FACT}">{escape(k)}</td><td style="{_FACT}">{escape(v)}</td></tr>' for k, v in facts.items()
     )

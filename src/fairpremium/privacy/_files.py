@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..csv_cells import escape_formula, escape_formulas, unescape_formula, unescape_formulas
 from ..labels import Label, decode_labels, encode_labels
 from ..workbooks import read_workbook, write_workbook
 from ._channel import Channel
@@ -29,7 +31,8 @@ def write_reports(
     ----------
     path : str or Path
         A ``.csv`` or ``.xlsx`` file (the description goes to ``<path>.channel.json``) or a ``.parquet`` file (it goes
-        into the metadata of the schema).
+        into the metadata of the schema). In a .csv file text that a spreadsheet program would run as a formula gets an
+        apostrophe in front, which `read_reports` takes away again.
     frame : data frame
         pandas, polars or Arrow.
     channel : Channel
@@ -71,7 +74,7 @@ def write_reports(
     if kind == "xlsx":
         write_workbook(written, path)
     else:
-        written.to_csv(path, index=False)
+        escape_formulas(written)[0].to_csv(path, index=False)
     sidecar.write_text(json.dumps(_envelope(channel, columns), indent=1) + "\n", encoding="utf-8")
 
 
@@ -99,7 +102,7 @@ def read_reports(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, Channel | 
     elif described is not None:
         frame = _read_texts(path, kind, *described)
     else:
-        frame = read_workbook(path)[0] if kind == "xlsx" else pd.read_csv(path)
+        frame = read_workbook(path)[0] if kind == "xlsx" else unescape_formulas(pd.read_csv(path))
     if described is None:
         return frame, None
     channel, columns = described
@@ -234,6 +237,10 @@ def _texts(labels: tuple[Label, ...]) -> list[str]:
     return texts
 
 
+def _code_of(codes: dict[str, int], field: str) -> int:
+    return codes[unescape_formula(field)]
+
+
 def _read_texts(path: Path, kind: str, channel: Channel, columns: list[str]) -> pd.DataFrame:
     """Read the report columns as codes, so that pandas never takes a label such as "NA" for missing."""
     labels = dict(zip(columns, _labels_by_column(channel), strict=False))  # _check_columns compares the lengths
@@ -244,7 +251,8 @@ def _read_texts(path: Path, kind: str, channel: Channel, columns: list[str]) -> 
             for name, own in codes.items():
                 frame[name] = [own["" if pd.isna(cell) else str(cell)] for cell in frame[name]]
         else:
-            frame = pd.read_csv(path, converters={name: own.__getitem__ for name, own in codes.items()})
+            read = {escape_formula(name): partial(_code_of, own) for name, own in codes.items()}
+            frame = unescape_formulas(pd.read_csv(path, converters=read))
     except KeyError:
         raise ValueError(
             "The file holds a report that its channel cannot make. It was edited, or its description "

@@ -262,6 +262,28 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
             query = "SELECT 1 FROM receipts WHERE charge_id = ?"
             return connection.execute(query, (check_key(charge_id, "charge_id"),)).fetchone() is not None
 
+    def bind_charge(self, charge_id: str, content: str) -> bool:
+        """Say whether a recorded charge paid for this content: the first one that is asked for, and no other.
+
+        A charge of version 0.1.0 does not say which reports it paid for. Without this, it would pay for any number of
+        independent draws of the same people.
+
+        Parameters
+        ----------
+        charge_id : str
+            As :meth:`charge` or :meth:`charge_many` recorded it.
+        content : str
+            A digest of the reports.
+        """
+        name = f"content of {check_key(charge_id, 'charge_id')}"
+        with self._connected() as connection, connection:
+            connection.execute(_LOCK)
+            query = "SELECT content FROM receipts WHERE charge_id = ?"
+            if connection.execute(query, (charge_id,)).fetchone() is None:
+                return False
+            connection.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (name, check_key(content, "content")))
+            return bool(connection.execute(query, (name,)).fetchone()[0] == content)
+
     def find_policies(self, policies: Iterable[str]) -> list[str]:
         """Return policies, and after them all others of the same persons, as far as the ledger knows them.
 

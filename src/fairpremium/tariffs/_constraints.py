@@ -66,9 +66,10 @@ class Constraints:
         rounded = np.where(tables & np.isnan(self.given), np.round(rounded, digits), relativity)
         if (rounded <= 0).any():
             labels = [(f.name, label) for f in factors for label in f.labels]
-            name, label = labels[int(np.argmin(rounded))]
+            at = int(np.argmin(rounded))
+            name, label = labels[at]
             raise ValueError(
-                f"Got rounding={step!r}, which makes the relativity {relativity.min():.3g} of {name} {label!r} zero, "
+                f"Got rounding={step!r}, which makes the relativity {relativity[at]:.3g} of {name} {label!r} zero, "
                 "but expected a step that leaves every relativity positive. Take a smaller one."
             )
         return np.asarray(rounded)

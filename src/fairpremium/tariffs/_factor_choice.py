@@ -30,7 +30,9 @@ def choose_factors(portfolio: Portfolio, bands: Any, tolerance: float) -> tuple[
     numeric = [column.name for column in portfolio.design.columns if column.levels is None]
     wanted = _check_bands(bands, numeric, portfolio)
     found: dict[str, Factor] = {
-        column.name: level_factor(column) for column in portfolio.design.columns if column.levels is not None
+        column.name: level_factor(column, portfolio.rests.get(column.name))
+        for column in portfolio.design.columns
+        if column.levels is not None
     }
     found |= {name: formula_factor(name) for name, given in wanted.items() if given == FORMULA}
     found |= {name: band_factor(name, given) for name, given in wanted.items() if isinstance(given, tuple)}
@@ -94,8 +96,8 @@ class _Search:
         chosen: dict[str, Factor] = {name: band_factor(name, cut) for name, cut in edges.items()}
         if reachable > self.tolerance:
             formulas = {name: formula for name, formula in formulas.items() if name in curves}
-            if formulas and self.deviation(found | chosen | formulas) <= deviation(edges):
-                return found | chosen | formulas, ()
+            if formulas and (left := self.deviation(found | chosen | formulas)) <= deviation(edges):
+                return found | chosen | formulas, (_unreachable(self.tolerance, reachable, left),)
             return found | chosen, (_unreachable(self.tolerance, reachable),)
         return found | chosen, ()
 
@@ -118,11 +120,12 @@ class _Search:
         return Z, problem.without_repeats(portfolio.h).solve(portfolio.h)
 
 
-def _unreachable(tolerance: float, reachable: float) -> str:
+def _unreachable(tolerance: float, reachable: float, formulas: float | None = None) -> str:
+    instead = "" if formulas is None else f", and formulas, which the tariff has instead, {100 * formulas:.3g} %"
     return (
         f"No bands keep the largest deviation within {100 * tolerance:g} %: {MAX_BANDS} bands of each column reach "
-        f"{100 * reachable:.3g} %. The rest is interaction, which a multiplicative tariff cannot have, or few rows far "
-        "from the others."
+        f"{100 * reachable:.3g} %{instead}. The rest is interaction, which a multiplicative tariff cannot have, or few "
+        "rows far from the others."
     )
 
 

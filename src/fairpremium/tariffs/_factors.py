@@ -12,9 +12,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fairpremium.arrays import Array
-from fairpremium.models import Column, check_numbers
+from fairpremium.models import Column, Unseen, check_numbers
 
 PER_UNIT = "per unit"
+
+Level = str | bool | int
 
 Cells = npt.NDArray[Any]  # a column of X: codes of levels, or numbers
 
@@ -77,9 +79,13 @@ class TableFactor(Factor):
 
 @dataclass(frozen=True, eq=False)
 class LevelFactor(TableFactor):
-    """A text, boolean or categorical column: one row per level, the base level first."""
+    """A text, boolean or categorical column: one row per level, the base level first.
 
-    levels: tuple[str | bool | int, ...]
+    `rest` is the level whose row also holds for levels that the tariff does not know, whatever `unseen_levels` says.
+    """
+
+    levels: tuple[Level, ...]
+    rest: Level | None = None
 
     kind = "levels"
 
@@ -92,8 +98,15 @@ class LevelFactor(TableFactor):
         """Return the codes, which the cells already are."""
         return np.asarray(cells, dtype=np.intp)
 
+    def relativity_of_unknown(self, unseen: Unseen) -> float | None:
+        """Return the relativity of a level that the tariff does not know; None if it has no price."""
+        if self.rest is not None:
+            return float(self.relativity[self.levels.index(self.rest)])
+        return float(self.relativity[0]) if unseen == "base" else None
+
     def _own(self) -> dict[str, Any]:
-        return {"levels": list(self.levels)}
+        rest = {} if self.rest is None else {"rest": self.rest}
+        return {"levels": list(self.levels), **rest}
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,10 +174,10 @@ def number_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
-def level_factor(column: Column) -> LevelFactor:
+def level_factor(column: Column, rest: Level | None = None) -> LevelFactor:
     """Return a factor of a column of levels, without numbers yet."""
     assert column.levels is not None
-    return LevelFactor(column.name, *_unknown(len(column.levels)), column.levels)
+    return LevelFactor(column.name, *_unknown(len(column.levels)), column.levels, rest)
 
 
 def band_factor(name: str, edges: tuple[float, ...]) -> BandFactor:
@@ -183,7 +196,9 @@ def factor_from_dict(data: dict[str, Any]) -> Factor:
     if not isinstance(name, str):
         raise ValueError("the name of a factor is not text")
     if kind == "levels":
-        found: Factor = level_factor(Column(name, tuple(data["levels"])))
+        found: Factor = level_factor(Column(name, tuple(data["levels"])), data.get("rest"))
+        if "rest" in data and data["rest"] not in found.labels:
+            raise ValueError(f"factor {name!r} has no row for levels that are not known")
         if len(set(map(repr, found.labels))) != len(found.labels):
             raise ValueError(f"factor {name!r} has a level twice")
     elif kind == "bands":

@@ -22,6 +22,7 @@ from fairpremium.tariffs._proxy_discrimination import proxy_discrimination
 from fairpremium.tariffs._tariff import Tariff
 
 _BLOCK_ROWS = 20_000
+_UNKNOWN = "Rare levels were grouped, so that a level which the tariff does not know has the relativity of"
 
 
 def fit_tariff(
@@ -48,6 +49,7 @@ def fit_tariff(
     Z = factor_columns(portfolio, factors)
     asked = Projection(Z, portfolio.weight, np.append(np.nan, known), lower)
     problem = asked.without_repeats(portfolio.h)
+    notes = (*notes, *(f"{_UNKNOWN} {level!r} of {name}." for name, level in portfolio.rests.items()))
     notes = (*notes, *_describe_repeats(factors, (asked.free & ~problem.free)[1:]))
     theta = problem.solve(portfolio.h)
     width = _half_widths(portfolio, problem, theta, level)[1:]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.models import Column, Design, LevelsFactor, as_frame, check_weight
+from fairpremium.models import OTHER, Column, Design, LevelsFactor, Unseen, as_frame, check_weight
+from fairpremium.tariffs._factors import Level
 from fairpremium.tariffs._tariff import design_of, split_cells
 
 _MOVED_ROWS = 100  # rows that stand for a level which the portfolio does not have
@@ -48,20 +50,29 @@ class Portfolio:
     design: Design  # the caller's columns, as they come
     table: Any  # pandas data frame or array, all rows
     exposure: Array  # (n,), of the rows that were given
+    rests: Mapping[str, Level]  # by column, the level that those which are not known count as
 
     @classmethod
     def read(cls, pricer: Pricer, X: Any, exposure: Any) -> Portfolio:
         """Check a portfolio, and add rows for levels that it does not have."""
         known = pricer.design_
-        design = design_of(tuple(_with_own_base(column, known) for column in known.columns), known.named)
+        columns = [_with_own_base(column, known) for column in known.columns]
+        rests = {c.name: rest for c in columns if (rest := _rest(c, known, pricer.unseen_levels)) is not None}
+        columns = [_with_level(column, rests[column.name]) if column.name in rests else column for column in columns]
+        design = design_of(tuple(columns), known.named, rests)
         frame = as_frame(X)
+        absent = [name for name in design.names if frame is not None and design.named and name not in frame.columns]
+        if absent:
+            raise ValueError(
+                f"Got X without the columns {absent}, which the pricer was fitted on; expected all of them."
+            )
         table = frame.select(list(design.names)).to_pandas() if frame is not None and design.named else X
         n = len(design.transform(table, unseen=pricer.unseen_levels))
         if not n:
             raise ValueError("Got X without a row, but expected the portfolio that the tariff is for.")
         weight = check_weight(None, n, exposure=exposure)
-        found = cls(pricer, design, table, np.ones(n) if weight is None else weight)
-        return cls(pricer, design, found._with_all_levels(), found.exposure)
+        found = cls(pricer, design, table, np.ones(n) if weight is None else weight, rests)
+        return replace(found, table=found._with_all_levels())
 
     @property
     def n(self) -> int:
@@ -142,6 +153,32 @@ def _with_own_base(column: Column, known: Design) -> Column:
     factors = [f for term in known.terms or () for f in term.factors if f.column == column.name]
     bases = [f.levels[0] for f in factors if isinstance(f, LevelsFactor) and f.levels[0] in column.levels]
     return Column(column.name, tuple(sorted(column.levels, key=lambda level: level != bases[0]))) if bases else column
+
+
+def _rest(column: Column, known: Design, unseen: Unseen) -> Level | None:
+    """Return the level that unknown levels of a column count as where the pricer's terms group rare levels."""
+    factors = [f for term in known.terms or () for f in term.factors if f.column == column.name]
+    tables = [f for f in factors if isinstance(f, LevelsFactor)]
+    if column.levels is None or not any(f.grouped for f in tables):
+        return None
+    if unseen == "error" and not all(f.grouped for f in tables):
+        return None
+    if isinstance(column.levels[0], str) and OTHER not in column.levels:
+        return OTHER
+    for level in column.levels if len(tables) == len(factors) else ():
+        if all(level in (*f.grouped, OTHER) if f.grouped else level == f.levels[0] for f in tables):
+            return level
+    if unseen == "error":
+        return None
+    raise ValueError(
+        f"Got a pricer in which column {column.name!r} has several terms, so that a level which was not seen has a "
+        'price that no level has, but a tariff needs a row for it. Fit with unseen_levels="error".'
+    )
+
+
+def _with_level(column: Column, level: Level) -> Column:
+    levels = column.levels or ()
+    return column if level in levels else Column(column.name, (*levels, level))
 
 
 def rows_of(table: Any, which: Any) -> Any:

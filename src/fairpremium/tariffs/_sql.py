@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairpremium.models import Unseen
 from fairpremium.tariffs._factors import BandFactor, Factor, FormulaFactor, LevelFactor
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def select_expression(tariff: Tariff, table: str, name: str) -> str:
     parts = table.split(".") if isinstance(table, str) else [""]
     if not all(parts):
         raise ValueError(f"Got table={table!r}, but expected the name of a table, or schema.table.")
-    factors = [_number(tariff.base), *(_factor(factor, tariff.unseen_levels == "base") for factor in tariff.factors)]
+    factors = [_number(tariff.base), *(_factor(factor, tariff.unseen_levels) for factor in tariff.factors)]
     premium = "\n  * ".join(factors)
     if tariff.minimum_premium is not None:
         least = _number(tariff.minimum_premium)
@@ -38,14 +39,15 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _factor(factor: Factor, unseen_as_base: bool) -> str:
+def _factor(factor: Factor, unseen: Unseen) -> str:
     column = f"{_ROW}.{quote_name(factor.name)}"
     if isinstance(factor, LevelFactor):
         cases = " ".join(
             f"WHEN {column} = {_literal(level)} THEN {_number(relativity)}"
             for level, relativity in zip(factor.levels, factor.relativity, strict=True)
         )
-        other = f" WHEN {column} IS NOT NULL THEN {_number(factor.relativity[0])}" if unseen_as_base else ""
+        unknown = factor.relativity_of_unknown(unseen)
+        other = "" if unknown is None else f" WHEN {column} IS NOT NULL THEN {_number(unknown)}"
         return f"CASE {cases}{other} END"
     number = f"({column} + 0)"
     if isinstance(factor, FormulaFactor):

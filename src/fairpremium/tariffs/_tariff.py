@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,15 +12,26 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.arrays import Array
+from fairpremium.csv_cells import escape_formulas
 from fairpremium.documents import read_document, write_document
 from fairpremium.errors import ModelFileError
-from fairpremium.models import Column, Design, Unseen, check_numbers
-from fairpremium.tariffs._factors import BandFactor, Factor, LevelFactor, factor_from_dict
+from fairpremium.models import (
+    OTHER,
+    Categories,
+    Column,
+    Design,
+    LevelsFactor,
+    Term,
+    Unseen,
+    Values,
+    check_numbers,
+    whole_categories,
+)
+from fairpremium.tariffs._factors import BandFactor, Factor, Level, LevelFactor, factor_from_dict
 from fairpremium.tariffs._sql import select_expression
 from fairpremium.tariffs._workbook import write_workbook
 
 _FORMAT, _VERSION, _NOUN = "fairpremium-tariff", 1, "fairpremium tariff"
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet program takes text for a formula
 _MEASURES = (
     "median",
     "p99",
@@ -94,8 +106,11 @@ class Tariff:
     @property
     def design(self) -> Design:
         """The columns that the tariff needs, with the levels that it knows."""
-        levels = {factor.name: factor.levels for factor in self.factors if isinstance(factor, LevelFactor)}
-        return design_of(tuple(Column(factor.name, levels.get(factor.name)) for factor in self.factors), self.named)
+        tables = [factor for factor in self.factors if isinstance(factor, LevelFactor)]
+        levels = {factor.name: factor.levels for factor in tables}
+        rests = {factor.name: factor.rest for factor in tables if factor.rest is not None}
+        columns = tuple(Column(factor.name, levels.get(factor.name)) for factor in self.factors)
+        return design_of(columns, self.named, rests)
 
     def predict(self, X: Any) -> Array:
         """Compute the premium per unit of exposure.
@@ -104,7 +119,8 @@ class Tariff:
         ----------
         X : data frame or array of shape (n, features)
             The columns of the factors. A level that the tariff does not know is an error, or gets the relativity of the
-            base level if the pricer was made with ``unseen_levels="base"``.
+            base level if the pricer was made with ``unseen_levels="base"``. Where the pricer's terms group rare levels,
+            it gets the relativity of the row ``other``.
 
         Returns
         -------
@@ -153,9 +169,7 @@ class Tariff:
                 rows.append(row)
         columns = ["factor", "level", "from", "to", "relativity", "low", "high", "exposure"]
         table = pd.DataFrame(rows, columns=columns)
-        for name in ("factor", "level"):
-            table[name] = [_as_text(value) for value in table[name].astype(object)]
-        table.to_csv(path, index=False, lineterminator="\n")
+        escape_formulas(table)[0].to_csv(path, index=False, lineterminator="\n")
 
     def to_sql(self, table: str, name: str = "premium") -> str:
         """Return a query that prices the rows of a table: all its columns, and the premium.
@@ -175,8 +189,8 @@ class Tariff:
         Notes
         -----
         The premium is NULL where a value is missing, not a finite number, or a level that the tariff does not know. An
-        unknown level gets the base level's relativity if the pricer was made with ``unseen_levels="base"``. A column
-        that is not there is an error of the database.
+        unknown level gets the base level's relativity if the pricer was made with ``unseen_levels="base"``, and that of
+        ``other`` where the pricer's terms group rare levels. A column that is not there is an error of the database.
         """
         return select_expression(self, table, name)
 
@@ -237,9 +251,33 @@ class Tariff:
         )
 
 
-def design_of(columns: tuple[Column, ...], named: bool) -> Design:
-    """Return a design in which every column becomes what it is by itself."""
-    return Design(columns, named, tuple(column.term for column in columns))
+@dataclass(frozen=True)
+class _LevelsWithRest(LevelsFactor):
+    """Levels of which one also stands for those that are not known."""
+
+    rest: Level = OTHER
+
+    def encode(self, values: Values, unseen: Unseen) -> Array:
+        """Return the indicators."""
+        if not isinstance(values, Categories):
+            values = whole_categories(values, self.column)
+        known = set(self.levels)
+        return super().encode(values._replace(present=[v if v in known else self.rest for v in values.present]), unseen)
+
+
+def design_of(columns: tuple[Column, ...], named: bool, rests: Mapping[str, Level]) -> Design:
+    """Return a design in which every column becomes what it is by itself.
+
+    - `rests`: By column, the level that those which are not known count as.
+    """
+
+    def term(column: Column) -> Term:
+        if column.name not in rests:
+            return column.term
+        assert column.levels is not None
+        return Term((_LevelsWithRest(column.name, column.levels, rest=rests[column.name]),), column.name)
+
+    return Design(columns, named, tuple(map(term, columns)))
 
 
 def split_cells(design: Design, matrix: Array) -> list[Array]:
@@ -251,10 +289,3 @@ def split_cells(design: Design, matrix: Array) -> list[Array]:
         found.append(np.asarray(block[:, 0] if column.levels is None else block @ np.arange(1.0, width + 1)))
         at += width
     return found
-
-
-def _as_text(value: Any) -> Any:
-    """Return text that no spreadsheet program takes for a formula."""
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return "'" + value
-    return value

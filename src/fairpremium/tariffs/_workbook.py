@@ -191,7 +191,9 @@ class _Writer:
             levels = f"{sheet}!$A${first}:$A${last}"
             match = f"EXACT({levels},{cell})" if isinstance(factor.levels[0], str) else f"({levels}={cell})"
             found = f"SUMPRODUCT({match}*{sheet}!$B${first}:$B${last})"
-            other = f"{sheet}!$B${first}" if self.tariff.unseen_levels == "base" else "NA()"
+            priced = factor.rest is not None or self.tariff.unseen_levels == "base"
+            at = first if factor.rest is None else first + factor.levels.index(factor.rest)
+            other = f"{sheet}!$B${at}" if priced else "NA()"
             return f"IF(ISBLANK({cell}),NA(),IF(SUMPRODUCT(--{match})=0,{other},{found}))"
         if isinstance(factor, FormulaFactor):
             return f"IF(ISNUMBER({cell}),{sheet}!$B${first}^{cell},NA())"
@@ -248,8 +250,9 @@ _EXPLANATION = {
     "formula": "A number x multiplies the premium by relativity ^ x.",
 }
 _UNKNOWN = {
-    "error": "A level that the tariff does not know, or an empty cell, gives #N/A.",
-    "base": "A level that the tariff does not know has the relativity of the base level; an empty cell gives #N/A.",
+    "error": "Unless said otherwise, a level that the tariff does not know gives #N/A, and so does an empty cell.",
+    "base": "Unless said otherwise, a level that the tariff does not know has the relativity of the base level; an "
+    "empty cell gives #N/A.",
 }
 
 

@@ -5,72 +5,29 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
 
 import httpx
 import pytest
 from sqlalchemy import text, update
 
 from fairpremium import RandomizedResponse
+from fairpremium.audit.drawing import format_percent
 from fairpremium.parties import EstimatedChannel, FitSpec, KnownChannel, StudySpec, TrueAttribute
-from fairpremium.parties.clients._client import AppTransport
+from fairpremium.parties.backup import make_backup, restore_backup
 from fairpremium.parties.clients._collector import draw_reports
-from fairpremium.parties.console._access import SESSION_SECONDS
 from fairpremium.parties.console._templates import show_comparison
-from fairpremium.parties.http._app import create_app
+from fairpremium.parties.protocol._keys import VerifyKey, new_key
 from fairpremium.parties.protocol._linkage import make_keys
 from fairpremium.parties.release._accounting import epsilon_of, mu_of
+from fairpremium.parties.service import Party, ThirdParty, used_bytes
 from fairpremium.parties.service._leases import acquire_lease, record_progress
-from fairpremium.parties.service._settings import ServiceSettings
-from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store.schema import fits
+from fairpremium.parties.store.schema import fits, keys
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import MemoizedReports, PrivacyLedger
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 OWN = {"Sec-Fetch-Site": "same-origin"}
-PASSWORD = "correct horse battery staple"
-
-
-class From(AppTransport):
-    """Requests that come from another address."""
-
-    def __init__(self, app, client="127.0.0.1"):
-        super().__init__(app)
-        self._inner = httpx.ASGITransport(app=app, client=(client, 50000), raise_app_exceptions=False)
-
-
-class Clock:
-    def __init__(self):
-        self.now = time.time()
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def open_console(tmp_path):
-    """Build a service with settings; return a function that opens its console from an address."""
-    closing = []
-
-    def build(folder="service", **settings):
-        clock = settings.pop("clock", None)
-        party = ThirdParty(tmp_path / folder, clock=clock)
-        app = create_app(ServiceSettings(folder=tmp_path / folder, **settings), party)
-        closing.append(party.close)
-
-        def visit(client="127.0.0.1", host="127.0.0.1:8350", **headers):
-            transport = From(app, client)
-            closing.append(transport.close)
-            return httpx.Client(base_url=f"http://{host}", transport=transport, headers=headers)
-
-        visit.app, visit.party = app, party
-        return visit
-
-    yield build
-    for close in reversed(closing):
-        close()
 
 
 @pytest.fixture
@@ -106,12 +63,13 @@ def words(response):
 
 
 PAGES = ("/", "/console/log", "/console/studies/motor", "/console/studies/motor/fits/acme/first")
+OVERVIEWS = ("/console/operation", "/console/budgets", "/console/keys", "/console/logins")
 
 
 # --- who gets in ---
 
 
-def test_this_machine_gets_in_without_a_password(open_console):
+def test_this_machine_gets_in_without_an_account(open_console):
     visit = open_console()
     for host in ("127.0.0.1:8350", "localhost:8350", "[::1]:8350", "127.8.0.1"):
         assert "No study yet" in visit(host=host).get("/").text
@@ -138,8 +96,8 @@ def test_a_name_that_somebody_points_at_this_machine_gets_nothing(open_console, 
         ({"host": "0.0.0.0", "certificate": "c", "certificate_key": "k", "hosts": ("127.0.0.1:8350",)}, {}),
     ],
 )
-@pytest.mark.parametrize("path", [*PAGES, "/console/nothing"])
-def test_others_do_not_without_a_password(open_console, settings, visitor, path):
+@pytest.mark.parametrize("path", [*PAGES, *OVERVIEWS, "/console/nothing"])
+def test_others_do_not_without_an_account(open_console, settings, visitor, path):
     visit = open_console(**settings)
     client = visit(**visitor)
     answer = client.get(path)
@@ -148,144 +106,6 @@ def test_others_do_not_without_a_password(open_console, settings, visitor, path)
     assert visit.app.state.requests.party.context.key.key_id not in answer.text
     assert client.post("/console/log/verify", headers=OWN).status_code == 403
     assert visit.app.state.console.log_monitor.state.found is None
-
-
-def test_a_password_is_asked_for_everywhere(open_console):
-    visit = open_console(console_password=PASSWORD)
-    client = visit()
-    for path in PAGES:
-        answer = client.get(path)
-        assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/login")
-    assert client.post("/console/log/verify", headers=OWN).status_code == 303
-    assert visit.app.state.console.log_monitor.state.found is None
-    page = client.get("/console/login")
-    assert page.status_code == 200
-    assert visit.app.state.requests.party.context.key.key_id not in page.text
-
-
-def log_in(client, password=PASSWORD, path="/console/login"):
-    return client.post(path, data={"password": password}, headers=OWN)
-
-
-def test_the_password_opens_a_session_that_ends(open_console):
-    clock = Clock()
-    visit = open_console(console_password=PASSWORD, clock=clock)
-    client = visit()
-    wrong = log_in(client, PASSWORD + "r")
-    assert wrong.status_code == 401
-    assert "That is not the password" in wrong.text
-    assert PASSWORD not in wrong.text
-    assert not wrong.cookies
-    right = log_in(client)
-    assert (right.status_code, right.headers["location"]) == (303, "/")
-    cookie = right.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    assert "path=/" in cookie
-    assert f"max-age={SESSION_SECONDS:.0f}" in cookie
-    assert "secure" not in cookie  # a browser would not send it back over http
-    assert "No study yet" in client.get("/").text
-    clock.now += SESSION_SECONDS - 1
-    assert client.get("/").status_code == 200
-    clock.now += 2
-    assert client.get("/").status_code == 303
-
-
-def test_logging_out_ends_the_session_itself(open_console):
-    visit = open_console(console_password=PASSWORD)
-    client, thief = visit(), visit()
-    log_in(client)
-    thief.cookies = httpx.Cookies(client.cookies)
-    assert thief.get("/").status_code == 200
-    assert client.post("/console/logout", headers=OWN).headers["location"] == "/console/login"
-    assert not client.cookies
-    assert client.get("/").status_code == 303
-    assert thief.get("/").status_code == 303
-
-
-def test_sessions_hold_at_another_process_and_end_with_the_password(open_console):
-    first = open_console(console_password=PASSWORD)
-    client = first()
-    log_in(client)
-    for password, status in ((PASSWORD, 200), ("another password", 303)):
-        other = open_console(console_password=password)()
-        other.cookies = httpx.Cookies(client.cookies)
-        assert other.get("/").status_code == status
-
-
-def test_a_short_password_is_refused_and_none_is_printed():
-    for password in ("", "seven 7"):
-        with pytest.raises(ValueError, match="short password"):
-            ServiceSettings(folder="x", console_password=password)
-    settings = ServiceSettings(folder="x", console_password=PASSWORD, database="postgresql://me:CANARY@host/name")
-    assert PASSWORD not in repr(settings)
-    assert "CANARY" not in repr(settings)
-
-
-def test_a_forged_cookie_is_worth_nothing(open_console):
-    visit = open_console(console_password=PASSWORD)
-    client = visit()
-    log_in(client)
-    name, value = next(iter(client.cookies.items()))
-    expires, session, signature = value.split(".")
-    forged = [
-        f"{int(expires) + 9999}.{session}.{signature}",
-        f"{expires}.{'0' * 32}.{signature}",
-        f"{expires}.{session}.{'0' * 64}",
-        f"{expires}.{session}",
-        "..",
-        "",
-        "nan.x.y",
-        "é",
-    ]
-    for content in forged:
-        answer = visit(Cookie=f"{name}={content}".encode()).get("/")
-        assert answer.status_code == 303, content
-
-
-def test_the_cookie_of_https_is_held_to_https(open_console):
-    client = open_console(console_password=PASSWORD, proxies=("127.0.0.1",), hosts=("127.0.0.1:8350",))()
-    cookie = log_in(client).headers["set-cookie"]
-    assert cookie.startswith("__Host-")
-    assert "secure" in cookie.lower()
-
-
-def test_guessing_the_password_is_slow(open_console):
-    visit = open_console(console_password=PASSWORD)
-    client = visit()
-    answers = [log_in(client, f"guess {i}").status_code for i in range(8)]
-    assert answers == [401] * 5 + [429] * 3
-    assert log_in(client).status_code == 429  # even the right one
-    assert log_in(visit(client="127.0.0.2")).status_code == 303  # others still get in
-    start = time.perf_counter()
-    assert not visit.app.state.console.access.knows("x")
-    assert time.perf_counter() - start > 0.02
-
-
-@pytest.mark.parametrize("body", [b"", b"password", b"password=%ff%fe", b"x" * 100_000, b"password=" + b"a=" * 50])
-def test_a_strange_login_is_a_wrong_one(open_console, body):
-    client = open_console(console_password=PASSWORD)()
-    answer = client.post("/console/login", content=body, headers=OWN)
-    assert answer.status_code == 401
-    assert "not the password" in answer.text
-
-
-@pytest.mark.parametrize(
-    ("to", "leads"),
-    [
-        ("/console/studies/motor", "/console/studies/motor"),
-        ("https://evil.example/", "/"),
-        ("//evil.example/", "/"),
-        ("/console//evil.example", "/"),
-        ("/console/../v1", "/console/../v1"),
-        ("/\\evil.example", "/"),
-        ("/console/log\r\nX: y", "/"),
-    ],
-)
-def test_after_the_login_nobody_is_led_away(open_console, to, leads):
-    client = open_console(console_password=PASSWORD)()
-    answer = client.post("/console/login", params={"to": to}, data={"password": PASSWORD}, headers=OWN)
-    assert answer.headers["location"] == leads
 
 
 @pytest.mark.parametrize(
@@ -308,10 +128,6 @@ def test_forms_are_taken_from_our_own_pages_only(open_console, headers, is_own):
     assert answer.status_code == (303 if is_own else 403)
     visit.app.state.console.log_monitor.wait()
     assert (visit.app.state.console.log_monitor.state.found is not None) is is_own
-    locked = open_console("other", console_password=PASSWORD)()
-    answer = locked.post("/console/login", data={"password": PASSWORD}, headers=headers)
-    assert answer.status_code == (303 if is_own else 403)
-    assert locked.post("/console/logout", headers=headers).status_code == (303 if is_own else 403)
 
 
 # --- headers ---
@@ -319,7 +135,7 @@ def test_forms_are_taken_from_our_own_pages_only(open_console, headers, is_own):
 
 def test_every_page_is_fenced_in(parties, console):
     declare(parties)
-    for path in [*PAGES, "/console/nothing", "/console/static/console.css", "/console/static/none.css"]:
+    for path in [*PAGES, *OVERVIEWS, "/console/nothing", "/console/static/console.css", "/console/static/none.css"]:
         headers = console.get(path).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
@@ -329,7 +145,7 @@ def test_every_page_is_fenced_in(parties, console):
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "same-origin"
         assert headers["cache-control"] == ("no-store" if "console.css" not in path else headers["cache-control"])
-    for path in PAGES:
+    for path in (*PAGES, *OVERVIEWS):
         page = console.get(path).text
         assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|<style|javascript:", page), path
 
@@ -416,8 +232,50 @@ def test_a_participant_without_a_key_is_pointed_out(parties, console):
     )
     parties.operator.put_study("motor", spec)
     page = words(console.get("/"))
-    assert "nobody no key yet" in page
-    assert "app no key yet" not in page
+    assert "nobody no key in force" in page
+    assert "app no key in force" not in page
+
+
+def test_a_party_whose_key_was_revoked_has_none_in_force(parties, console):
+    declare(parties)
+    assert "no key in force" not in words(console.get("/"))
+    for key in parties.third_party.list_keys():
+        if key.party == "acme":
+            parties.third_party.revoke_key(key.key_id)
+    assert "acme no key in force" in words(console.get("/console/studies/motor")) + words(console.get("/"))
+
+
+def test_an_epoch_that_stands_for_those_lost_with_a_restore_is_not_shown(open_console, tmp_path):
+    attribute = KnownChannel(channel=CHANNEL.descriptor())
+    operator = Party("op", "operator")
+    party = ThirdParty(tmp_path / "service")
+    for name in ("motor", "home"):
+        spec = StudySpec(title=name, attribute=attribute, collectors=("app",), insurers=("acme",))
+        party.put_study(operator, name, spec)
+        party.open_study(operator, name)
+    party.begin_epoch(operator, "motor", 1)
+    party.close()
+    make_backup(tmp_path / "service", tmp_path / "backup")
+    restore_backup(tmp_path / "backup", tmp_path / "restored")
+    console = open_console("restored")()
+    for path in ("/", "/console/budgets", "/console/studies/motor", "/console/studies/home"):
+        page = words(console.get(path))
+        assert "1001" not in page, path
+        assert "1000" not in page, path
+
+
+def test_outcomes_that_the_family_does_not_have_are_named_before_anything_is_paid(parties, tmp_path):
+    declare(parties)
+    table = prepare(parties, tmp_path)
+    table["y"] = table["y"] - table["y"].max()
+    options = {"study": "motor", "secret": parties.secret, "policy": "policy", "outcome": "y"}
+    parties.insurer.upload(table.drop(columns="sex"), portfolio="negative", **options)
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="negative", family="gamma"))
+    assert work_once(parties.context)
+    fit = parties.insurer.watch("first")
+    assert fit.state == "failed"
+    assert "an outcome of the family gamma must be greater than 0" in str(fit.problem)
+    assert parties.insurer.study("motor").spent.epsilon == 0
 
 
 def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
@@ -468,6 +326,22 @@ def test_a_fit_from_waiting_to_its_comparison(parties, console, tmp_path):
     assert "1 of 20" in page
 
 
+def test_a_fit_whose_bundle_was_erased_shows_that_and_no_numbers(parties, console, tmp_path):
+    declare(parties)
+    prepare(parties, tmp_path)
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="book", release="randomized"))
+    assert work_once(parties.context)
+    matched = f"about {parties.insurer.watch('first').matched:,}"
+    study, fit = PAGES[2:]
+    assert matched in words(console.get(fit))
+    parties.insurer.send("DELETE", "/v1/portfolios/book")
+    shown = words(console.get(fit))
+    assert "Bundle erased" in shown
+    assert "What the fit took from the privacy budget: 2 once per epoch" in shown
+    for page in (shown, words(console.get(study))):
+        assert not any(text in page for text in (matched, "or fewer", "Comparison of groups"))
+
+
 def test_a_refusal_names_its_rule_and_a_failure_its_problem(parties, console, tmp_path):
     declare(parties)
     prepare(parties, tmp_path, reported=150, n=200)
@@ -495,6 +369,58 @@ def test_a_fit_that_nobody_takes_is_noticed(parties, console, tmp_path):
     assert "A fit waits and no worker takes it" in words(console.get("/"))
 
 
+def test_the_operator_sees_queue_storage_matched_shares_budgets_and_keys(parties, console, tmp_path):
+    for path in OVERVIEWS:
+        assert console.get(path).status_code == 200  # of an empty service
+    declare(parties)
+    prepare(parties, tmp_path)
+    page = words(console.get("/console/operation"))
+    assert "No fit waits or runs" in page
+    assert "No result yet" in page
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
+    waits = update(fits).values(created=fits.c.created - 7300)
+    parties.context.database.write(lambda c: c.execute(waits))
+    assert "acme 1 30 allowed 2 h 1 min 0 –" in words(console.get("/console/operation"))
+    assert work_once(parties.context)
+    done = parties.insurer.watch("first")
+    page = words(console.get("/console/operation"))
+    share = " ".join(format_percent(min(done.matched / 2000, 1.0)).split())
+    assert f"book motor acme 2,000 about {done.matched:,} {share}" in page
+    stored = parties.context.database.read(lambda c: used_bytes(c, parties.context, "acme"))
+    assert f"acme {stored / 1000:.0f} KB of 107.4 GB" in page
+    assert "Database less than 0.1 GB" in page
+    parties.insurer.erase("book")
+    page = words(console.get("/console/operation"))
+    assert "acme 0 KB of 107.4 GB" in page
+    assert "No result yet" in page
+    page = words(console.get("/console/budgets"))
+    assert "motor acme 1 of 20 2.00 of 4 at delta 1e-06 one attribute: F, M" in page
+    assert f"about {parties.operator.get_study('motor').epochs[0].reports:,}" in page
+
+
+def test_keys_that_are_old_or_end_are_pointed_out(parties, console):
+    day = 86400.0
+    now = parties.context.now()
+    change = update(keys).where(keys.c.party == "op").values(added=now - 400 * day)
+    parties.context.database.write(lambda c: c.execute(change))
+    newer = new_key()
+    parties.third_party.rotate_party_key(newer.public_key, party="acme", ends=now + 10 * day)
+    parties.third_party.revoke_key(parties.keys["aud"].key_id)
+    before = parties.third_party.public_key
+    parties.third_party.rotate_service_key()
+    page = words(console.get("/console/keys"))
+
+    def row(key_id):
+        return page.partition(key_id + " 20")[2].partition("ed25519-")[0]
+
+    assert "400 days no end older than a year" in row(parties.keys["op"].key_id)
+    assert "ends soon" in row(parties.keys["acme"].key_id)
+    assert "ended" in row(parties.keys["aud"].key_id)
+    assert "in force" in row(newer.key_id)
+    assert "less than an hour no end in force" in row(parties.context.key.key_id)
+    assert "ended" in row(VerifyKey(before).key_id)
+
+
 # --- what pages never say ---
 
 
@@ -502,7 +428,7 @@ def test_hostile_names_are_text(parties, console):
     title = "<script>alert('x')</script><img src=x onerror=alert(1)>\" onload=\"x"
     channel = RandomizedResponse(["<b>F</b>", "M\"'>"], keep=0.8)
     declare(parties, title=title, attribute=KnownChannel(channel=channel.descriptor()))
-    for path in ("/", "/console/studies/motor", "/console/log"):
+    for path in ("/", "/console/studies/motor", "/console/log", *OVERVIEWS):
         page = console.get(path)
         assert page.status_code == 200
         assert "<script>alert" not in page.text
@@ -518,7 +444,7 @@ def test_no_page_shows_a_key_a_policy_a_row_or_an_exact_count(parties, console, 
     parties.collector.report("motor", parties.secret, "CANARY-SINGLE", "F", CHANNEL)
     parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
     assert work_once(parties.context)
-    pages = "".join(console.get(path).text for path in PAGES)
+    pages = "".join(console.get(path).text for path in (*PAGES, *OVERVIEWS))
     pages += "".join(console.get("/console/log", params={"before": seq}).text for seq in range(1, 20, 5))
     assert "CANARY" not in pages
     keys = {bytes(key).hex() for key in table_keys}
@@ -567,12 +493,13 @@ def test_a_failure_is_a_page_without_its_reason(parties, console, monkeypatch, c
         raise RuntimeError("CANARY of the database")
 
     monkeypatch.setattr(parties.app.state.console.context.database, "read", fail)
-    for path in PAGES:
+    for path in (*PAGES, *OVERVIEWS):
         answer = console.get(path)
         assert answer.status_code == 503
         assert "cannot be shown now" in answer.text
         assert "CANARY" not in answer.text
-    assert console.post("/console/log/verify", headers=OWN).status_code == 303  # the check itself says that it failed
+    assert console.post("/console/log/verify", headers=OWN).status_code == 503
+    parties.app.state.console.log_monitor.start()
     parties.app.state.console.log_monitor.wait()
     assert parties.app.state.console.log_monitor.state.has_failed
     assert "RuntimeError" in caplog.text

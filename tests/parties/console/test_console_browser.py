@@ -12,9 +12,12 @@ import pytest
 from sqlalchemy import text
 
 from fairpremium import RandomizedResponse
+from fairpremium.audit.drawing import format_percent
 from fairpremium.parties import FitSpec, KnownChannel, StudySpec
 from fairpremium.parties.clients._collector import draw_reports
 from fairpremium.parties.http._app import create_app
+from fairpremium.parties.protocol._keys import new_key
+from fairpremium.parties.service import Accounts
 from fairpremium.parties.service._leases import acquire_lease, record_progress
 from fairpremium.parties.service._run_fit import run_fit
 from fairpremium.parties.service._settings import ServiceSettings
@@ -200,7 +203,7 @@ def check_charts(window):
 def test_the_first_steps_lead_to_a_study(tmp_path, browser):
     """The commands of an empty service's page, run as they stand there, make a study that the page then shows."""
     party = ThirdParty(tmp_path / "a folder")
-    app = create_app(ServiceSettings(folder=tmp_path / "a folder"), party)
+    app = create_app(ServiceSettings(folder=tmp_path / "a folder", port=0), party)
     run = partial(subprocess.run, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True)
     me = f"{shlex.quote(sys.executable)} -m fairpremium"
     with served(app) as address:
@@ -215,7 +218,7 @@ def test_the_first_steps_lead_to_a_study(tmp_path, browser):
         window.wait("Motor")
         window.page.get_by_role("link", name="Motor").click()
         window.page.locator(".tag.open").first.wait_for(timeout=SOON)
-        assert window.page.get_by_text("no key yet").count() == 0
+        assert window.page.get_by_text("no key in force").count() == 0
         window.close()
     party.close()
 
@@ -290,31 +293,99 @@ def test_without_scripts_the_page_reloads_itself(parties, browser, table, tmp_pa
         assert window.away == []
 
 
-def test_a_login_from_the_first_page_to_the_last(parties, tmp_path, browser):
-    locked = type(parties)(tmp_path / "locked", console_password="an owl at noon")
-    declare(locked)
-    with served(locked.app) as address:
-        for size in ("desktop", "phone"):
+def test_a_login_from_the_first_page_to_the_last(parties, browser):
+    declare(parties)
+    accounts = Accounts(parties.context)
+    accounts.add("ada", "operator", "an owl at noon and a cat")
+    accounts.add("bob", "auditor", "an owl at noon and a cat")
+    with served(parties.app) as address:
+        for size, name in (("desktop", "ada"), ("phone", "bob")):
             window = Window(browser, address, size)
             page = window.page
             window.open("/console/studies/motor")
             assert "/console/login" in page.url
-            assert page.evaluate("document.activeElement.id") == "password"
+            assert page.evaluate("document.activeElement.id") == "name"
+            page.keyboard.type(name.capitalize())  # as a phone writes it
+            page.keyboard.press("Tab")
             page.keyboard.type("an owl at night")
             page.keyboard.press("Enter")
-            window.wait("That is not the password.")
+            window.wait("That is not the name and the password of an account in use.")
             window.keep("login")
-            page.locator("#password").fill("an owl at noon")
+            page.locator("#name").fill(name)
+            page.locator("#password").fill("an owl at noon and a cat")
             page.keyboard.press("Enter")
             page.wait_for_url(f"{address}/console/studies/motor")
             assert page.evaluate("document.cookie") == ""  # no script can read it
+            assert page.get_by_role("link", name="Operation").count() == (1 if name == "ada" else 0)
             page.get_by_role("button", name="Log out").click()
             page.wait_for_url(f"{address}/console/login")
             window.open("/")
             assert "/console/login" in page.url
             window.problems = [p for p in window.problems if "401" not in p]  # the browser notes the wrong password
             window.close()
-    locked.close()
+
+
+def test_a_login_is_ended_from_another_one(parties, browser):
+    Accounts(parties.context).add("ada", "operator", "an owl at noon and a cat")
+    with served(parties.app) as address:
+        mine, stolen = Window(browser, address), Window(browser, address, "phone")
+        for window in (mine, stolen):
+            window.open("/console/logins")
+            window.page.locator("#name").fill("ada")
+            window.page.locator("#password").fill("an owl at noon and a cat")
+            window.page.keyboard.press("Enter")
+            window.page.wait_for_url(f"{address}/console/logins")
+        mine.open("/console/logins")
+        mine.keep("logins")
+        stolen.keep("logins")
+        assert mine.page.get_by_role("button", name="End login").count() == 2
+        mine.page.locator("tr:not(:has-text('this one'))").get_by_role("button", name="End login").click()
+        mine.page.wait_for_load_state()
+        assert mine.page.get_by_role("button", name="End login").count() == 1
+        stolen.page.goto(address + "/")
+        assert "/console/login" in stolen.page.url
+        mine.close()
+        stolen.close()
+
+
+def test_the_pages_of_the_operator(parties, browser, table, tmp_path):
+    declare(parties)
+    declare(parties, "home", "Household contents")
+    parties.operator.set_state("motor", "open")
+    collect(parties, table[:1893], tmp_path)
+    upload(parties, table)
+    parties.insurer.fit("first", FitSpec(study="motor", portfolio="book"))
+    assert work_once(parties.context)
+    done = parties.insurer.watch("first")
+    parties.insurer.fit("second", FitSpec(study="motor", portfolio="book", release="gaussian"))
+    parties.context.database.write(lambda c: c.execute(text("UPDATE fits SET created = created - 4000")))
+    key = new_key()
+    parties.third_party.rotate_party_key(key.public_key, party="acme", ends=parties.context.now() + 12 * 86400)
+    parties.third_party.rotate_service_key()
+    with served(parties.app) as address:
+        for size in ("desktop", "phone"):
+            window = Window(browser, address, size)
+            window.open("/console/operation")
+            seen = window.page.locator("main").inner_text()
+            assert f"about {done.matched:,}" in seen
+            assert format_percent(min(done.matched / 2000, 1.0)) in seen
+            assert "1 h 6 min" in seen
+            assert "2,000" in seen
+            assert "1,893" not in seen
+            window.keep("operation")
+            assert browser_tools.find_barriers(window.page) == []
+            window.open("/console/budgets")
+            assert "2.00 of 4" in window.page.locator("main").inner_text()
+            window.keep("budgets")
+            assert browser_tools.find_barriers(window.page) == []
+            window.open("/console/keys")
+            seen = window.page.locator("main").inner_text()
+            assert key.key_id in seen
+            assert "ends soon" in seen
+            assert parties.context.key.key_id in seen
+            window.keep("keys")
+            assert browser_tools.find_barriers(window.page) == []
+            window.close()
 
 
 def test_in_the_dark_and_with_three_groups(parties, browser, tmp_path):
@@ -383,7 +454,15 @@ def test_text_can_be_read_in_the_light(parties, browser):
     declare(parties)
     with served(parties.app) as address:
         window = Window(browser, address)
-        for path in ("/", "/console/studies/motor", "/console/log"):
+        pages = (
+            "/",
+            "/console/studies/motor",
+            "/console/log",
+            "/console/keys",
+            "/console/operation",
+            "/console/logins",
+        )
+        for path in pages:
             window.open(path)
             check_contrast(window.page)
         window.page.goto("about:blank")  # where a style may stand in the page

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy import update
 
 from fairpremium.parties import FitSpec
+from fairpremium.parties.http import _readiness
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import ServiceLimits
 from fairpremium.parties.service._rate_limit import RateLimiter
@@ -187,6 +188,10 @@ def direct(recorder, monkeypatch):
     open_routes = [r for r in world.app.routes if r.path in recorder.document["paths"] and r.name not in RIGHTS]
     host, query = ((b"host", b"third.party"),), {"get_consistency": "?from=1&to=2"}
     plain = {f"GET {r.path}": wire.Wire("GET", f"{r.path}{query.get(r.name, '')}".encode(), host) for r in open_routes}
+    local = ((b"host", b"127.0.0.1"),)  # as those who may open the console
+    recorder.send("GET /metrics", plain["GET /metrics"])
+    plain["GET /metrics"] = wire.Wire("GET", b"/metrics", local)
+    monkeypatch.setattr(_readiness, "_FRESH", -1.0)
     first_of_all = (set_limits, lose_database, fill_disk, other_host)
     for trouble in first_of_all:
         with monkeypatch.context() as patch:

@@ -3,22 +3,28 @@
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from fairpremium.parties.http._listener import Listener
+from fairpremium.parties.service import ServiceLimits
 from fairpremium.parties.service._settings import ServiceSettings
 from helpers import wire
+from helpers.certificates import Authority
 
 _SERVE = """
 import sys
 from fairpremium.parties.http._serve import serve
 from fairpremium.parties.service import ServiceLimits, ServiceSettings
 folder, limits, settings = sys.argv[1], *map(__import__("json").loads, sys.argv[2:])
+if most := settings.pop("open_files", None):
+    __import__("resource").setrlimit(__import__("resource").RLIMIT_NOFILE, most)
 settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 serve(
     ServiceSettings(folder=folder, port=0, limits=ServiceLimits(**limits), **settings),
@@ -29,10 +35,10 @@ serve(
 
 
 @contextmanager
-def running(folder, limits=None, **settings):
-    """Yield the port and the process of a service."""
+def running(folder, limits=None, log=None, **settings):
+    """Yield the port and the process of a service, which writes its log into an open file or to standard error."""
     command = [sys.executable, "-c", _SERVE, str(folder), json.dumps(limits or {}), json.dumps(settings)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
             yield int(process.stdout.readline().strip().rpartition(":")[2]), process.pid
         finally:
@@ -43,9 +49,16 @@ def connect(port, source="127.0.0.1"):
     return socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
 
 
-def ask(port, source="127.0.0.1", head=b"", path=b"/healthz", host=b"127.0.0.1"):
+def encrypted(sock):
+    """Do the TLS handshake, whoever is at the other end."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(sock)
+
+
+def ask(port, source="127.0.0.1", head=b"", path=b"/healthz", host=b"127.0.0.1", *, tls=False):
     """Send a request by hand; return the status, 0 if the connection was closed."""
-    with connect(port, source) as sock:
+    with connect(port, source) as plain, encrypted(plain) if tls else plain as sock:
         try:
             sock.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: " + host + b"\r\nconnection: close\r\n" + head + b"\r\n")
             answer = sock.recv(4096)
@@ -81,6 +94,83 @@ def test_half_open_connections_of_one_address_leave_room_for_others(tmp_path):
         assert memory(pid) - before < 100e6
 
 
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """Settings of a service that does TLS itself."""
+    certificate, key = Authority(tmp_path_factory.mktemp("authority")).issue("127.0.0.1")
+    return {"certificate": str(certificate), "certificate_key": str(key)}
+
+
+@pytest.mark.parametrize(
+    ("begin", "open_files"),
+    [(b"", None), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (1024, 1024))],
+    ids=["silent", "begun, few files"],
+)
+def test_handshakes_that_are_not_finished_leave_room_for_others(tmp_path, tls, begin, open_files):
+    with running(tmp_path / "service", open_files=open_files, **tls) as (port, pid), ExitStack() as stack:
+        assert ask(port, "127.0.0.3", tls=True) == 200
+        before = memory(pid)
+        for _ in range(2000):
+            sock = stack.enter_context(connect(port, "127.0.0.2"))
+            with suppress(ConnectionError):
+                sock.sendall(begin)
+        assert ask(port, "127.0.0.3", tls=True) == 200
+        assert memory(pid) - before < 100e6
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 200
+
+
+def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
+    with running(tmp_path / "service", open_files=(256, 512)) as (port, pid), ExitStack() as stack:
+        for n in range(600):
+            stack.enter_context(connect(port, f"127.0.1.{n % 100}"))
+        with connect(port, "127.0.0.3") as last:
+            assert is_closed(last)  # 256 are open, and what the service opens itself still works
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 300
+
+
+def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(tmp_path, tls):
+    limits = {"handshakes_per_address": 2, "handshake_seconds": 1.0}
+    with running(tmp_path / "service", limits, **tls) as (port, _):
+        with ExitStack() as stack:  # those that are finished are no matter
+            for _ in range(5):
+                sock = stack.enter_context(encrypted(stack.enter_context(connect(port))))
+                sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+                assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+            begun = time.monotonic()
+            first, second = stack.enter_context(connect(port)), stack.enter_context(connect(port))
+            with connect(port) as third:
+                assert is_closed(third)
+                assert time.monotonic() - begun < 0.9
+            assert ask(port, "127.0.0.2", tls=True) == 200
+            assert is_closed(first)
+            assert is_closed(second)
+            assert 0.5 < time.monotonic() - begun < 5
+        for _ in range(3):  # they are counted no longer
+            time.sleep(0.5)
+            assert ask(port, tls=True) == 200
+
+
+def test_addresses_of_one_ipv6_network_are_one(monkeypatch):
+    addresses = iter(["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"])
+    ends = []
+
+    def accept(_):
+        mine, theirs = socket.socketpair()
+        ends.append(theirs)
+        return mine, (next(addresses), 1, 0, 0)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with ExitStack() as stack, Listener(socket.socket(), ServiceLimits(connections_per_address=2)) as listener:
+        found = []
+        for _ in range(3):
+            sock, address = listener.accept()
+            stack.enter_context(sock)
+            found.append(address[0])
+        for end in ends:
+            end.close()
+    assert found == ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"]
+
+
 def test_endless_headers_are_cut_off(tmp_path):
     with running(tmp_path / "service") as (port, pid):
         assert ask(port) == 200
@@ -99,6 +189,66 @@ def test_endless_headers_are_cut_off(tmp_path):
                 assert sent < 70e6
         assert ask(port, "127.0.0.3") == 200
         assert memory(pid) - before < 100e6
+
+
+ANSWER = b"POST /collect/v1/report HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+CHUNKED = ANSWER + b"transfer-encoding: chunked\r\n\r\n1"
+ASKED = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 20_000 + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"", ASKED),  # each as large as a request may be, and none waits for its answer
+        (CHUNKED + b"\r\n{\r\n0\r\nx: ", b"a" * 60_000),
+        (CHUNKED + b"\r\n{\r\n0\r\n", b"a: b\r\n" * 10_000),
+        (CHUNKED + b";", b"a" * 60_000),
+    ],
+    ids=["requests", "trailer", "trailers", "mark of a chunk"],
+)
+def test_what_comes_beside_a_body_is_cut_off_as_well(tmp_path, begin, piece):
+    with running(tmp_path / "service", collect=True) as (port, pid):
+        assert ask(port) == 200
+        before = memory(pid)
+        sent = 0
+        with connect(port, "127.0.0.2") as sock:
+            try:
+                sock.sendall(begin)
+                while sent < 70e6:
+                    sock.sendall(piece)
+                    sent += len(piece)
+            except (ConnectionError, TimeoutError):
+                pass
+        assert sent < 70e6
+        assert ask(port, "127.0.0.3") == 200
+        assert memory(pid) - before < 30e6
+
+
+def test_a_body_in_many_chunks_is_read(tmp_path):
+    """Marks of chunks may have as many bytes as the body."""
+    with running(tmp_path / "service", {"head_bytes": 250}, collect=True) as (port, _), connect(port) as sock:
+        sock.sendall(ANSWER + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(30):
+            sock.sendall(b"40\r\n" + b" " * 64 + b"\r\n")
+        time.sleep(0.5)  # they have been read before the end comes
+        sock.sendall(b"0\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 422")  # it is no JSON
+
+
+UPGRADE = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
+
+
+def test_requests_that_are_none_or_ask_for_another_protocol_do_not_fill_the_log(tmp_path):
+    with (tmp_path / "log").open("w") as log, running(tmp_path / "service", log=log) as (port, _):
+        for request, status in ((b"\x16\x03\x01 garbage\r\n\r\n", 400), (UPGRADE, 200)):
+            for _ in range(300):
+                with connect(port) as sock:
+                    sock.sendall(request)
+                    assert sock.recv(4096).startswith(b"HTTP/1.1 %d" % status)
+                    assert is_closed(sock)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert 40 <= sum("Invalid HTTP request" in line for line in lines) < 100
+    assert not any("pgrade" in line or "WebSocket" in line for line in lines)
 
 
 def test_a_head_that_is_too_large_is_refused_and_one_within_the_limit_is_not(tmp_path):

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import stat
+import struct
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -212,6 +213,47 @@ def test_a_file_that_others_can_read_is_refused(tmp_path, mode):
         read_key(tmp_path / "k")
     (tmp_path / "k").chmod(0o400)
     assert read_key(tmp_path / "k").key_id == KEY.key_id
+
+
+def grant(path, user):
+    """Let another user read a file, by an ACL as systemd sets it on a credential."""
+    nobody = 0xFFFFFFFF
+    entries = [(0x01, 4, nobody), (0x02, 4, user), (0x04, 0, nobody), (0x10, 4, nobody), (0x20, 0, nobody)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", acl)
+    except OSError as error:
+        pytest.skip(f"no ACL in this file system: {error}")
+
+
+def test_a_credential_of_systemd_is_read_though_its_acl_shows_as_rights_of_the_group(tmp_path, monkeypatch):
+    write_key(tmp_path / "k", KEY)
+    (tmp_path / "k").chmod(0o400)
+    grant(tmp_path / "k", 10001)
+    assert (tmp_path / "k").stat().st_mode & 0o777 == 0o440
+    with pytest.raises(PermissionError, match="chmod 600"):
+        read_key(tmp_path / "k")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_key(tmp_path / "k").key_id == KEY.key_id
+    for mode in (0o404, 0o460):
+        (tmp_path / "k").chmod(mode)
+        with pytest.raises(PermissionError, match="chmod 600"):
+            read_key(tmp_path / "k")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "k").rename(tmp_path / "below" / "k")
+    (tmp_path / "below" / "k").chmod(0o440)
+    with pytest.raises(PermissionError, match="chmod 600"):  # not a credential itself
+        read_key(tmp_path / "below" / "k")
+
+
+def test_others_can_read_a_public_key_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        write_key(tmp_path / "k", KEY)
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("k", "k.pub")]
+    assert modes == [0o600, 0o644]
 
 
 def private(path, content):

@@ -20,10 +20,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fairpremium.parties import Feature, PortfolioSpec, Problem
+from fairpremium.parties.protocol import _parquet_check as parquet_check
 from fairpremium.parties.protocol._policy_keys import as_keys
 from fairpremium.parties.protocol._portfolio_part import (
     Checker,
     ParquetLimits,
+    check_portfolio_keys,
     check_portfolio_part,
     write_portfolio_part,
 )
@@ -351,7 +353,7 @@ def test_a_billion_rows_in_a_small_file(check):
     start = time.perf_counter()
     assert problem_of(check, bomb, NARROW) == ("bad-parquet", "it has more rows or bytes than a part may have")
     assert time.perf_counter() - start < 20
-    assert check(content, NARROW) == rows
+    assert problem_of(check, content, NARROW)[0] == "bad-keys"  # it is read, and has one key
 
 
 WORD, LITTLE_MEMORY = 150_000_000, 450 << 20
@@ -577,3 +579,52 @@ def test_keys_are_bytes():
         as_keys([b"short"])
     with pytest.raises(ValueError, match="bytes of length 16"):
         as_keys(list(string.ascii_letters))
+
+
+# --- keys of several parts ---
+
+
+def write_keys(folder, *parts):
+    paths = []
+    for n, keys in enumerate(parts):
+        paths.append(str(folder / f"{n}.parquet"))
+        pq.write_table(pa.table({"key": key_column(keys)}), paths[-1])
+    return paths
+
+
+def test_keys_that_are_repeated_in_a_part_are_refused(check):
+    keys = [bytes(key) for key in keys_of(ROWS).tolist()]
+    assert problem_of(check, change("key", [*keys[:-1], keys[7]], pa.binary(16)))[0] == "bad-keys"
+
+
+def test_parts_with_a_key_in_common_are_found_by_another_process(tmp_path):
+    keys = keys_of(3 * ROWS)
+    paths = write_keys(tmp_path, keys[:ROWS], keys[ROWS : 2 * ROWS], keys[2 * ROWS :])
+    check_portfolio_keys(paths, "key", 3 * ROWS)
+    assert problem_of(check_portfolio_keys, paths, "key", 3 * ROWS - 1)[0] == "bad-parquet"
+    paths = write_keys(tmp_path, keys[:ROWS], keys[ROWS : 2 * ROWS], keys[ROWS - 1 : 2 * ROWS - 1])
+    assert problem_of(check_portfolio_keys, paths, "key", 3 * ROWS)[0] == "bad-keys"
+
+
+@pytest.mark.parametrize("begin", [b"", b"12345678"], ids=["keys", "crafted keys"])
+def test_keys_are_compared_some_at_a_time(tmp_path, monkeypatch, begin):
+    """Each pass has a share of the keys: any repeated one is found, and none is called repeated that is not."""
+    monkeypatch.setattr(parquet_check, "_KEYS_AT_ONCE", 300)
+    most, real = [], parquet_check.has_repeats
+    monkeypatch.setattr(parquet_check, "has_repeats", lambda keys: most.append(len(keys)) or real(keys))
+    keys = as_keys([(begin + key)[:16] for key in map(bytes, keys_of(4 * ROWS).tolist())])
+    parts = [keys[n * ROWS : (n + 1) * ROWS] for n in range(4)]
+    assert parquet_check.check_distinct_keys(write_keys(tmp_path, *parts), "key", 4 * ROWS) == 4 * ROWS
+    assert (len(most), sum(most)) == (16, 4 * ROWS)
+    assert max(most) < 600
+    for row in (0, 500, ROWS - 1):
+        repeated = np.concatenate([keys[row : row + 1], parts[3][1:]])
+        paths = write_keys(tmp_path, *parts[:3], repeated)
+        assert problem_of(parquet_check.check_distinct_keys, paths, "key", 4 * ROWS)[0] == "bad-keys"
+    same = write_keys(tmp_path, *[[b"0123456789abcdef"] * ROWS] * 4)
+    assert problem_of(parquet_check.check_distinct_keys, same, "key", 4 * ROWS)[0] == "bad-keys"
+
+
+def test_few_portfolios_wait_for_the_comparison(tmp_path):
+    with Checker(processes=1, waiting=0) as checker, checker._places:
+        assert problem_of(checker.ask, {}, ParquetLimits())[0] == "too-many"

@@ -91,6 +91,46 @@ def test_a_column_that_singles_out_few_rows_is_refused(portfolio, reports, rows)
     assert 2 in broken(X, portfolio.y, reports)
 
 
+def refusal_of(X, y, reports, **more):
+    with pytest.raises(RefusedError) as caught:
+        refuse(check_fit(X, y, None, reports, CHANNEL, "normal", more.get("model", "linear")))
+    return next(v for v in caught.value.rule_results if not v.passed), str(caught.value)
+
+
+def test_rules_2_and_4_name_the_column_and_no_level_or_value(portfolio, reports):
+    X, first = portfolio.X, np.arange(len(portfolio))
+    planted, said = refusal_of(X.assign(planted=(first < 3).astype(float)), portfolio.y, reports)
+    assert (planted.rule, planted.column) == (2, "planted")
+    assert "A row stands out most by planted." in said
+    town = np.where(first < 3, "a town of three", "elsewhere")
+    level, said = refusal_of(X.assign(town=town), portfolio.y, reports)
+    assert (level.rule, level.column) == (2, "town")
+    assert "three" not in said
+    age = X["age"].to_numpy(dtype=float)
+    age[7] += 1e4
+    assert refusal_of(X.assign(age=age), portfolio.y, reports)[0].column == "age"
+    y = portfolio.y.copy()
+    y[0] += 1000 * y.std()
+    cell, _ = refusal_of(X.assign(cell=(first < 80).astype(float)), y, reports)
+    assert (cell.rule, cell.column) == (4, "the outcome")  # it stands out by every column that it has
+    rng = np.random.default_rng(2)
+    x, inside = rng.normal(size=2000), first < 80
+    quiet = x + np.where(inside, 0.001, 1.0) * rng.normal(size=2000)  # in the cell nothing happens but one claim
+    quiet[0] += 1.0
+    cell, _ = refusal_of(pd.DataFrame({"x": x, "cell": inside.astype(float)}), quiet, reports)
+    assert (cell.rule, cell.column) == (4, "cell")
+
+
+def test_the_column_is_the_same_whatever_was_reported(portfolio, reports):
+    """It comes from rows that have no reports: all of them, none, or others give the same."""
+    X = portfolio.X.assign(planted=(np.arange(len(portfolio)) < 3).astype(float))
+    rng = np.random.default_rng(1)
+    few = rng.choice(["F", "M"], 2000, p=[0.2, 0.8])
+    others = (reports, np.array(["F", "M"] * 1000), rng.permutation(reports), few)
+    found = {tuple(v.column for v in check_fit(X, portfolio.y, None, r, CHANNEL, "normal", "linear")) for r in others}
+    assert len(found) == 1
+
+
 def test_a_column_that_many_rows_share_is_allowed(portfolio, reports):
     X = portfolio.X.assign(level=(np.arange(len(portfolio)) < 50).astype(float))
     assert broken(X, portfolio.y, reports) == set()
@@ -149,10 +189,19 @@ def test_leverage_and_score_share_are_what_they_say():
     Z = np.column_stack([np.ones(len(p)), rows.X])
     w, b = p.sample_weight, problem.moments.coordinates.to_raw(problem.unaware)[:, 0]
     G = np.linalg.inv((Z * w[:, None]).T @ Z)
-    assert largest_leverage(problem) == pytest.approx(max(w[i] * Z[i] @ G @ Z[i] for i in range(len(p))), rel=1e-8)
+    leverages = [w[i] * Z[i] @ G @ Z[i] for i in range(len(p))]
+    found = largest_leverage(problem, design)
+    assert found.share == pytest.approx(max(leverages), rel=1e-8)
+    i, names = int(np.argmax(leverages)), list(design.origins)
+    left = {}  # leverage of that row, without one feature after the other
+    for j in range(1, Z.shape[1]):
+        fewer = np.delete(Z, j, axis=1)
+        left[j] = w[i] * fewer[i] @ np.linalg.solve((fewer * w[:, None]).T @ fewer, fewer[i])
+    assert found.without == pytest.approx(min(left.values()), rel=1e-6)
+    assert found.column == names[min(left, key=left.get) - 1]
     U = Z * (w * (np.exp(Z @ b) - p.y))[:, None]
     M = np.linalg.inv(U.T @ U)
-    assert largest_score_share(problem) == pytest.approx(max(u @ M @ u for u in U), rel=1e-6)
+    assert largest_score_share(problem, design).share == pytest.approx(max(u @ M @ u for u in U), rel=1e-6)
 
 
 def test_verdicts_depend_on_reports_through_their_counts_alone(portfolio, reports):

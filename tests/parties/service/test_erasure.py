@@ -8,24 +8,26 @@ import json
 import struct
 import zipfile
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import select, update
 
 from fairpremium.parties.protocol._batch_file import NO_MEANING, sort_batch
 from fairpremium.parties.protocol._invitations import invitation_key, write_token
 from fairpremium.parties.protocol._linkage import make_keys, new_secret
-from fairpremium.parties.protocol._messages import Retention
-from fairpremium.parties.service import _run_fit
+from fairpremium.parties.protocol._messages import ReportSpec, Retention
+from fairpremium.parties.service import _run_fit, open_context
 from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._studies import count_reports
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.service.erasure import workspace_prefix
-from fairpremium.parties.store import Database, store_batch
+from fairpremium.parties.service.erasure import _reports, workspace_prefix
+from fairpremium.parties.store import Database, dump_database, store_batch
 from fairpremium.parties.store.schema import (
     answers,
     batch_files,
@@ -118,10 +120,68 @@ def test_of_an_erased_portfolio_digests_are_left(world):
     assert search(world, without_report, canary) == set()
     asked = world.ask("acme", "GET", "/v1/fits/f1/bundle")
     assert (asked.status, asked.code) == (410, "bundle-erased")
-    assert world.ask("acme", "GET", "/v1/fits/f1").json() == done  # with its digest
+    assert world.ask("acme", "GET", "/v1/fits/f1").json() == done | {"matched": None}  # with its digest
     (batch,) = search(world, world.key_of[:REPORTED])
     assert world.context.open_batch(batch.removeprefix("files/")).meaning != NO_MEANING  # that of the reports
     assert world.third_party.verify_log().intact
+
+
+TOWNS = (b"CANARYTOWN-A", b"CANARYTOWN-B")  # levels of a category, which an audit by town names
+
+
+def fit_by_town(world, name, study="motor"):
+    """Fit a portfolio of its own with an audit by town."""
+    frame = world.frame.assign(town=np.array([town.decode() for town in TOWNS])[np.arange(ROWS) % 2])
+    roles = {"study": study, "secret": world.secret, "policy": "policy", "outcome": "y"}
+    world.client("acme").upload(frame, portfolio=name, **roles)
+    world.fit("acme", name, name, study, release="randomized", report=ReportSpec(by="town"))
+    assert work_once(world.context)
+    assert world.ask("acme", "GET", f"/v1/fits/{name}").json()["state"] == "succeeded"
+    (row,) = rows_of(world, fits, id=name)
+    assert all(town.decode() in row.summary for town in TOWNS)
+    assert row.matched is not None
+
+
+def is_cleared(world, name):
+    (row,) = rows_of(world, fits, id=name)
+    return (row.summary, row.matched) == (None, None)
+
+
+def test_levels_and_numbers_of_rows_of_an_erased_portfolio_are_gone(world, tmp_path):
+    """They are in the comparison of groups that the console shows."""
+    fit_by_town(world, "p1")
+    assert world.ask("acme", "DELETE", "/v1/portfolios/p1").status == 204
+    assert is_cleared(world, "p1")
+    clean(world.context)
+    assert search(world, [], TOWNS) == set()
+    dump_database(world.context.database.url, tmp_path / "copy.sqlite")  # what a backup copies
+    assert not any(town in (tmp_path / "copy.sqlite").read_bytes() for town in TOWNS)
+
+
+def test_levels_and_numbers_of_rows_go_with_a_bundle_on_a_date(world):
+    world.declare("dated", retention=Retention(bundles_days=10))
+    batch = wire.write_batch(world.key_of[:REPORTED], world.reports[:REPORTED], ["F", "M"], wire.CHANNEL)
+    assert world.ask("app", "PUT", "/v1/studies/dated/report-parts/0", batch, wire.BATCH).status == 200
+    fit_by_town(world, "p1", "dated")
+    world.clock.now += 10 * DAY
+    clean(world.context)
+    assert is_cleared(world, "p1")
+    (part,) = search(world, [], TOWNS)  # the rows, which stay
+    assert part.startswith("files/")
+
+
+def test_an_upgrade_deletes_what_an_older_version_left_of_erased_portfolios(world):
+    fit_by_town(world, "p1")
+    (row,) = rows_of(world, fits, id="p1")
+    assert world.ask("acme", "DELETE", "/v1/portfolios/p1").status == 204
+    left = update(fits).where(fits.c.id == "p1").values(summary=row.summary, matched=row.matched)
+    world.context.database.write(lambda c: c.execute(left))
+    with world.context.database._engine.begin() as connection:
+        downgrade(connection, 5)
+    Database(world.context.database.url).close()
+    assert is_cleared(world, "p1")
+    clean(world.context)
+    assert search(world, [], TOWNS) == set()
 
 
 def test_what_another_portfolio_has_too_stays(world):
@@ -309,6 +369,37 @@ def test_what_others_reported_stays_and_nobody_learns_whether_there_was_a_report
     assert world.ask("acme", "DELETE", f"/v1/studies/motor/reports/{world.key_of[3].hex()}").code == "not-found"
 
 
+def test_many_withdrawals_are_finished_with_few_statements(world):
+    """They hold the lock that every write needs."""
+    keys = [wire.policy_key("many", i) for i in range(1200)]
+    rows = [
+        {"study": "motor", "party": party, "key": key, "removed": 1, "epoch": 0}
+        for key in keys
+        for party in ("app", "")
+    ]
+    counted = []
+
+    def forget(connection):
+        connection.execute(sa.insert(withdrawals), rows)
+        sa.event.listen(connection, "before_cursor_execute", lambda *_: counted.append(1))
+        _reports._forget_withdrawn(connection, world.context)
+        return connection.execute(sa.select(sa.func.count()).select_from(withdrawals)).scalar_one()
+
+    assert world.context.database.write(forget) == 0
+    assert len(counted) < 20
+
+
+def test_a_worker_lets_go_of_files_that_another_process_may_delete(sqlite_base, tmp_path):
+    """A deleted file is on the disk as long as a process has it open."""
+    context = open_context(sqlite_base.copy(tmp_path / "third-party").folder)
+    digest = context.database.read(lambda c: c.execute(select(batch_files.c.sha256)).scalar())
+    context.open_batch(digest)
+    assert digest in Path("/proc/self/maps").read_text()
+    clean(context)
+    assert digest not in Path("/proc/self/maps").read_text()
+    context.database.close()
+
+
 def test_the_last_report_of_a_file(world):
     for i in range(550, 554):
         batch = wire.write_batch(world.key_of[i : i + 1], world.reports[i : i + 1], ["F", "M"], wire.CHANNEL)
@@ -385,6 +476,18 @@ def test_the_number_of_reports_is_right_after_withdrawals_from_files_that_overla
             withdraw(world, "app", i)
         clean(world.context)
         assert count(world) == before - gone
+
+
+def test_the_number_of_reports_is_right_when_the_file_that_counted_a_report_is_gone(world):
+    """Four people in two files that overlap, and again in another order of the digests; each withdraws in turn."""
+    for begin, order in ((510, (1, 0, 2, 3)), (520, (1, 3, 0, 2)), (530, (2, 3, 1, 0)), (540, (3, 2, 0, 1))):
+        assert send(world, begin, begin, begin + 1, begin + 2).status == 200
+        assert send(world, begin + 1, begin + 1, begin + 2, begin + 3).status == 200
+        before = count(world)
+        for gone, person in enumerate(order, 1):
+            withdraw(world, "app", begin + person)
+            clean(world.context)
+            assert count(world) == before - gone
 
 
 def test_no_report_that_is_taken_is_lost_to_a_withdrawal_that_waits(world):

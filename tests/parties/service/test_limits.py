@@ -1,5 +1,6 @@
 """What the third party keeps to itself and within bounds: modes of files, storage, processes of fits and readers."""
 
+import io
 import multiprocessing
 import resource
 import stat
@@ -7,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from fairpremium.parties.protocol import FitSpec
 from fairpremium.parties.protocol import _portfolio_part as portfolio_part
 from fairpremium.parties.protocol._safe_files import restrict_access
 from fairpremium.parties.service import ServiceLimits, ThirdParty
@@ -54,7 +59,7 @@ def test_a_file_of_another_user_is_an_error_that_says_what_helps(tmp_path, monke
         raise PermissionError
 
     monkeypatch.setattr("os.chmod", refuse)
-    with pytest.raises(PermissionError, match="run the service as its owner"):
+    with pytest.raises(PermissionError, match="run the command as its owner"):
         restrict_access(path)
 
 
@@ -85,6 +90,76 @@ def test_an_insurer_has_so_much_room_and_gets_it_back(tmp_path):
         assert send("d", "other", "marine").status == 200  # others have room of their own
         assert world.ask("acme", "DELETE", "/v1/portfolios/a").status in (200, 204)
         assert send("c").status == 200
+
+
+def test_bundles_take_room_of_the_insurer(tmp_path):
+    """The same fit under other names is free, and each has a bundle of its own."""
+    part = wire.portfolio_part(wire.portfolio_spec(), 8, seed=1)
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(stored_bytes=len(part) + 1000)) as world:
+        world.declare()
+        world.portfolio("acme", "p")
+
+        def ask(name):
+            spec = FitSpec(study="motor", portfolio="p")
+            return world.ask("acme", "PUT", f"/v1/fits/{name}", spec.model_dump_json().encode())
+
+        for name in ("f1", "f2"):
+            assert ask(name).status == 200
+            world.succeed(name.encode() * 300)
+        refused = ask("f3")
+        assert (refused.status, "storage" in refused.json()["title"]) == (409, True)
+        assert ask("f1").status == 200  # what was asked for before
+        body = wire.portfolio_spec().model_dump_json().encode()
+        assert world.ask("acme", "PUT", "/v1/portfolios/q", body).status == 200
+        assert world.ask("acme", "PUT", "/v1/portfolios/q/parts/0", part, wire.PARQUET).code == "quota"
+        assert world.ask("acme", "DELETE", "/v1/portfolios/p").status in (200, 204)  # and the bundles of its fits
+        assert world.ask("acme", "PUT", "/v1/portfolios/q/parts/0", part, wire.PARQUET).status == 200
+
+
+def test_a_portfolio_has_so_many_rows(tmp_path):
+    with wire.World(tmp_path / "third-party", limits=ServiceLimits(portfolio_rows=12)) as world:
+        world.declare()
+        world.portfolio("acme", "p", seal=False, rows=8)
+
+        def send(n, rows):
+            part = wire.portfolio_part(wire.portfolio_spec(), rows, seed=5)
+            return world.ask("acme", "PUT", f"/v1/portfolios/p/parts/{n}", part, wire.PARQUET)
+
+        refused = send(1, 5)
+        assert (refused.status, "rows of a portfolio" in refused.json()["title"]) == (409, True)
+        assert send(1, 4).status == 200
+        assert world.ask("acme", "POST", "/v1/portfolios/p/seal").json()["rows"] == 12
+
+
+_SEAL = """
+import resource, sys
+from fairpremium.parties.service import ThirdParty
+from fairpremium.parties.service._context import Party
+party, who = ThirdParty(sys.argv[1]), Party("acme", "insurer")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(party.seal_portfolio(who, "p").rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+party.close()
+"""
+
+
+def test_sealing_takes_no_memory_of_the_web_process(tmp_path):
+    """Two parts of three million rows: their keys alone have 96 MB."""
+    rows, rng = 3_000_000, np.random.default_rng(1)
+    spec = wire.portfolio_spec()
+    columns = {name: pa.array(np.zeros(rows, dtype=np.int8)) for name in [column.name for column in spec.columns]}
+    with wire.World(tmp_path / "third-party") as world:
+        world.declare()
+        assert world.ask("acme", "PUT", "/v1/portfolios/p", spec.model_dump_json().encode()).status == 200
+        for n in range(2):
+            keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(rng.bytes(16 * rows))])
+            sink = io.BytesIO()
+            pq.write_table(pa.table({spec.key: keys, **columns}), sink, use_dictionary=False, compression="lz4")
+            part = f"/v1/portfolios/p/parts/{n}"
+            assert world.ask("acme", "PUT", part, sink.getvalue(), wire.PARQUET).status == 200
+    command = [sys.executable, "-c", _SEAL, str(tmp_path / "third-party")]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert int(found[0]) == 2 * rows
+    assert int(found[1]) < 30_000  # KiB
 
 
 def _find_limits(answer):

@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from fairpremium.parties import FitSpec
 from fairpremium.parties.protocol._linkage import new_secret
-from fairpremium.parties.protocol._messages import ReleaseRules, stored_fields
+from fairpremium.parties.protocol._messages import NamedAttribute, ReleaseRules, SeveralAttributes, stored_fields
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.release._randomized import randomize_reports, second_channel
@@ -94,6 +94,7 @@ def test_the_budget_holds_across_fits_and_a_repeat_is_free_and_the_same(world):
     assert refused["state"] == "refused"
     assert refused["refusal"] == {
         "rule": 9, "title": "the privacy budget of the study is used up", "limit": "epsilon 3.6 at delta 1e-06",
+        "column": None,
     }  # fmt: skip
     assert refused["matched"] is None
     assert fit(world, "more", level=0.9)["state"] == "succeeded"  # what was paid stays paid
@@ -134,6 +135,31 @@ def test_classes_are_features_and_need_the_noise_of_rule_9(world):
     answer = world.ask("acme", "PUT", "/v1/fits/x", spec.model_dump_json().encode(), wire.JSON)
     assert answer.status >= 400
     assert "by: not a feature" in answer.body.decode()
+
+
+def test_what_is_not_allowed_is_said_with_what_is(world):
+    world.declare("narrow", families=("poisson", "gamma"), models=("linear", "boosted"))
+    world.declare("several", attribute=SeveralAttributes(attributes=(named("sex"), named("origin"))))
+
+    def ask(study="motor", **spec):
+        body = FitSpec(study=study, portfolio="p1", **spec).model_dump_json().encode()
+        answer = world.ask("acme", "PUT", "/v1/fits/x", body, wire.JSON)
+        assert answer.status >= 400
+        return answer.json()["title"]
+
+    assert "family normal; allowed: poisson, gamma" in ask("narrow")
+    assert "model neural; allowed: linear, boosted" in ask("narrow", family="gamma", model="neural")
+    assert "allowed: sex, origin" in ask("several", attributes=("age",))
+    assert "the portfolio's features: age, region" in ask(terms="age + town")
+    assert "allowed: age, region" in ask(report={"by": "town"})
+    assert "that is allowed: 1, or none" in ask(epoch=7)
+    for title in (ask(terms="age + town"), ask(report={"by": "town"}), ask("several", attributes=("age",))):
+        assert "town" not in title  # what came with the request is not repeated
+    assert fit(world, "r", reference={"F": 1.0})["problem"]["title"].endswith("a weight to each group: F, M.")
+
+
+def named(name):
+    return NamedAttribute(name=name, channel=wire.CHANNEL.descriptor())
 
 
 def test_a_fit_without_a_word_about_its_report_is_written_as_before():

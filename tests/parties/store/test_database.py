@@ -12,6 +12,7 @@ from fairpremium.parties.protocol._key_chain import KeyChain
 from fairpremium.parties.protocol._keys import new_key
 from fairpremium.parties.protocol._merkle import check_consistency, check_inclusion
 from fairpremium.parties.protocol._problems import Problem
+from fairpremium.parties.service import ThirdParty
 from fairpremium.parties.store import _database
 from fairpremium.parties.store._database import Database, Writer, sqlite_url
 from fairpremium.parties.store.log import (
@@ -107,6 +108,18 @@ def test_a_database_of_another_version_is_refused(database_url):
     database.close()
     with pytest.raises(UnknownSchemaError, match="99"):
         Database(database_url)
+
+
+def test_files_without_their_database_are_refused(tmp_path):
+    party = ThirdParty(tmp_path)
+    party.context.files.put(b"rows")
+    party.close()
+    ThirdParty(tmp_path).close()
+    for path in tmp_path.glob("fairpremium.sqlite*"):
+        path.write_bytes(b"")  # as after a disk that broke
+    for _ in range(2):  # the refusal makes no tables
+        with pytest.raises(UnknownSchemaError, match="restore a backup"):
+            ThirdParty(tmp_path)
 
 
 # --- the log ---

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from fairpremium.parties import load_bundle, read_public_key
 from fairpremium.parties.protocol import as_keys
-from fairpremium.parties.service import Party, ThirdParty
+from fairpremium.parties.service import Accounts, Logins, Party, ThirdParty
 from fairpremium.parties.service.reports import open_snapshot
 from fairpremium.parties.store import schema, sqlite_url
 
@@ -107,6 +107,20 @@ def test_a_fit_that_waits_begins_the_first_epoch(place):
     assert party.work() == 1
     assert party.get_fit(INSURER, "waits").epoch == 1
     party.close()
+
+
+def test_an_upgraded_console_stays_open_until_it_has_accounts(place):
+    party = opened(place)
+    accounts, logins = Accounts(party.context), Logins(party.context)
+    assert not accounts.has_some()
+    accounts.add("ada", "operator", "an owl at noon and a cat")
+    checked = accounts.check("ada", "an owl at noon and a cat")
+    assert logins.find(logins.open("ada", checked, "10.0.0.1"), is_visit=True).role == "operator"
+    assert party.verify_log().intact
+    party.close()
+    again = opened(place)
+    assert [one.account for one in Logins(again.context).list()] == ["ada"]
+    again.close()
 
 
 @pytest.mark.parametrize("step", range(2, schema.SCHEMA_VERSION))

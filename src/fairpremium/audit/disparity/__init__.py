@@ -10,11 +10,12 @@ from ._drawings import (
 )
 from ._drivers import compute_disparity_drivers
 from ._regression import compute_marginal_effect
-from ._sections import disparity_tables
+from ._sections import ALL_PAIRS, disparity_tables
 from ._standardized import compute_standardized_difference
 from ._thresholds import compute_threshold_check
 
 __all__ = [
+    "ALL_PAIRS",
     "compute_adverse_impact",
     "compute_disparity_drivers",
     "compute_marginal_effect",

@@ -9,8 +9,11 @@ import pandas as pd
 
 from fairpremium.arrays import Array
 
-from .._audit_data import AuditData, Records, estimate_records, mean_columns, n_rows, with_limits
-from ._pairs import Pairs, read_pairs
+from .._audit_data import AuditData, Records, estimate_records, n_rows, with_limits
+from .._estimate import fieller
+from .._weighted_reports import effective_reports
+from ._edge_rates import EdgeRates
+from ._pairs import Pairs, all_pairs, read_pairs
 
 
 def compute_adverse_impact(
@@ -63,9 +66,21 @@ def compute_adverse_impact(
     .. math:: \hat p_k = \frac{\sum_i a_{ik} f_i}{\sum_i a_{ik}}, \qquad \mathrm{AIR}_k = \frac{\hat p_k}{\hat p_l},
               \qquad \mathrm{OR}_k = \frac{(1 - \hat p_k) / \hat p_k}{(1 - \hat p_l) / \hat p_l},
 
-    standard errors from the joint covariance of all totals. Limits of both quotients are symmetric on the log scale
-    (Katz and Woolf with the true attribute), those of a rate are Fieller's, and the p value is that of the difference.
-    A rate may leave [0, 1] by chance when the noise is large; a quotient then has no limits.
+    standard errors from the joint covariance of all totals. With the true attribute those of the logarithms of both
+    quotients are Katz's and Woolf's; limits, which are symmetric on the log scale, and p values differ from theirs,
+    because they use Student's t with degrees of freedom from the rows. The limits of a rate are Fieller's, and the p
+    value is that of the difference.
+
+    A rate within two standard errors of 0 or 1 (at 95 %) has Wilson's limits instead, from the effective reports, and
+    differences with it have Newcombe's. Within four, ratios with it have Fieller's limits for Wilson's centres, which
+    need no logarithm: a group without any favourable decision has the ratio 0, with an upper limit. A limit may be
+    infinite. A rate may leave [0, 1] by chance when the noise is large.
+
+    References
+    ----------
+    Wilson (1927), Probable inference, the law of succession, and statistical inference, Journal of the American
+    Statistical Association 22(158), 209-212. Newcombe (1998), Interval estimation for the difference between
+    independent proportions, Statistics in Medicine 17(8), 873-890.
 
     Examples
     --------
@@ -101,6 +116,14 @@ def _is_favourable(decisions: Any, favourable: Any) -> Array:
     return np.asarray(values.isin(wanted), dtype=np.float64)
 
 
+def impact_of_pairs(decisions: Any, favourable: Any, **roles: Any) -> pd.DataFrame:
+    """Return the table of `compute_adverse_impact` for all pairs of groups, the one with the lower rate first."""
+    data = AuditData.read({"decisions": _is_favourable(decisions, favourable)}, by=None, **roles)
+    totals = data.totals(["decisions"], range(len(data.groups)))
+    rates = (totals["decisions"] / totals["volume"]).value
+    return pd.DataFrame(_impact(data, all_pairs(rates)))
+
+
 def _impact(data: AuditData, pairs: Pairs) -> Records:
     data = data.with_columns(adverse=1 - data["decisions"])
     totals = data.totals(["decisions", "adverse"], range(len(data.groups)))
@@ -108,12 +131,34 @@ def _impact(data: AuditData, pairs: Pairs) -> Records:
     first, second = pairs
     rate, odds = good / volume, bad / good
     difference, ratio, odds_ratio = rate[first] - rate[second], rate[first] / rate[second], odds[first] / odds[second]
+    plain = fieller(good, volume, data.level)
+    edge = EdgeRates.of(rate, effective_reports(volume), data.level)
+    is_near, is_at = (which[first] | which[second] for which in (edge.is_near, edge.is_at))
+    p_value = np.where((difference.value == 0) & (difference.standard_error == 0), 1.0, difference.p_value())
     numbers = {
-        **mean_columns("rate", good[first], volume[first], data.level),
+        **with_limits("rate", rate[first], edge.choose(edge.is_at, plain, (edge.low, edge.high))[:, first]),
         "rate_against": rate[second].value,
-        **with_limits("difference", difference, difference.interval(data.level)),
-        **with_limits("ratio", ratio, ratio.ratio_interval(data.level)),
-        **with_limits("denial_odds_ratio", odds_ratio, odds_ratio.ratio_interval(data.level)),
-        "p_value": difference.p_value(),
+        **with_limits(
+            "difference", difference, edge.choose(is_at, difference.interval(data.level), edge.difference(pairs))
+        ),
+        **with_limits("ratio", ratio, edge.choose(is_near, ratio.ratio_interval(data.level), edge.ratio(pairs))),
+        **with_limits(
+            "denial_odds_ratio",
+            odds_ratio,
+            edge.choose(is_at, odds_ratio.ratio_interval(data.level), edge.odds_ratio(pairs)),
+        ),
+        "p_value": p_value,
     }
-    return estimate_records(pairs.labels(data.groups), pairs.effective(volume), numbers)
+    numbers["ratio"] = edge.value(pairs, ratio.value)
+    numbers["denial_odds_ratio"] = edge.odds_value(pairs, odds_ratio.value)
+    notes = [_note(data.groups[k], data.groups[j], edge, k, j) for k, j in zip(first, second, strict=True)]
+    return estimate_records(pairs.labels(data.groups), pairs.effective(volume), numbers, notes)
+
+
+def _note(group: Any, against: Any, edge: EdgeRates, k: int, other: int) -> str:
+    """Say why a quotient is zero, infinite or unknown."""
+    without = [str(name) for name, j in ((group, k), (against, other)) if edge.value_of(j) <= 0]
+    all_get = [str(name) for name, j in ((group, k), (against, other)) if edge.value_of(j) >= 1]
+    said = [f"no favourable decision is seen in {' or '.join(without)}"] if without else []
+    said += [f"no unfavourable decision is seen in {' or '.join(all_get)}"] if all_get else []
+    return "; ".join(said)

@@ -17,6 +17,7 @@ from ..tables import Factor, read_factors
 from ._pairs import Pairs, on_scale, read_pairs
 
 REMAINDER, TOTAL = "remainder", "total"
+_ROUNDING = 1e-9  # of the largest premium
 
 
 def compute_disparity_drivers(
@@ -138,6 +139,8 @@ def _drivers(data: AuditData, pairs: Pairs, names: list[str], owner: Array) -> R
     beta = inverse @ (Z.T @ (share * centred))
     parts = np.stack([Z[:, owner == j] @ beta[owner == j] for j in range(J)], axis=1)  # f_j(x_j)
     rest = centred - parts.sum(axis=1)
+    if np.abs(rest).max(initial=0.0) <= _ROUNDING * np.abs(h).max(initial=0.0):
+        rest = np.zeros(len(h))  # a sum of its factors: what is left is rounding
     values = np.column_stack([parts, rest, centred])  # (n, J + 2)
     volume = data.totals([], range(K))["volume"]
     a = np.column_stack([data.reports.signed_weight(k) for k in range(K)])
@@ -162,6 +165,6 @@ def _drivers(data: AuditData, pairs: Pairs, names: list[str], owner: Array) -> R
     numbers = {
         **with_limits("contribution", contribution, contribution.interval(data.level)),
         **with_limits("share", contribution / total, fieller(contribution, total, data.level)),
-        "p_value": contribution.p_value(),
+        "p_value": np.where((contribution.value == 0) & (contribution.variance == 0), 1.0, contribution.p_value()),
     }
     return estimate_records(labels, np.repeat(pairs.effective(volume), J + 2), numbers)

@@ -1,9 +1,12 @@
 """Which groups are compared: every group with the reference group."""
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fairpremium.arrays import Array
 
 from .._audit_data import AuditData
 from .._estimate import Estimate
@@ -39,6 +42,13 @@ def read_pairs(data: AuditData, against: Any) -> Pairs:
     if not others:
         raise ValueError(f"Got sensitive with one group, {groups[at]!r}, but expected two or more to compare.")
     return Pairs(others, [at] * len(others))
+
+
+def all_pairs(means: Array) -> Pairs:
+    """Compare every two groups, the one with the lower mean first."""
+    order = np.argsort(means, kind="stable").tolist()
+    found = list(combinations(order, 2))
+    return Pairs([first for first, _ in found], [second for _, second in found])
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

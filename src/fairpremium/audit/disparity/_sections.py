@@ -7,11 +7,13 @@ import pandas as pd
 
 from .._audit_data import AuditData, as_pandas
 from .._groups import compute_demographic_disparity
-from ._decisions import compute_adverse_impact
+from ._decisions import compute_adverse_impact, impact_of_pairs
 from ._drivers import REMAINDER, TOTAL, compute_disparity_drivers
 from ._regression import compute_marginal_effect
-from ._standardized import compute_standardized_difference
+from ._standardized import compute_standardized_difference, differences_of_pairs
 from ._thresholds import FOUR_FIFTHS, compute_threshold_check
+
+ALL_PAIRS = "_of_pairs"
 
 
 def disparity_tables(
@@ -30,7 +32,7 @@ def disparity_tables(
 
     `roles` are the arguments `sensitive`, `channel`, `channel_key`, `sample_weight`, `exposure`, `cluster` and `level`.
     Thresholds are checked where there are decisions or a threshold, four fifths by default: ratios between it and its
-    inverse.
+    inverse, of all pairs of groups. Names that end in `ALL_PAIRS` are of tables of all pairs, for the panel.
     """
     if (decisions is None) != (favourable is None):
         raise ValueError("Got decisions without favourable, or the reverse, but expected both or none.")
@@ -39,8 +41,9 @@ def disparity_tables(
     checked: dict[str, Any] = {}
     if decisions is not None:
         impact = compute_adverse_impact(decisions, favourable=favourable, **compared)
-        checked["decision"] = impact
+        checked["decision"] = impact_of_pairs(decisions, favourable, **roles)
         yield "adverse_impact", impact
+        yield f"adverse_impact{ALL_PAIRS}", checked["decision"]
     if decisions is not None or threshold is not None:
         pairs = as_pandas(compute_demographic_disparity(premiums, **roles))
         checked["premium"] = pairs[[group is not None for group in pairs["against"]]]
@@ -53,6 +56,7 @@ def disparity_tables(
         yield "threshold_check", pd.concat(checks, ignore_index=True)
     with_losses = bool((data["premiums"] > 0).all())
     yield "standardized_difference", compute_standardized_difference(premiums, y if with_losses else None, **compared)
+    yield f"standardized_difference{ALL_PAIRS}", differences_of_pairs(premiums, **roles)
     if controls is not None:
         yield "marginal_effect", compute_marginal_effect(premiums, controls, **compared)
     if X is not None and not {REMAINDER, TOTAL} & set(map(str, getattr(X, "columns", ()))):

@@ -3,13 +3,15 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.special import ndtri
 
 from fairpremium.arrays import Array
 
 from .._audit_data import AuditData, Records, estimate_records, with_limits
 from .._estimate import Estimate
 from .._weighted_reports import REPORTED
-from ._pairs import Pairs, check_choice, read_pairs
+from ._pairs import Pairs, all_pairs, check_choice, read_pairs
 
 
 def compute_standardized_difference(
@@ -61,7 +63,8 @@ def compute_standardized_difference(
 
     with a_ik = w_i T^-1[k, s_i]; the standardized difference is (m_k - m_l) / s. For the premium u = 1. The loss ratio
     of a group is that of `compute_loss_ratio_gap`, losses over premiums, hence v = y / h with the premium as volume,
-    u = h. The error of s is in the limits.
+    u = h. The error of s is in the limits; those of the loss ratio allow for a standard deviation that is too small
+    because a sample from a heavy tail rarely has its largest losses.
 
     Examples
     --------
@@ -90,6 +93,15 @@ def compute_standardized_difference(
     return data.table(lambda piece: [row for q in quantities for row in _differences(piece, q, pairs, spread)])
 
 
+def differences_of_pairs(premiums: Any, **roles: Any) -> pd.DataFrame:
+    """Return the table of `compute_standardized_difference` of the premium for all pairs, the lower mean first."""
+    data = AuditData.read({"premiums": premiums}, by=None, **roles)
+    totals = data.totals(["premiums"], range(len(data.groups)))
+    pairs = all_pairs((totals["premiums"] / totals["volume"]).value)
+    data = data.with_columns(**_moments("premium", data["premiums"], np.ones(len(data.reports))))
+    return pd.DataFrame(_differences(data, "premium", pairs, "population"))
+
+
 def _moments(name: str, value: Array, volume: Array) -> dict[str, Array]:
     """Return volume, and first and second moments about a centre, which keeps digits."""
     v = value - np.average(value, weights=volume) if volume.sum() > 0 else value
@@ -110,13 +122,37 @@ def _differences(data: AuditData, quantity: str, pairs: Pairs, spread: str) -> R
     else:
         deviation = _half(variance[first] + variance[second]).sqrt()
     standardized = difference / deviation
+    limits = difference.interval(data.level)
+    if quantity == "premium":
+        scaled = standardized.interval(data.level)
+    else:
+        scaled = _scaled_limits(difference, limits, deviation, data.level)
     numbers = {
-        **with_limits("difference", difference, difference.interval(data.level)),
-        **with_limits("standardized", standardized, standardized.interval(data.level)),
+        **with_limits("difference", difference, limits),
+        **with_limits("standardized", standardized, scaled),
         "p_value": difference.p_value(),
     }
     labels = {"quantity": [quantity] * len(first), **pairs.labels(data.groups)}
     return estimate_records(labels, pairs.effective(totals["volume"][:K]), numbers)
+
+
+def _scaled_limits(
+    difference: Estimate, limits: tuple[Array, Array], deviation: Estimate, level: float
+) -> tuple[Array, Array]:
+    """Return limits of a difference in standard deviations, from those of both.
+
+    A sample from a heavy tail rarely has its largest losses, so that the deviation s is more often too small than too
+    large, and by more than its standard error says. With its upper limit s' from Student's t, the limit towards zero is
+    x - sqrt((x - low / s)^2 + (x - x s / s')^2) for x = difference / s > 0, and likewise elsewhere (the method of
+    variance estimates recovery, Zou and Donner 2008).
+    """
+    s, (low, high) = deviation.value, limits
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x = difference.value / s
+        inner = np.abs(x) * (1 - s / deviation.ratio_interval(level)[1])
+        outer = np.abs(x) * np.expm1(ndtri(0.5 + level / 2) * deviation.standard_error / s)
+        below, above = np.where(x > 0, inner, outer), np.where(x > 0, outer, inner)
+        return x - np.hypot(x - low / s, below), x + np.hypot(high / s - x, above)
 
 
 def _half(estimate: Estimate) -> Estimate:

@@ -113,8 +113,8 @@ def _answers(value: Array, low: Array, high: Array, least: float, most: float) -
     answer = np.where(within, WITHIN, np.where(beyond, BEYOND, CANNOT_TELL))
 
     def times(threshold: float) -> Array:
-        towards = np.where(value > threshold, value - low, high - value)
         with np.errstate(divide="ignore", invalid="ignore"):
+            towards = np.where(value > threshold, value - low, high - value)
             return np.asarray((towards / np.abs(value - threshold)) ** 2)
 
     inside = (value >= least) & (value <= most)

@@ -15,6 +15,8 @@ from .._audit_data import as_pandas, check_numbers, frame_like_source, n_rows
 from ._changes import check_positive
 from ._proxies import compute_list_discrimination
 
+_MOST = 10.0  # a cap above it is meant in per cent
+
 
 class LimitedChange(NamedTuple):
     """New premiums whose change is limited."""
@@ -43,7 +45,8 @@ def limit_changes(
     current, new : array-like of shape (n,)
         Premiums in force and new ones, above zero.
     cap, floor : float, optional
-        Largest and smallest relative change: 0.2 is twenty per cent more, -0.1 ten per cent less.
+        Largest and smallest relative change: 0.2 is twenty per cent more, -0.1 ten per cent less. A cap above 10, which
+        would be a percentage, is an error.
     total : float, optional
         What the limited premiums have to add up to (times volume); the total of `new` by default.
     sample_weight, exposure : array-like of shape (n,), optional
@@ -77,7 +80,7 @@ def limit_changes(
     check_positive(price, "new")
     weight = check_weight(sample_weight, n, exposure=exposure, of="current")
     w = np.ones(n) if weight is None else weight
-    low, high = _limit(floor, "floor", -1.0, 0.0, 0.0) * old, _limit(cap, "cap", 0.0, np.inf, np.inf) * old
+    low, high = _limit(floor, "floor", -1.0, 0.0, 0.0) * old, _limit(cap, "cap", 0.0, _MOST, np.inf) * old
     wanted = float(w @ price) if total is None else float(total)
     least, most = float(w @ low), float(w[w > 0] @ high[w > 0])
     if not least * (1 - 1e-12) <= wanted <= most * (1 + 1e-12):
@@ -98,7 +101,7 @@ def _limit(value: float | None, name: str, least: float, most: float, absent: fl
         return absent
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not least <= value <= most:
         example = "0.2 for twenty per cent more" if name == "cap" else "-0.2 for twenty per cent less"
-        raise ValueError(f"Got {name}={value!r}, but expected a number such as {example}.")
+        raise ValueError(f"Got {name}={value!r}, but expected a number such as {example}, from {least:g} to {most:g}.")
     return 1.0 + float(value)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from ..disparity import compute_threshold_check
+from ..disparity import ALL_PAIRS, compute_threshold_check
 from ..drawing import choose_places, format_percent, format_price
 from ._proxy_effect import ProxyEffect
 
@@ -43,13 +43,14 @@ class Judged(NamedTuple):
         """The number and its limits."""
         return self.value, self.low, self.high
 
-    @property
-    def more_rows(self) -> str:
+    def more_rows(self, head: Mapping[str, Any]) -> str:
         """What would give an answer."""
         if not math.isfinite(self.rows_needed):
-            return _MORE
+            return _more(head)
         digits = 10 ** max(0, math.floor(math.log10(self.rows_needed)) - 1)
         needed = digits * math.ceil(self.rows_needed / digits)
+        if not _is_noisy(head):
+            return f"About {needed:,} policies would tell."
         return f"About {needed:,} policies at this epsilon would tell, or reports with a larger epsilon."
 
 
@@ -73,8 +74,10 @@ def build_panel(
         *_proxy_rows(effects, head, is_model),
         _balance_row(tables, head, is_model),
         _ratio_row(tables, head, threshold),
-        _standardized_row(tables.get("standardized_difference", []), tables.get("disparity_drivers", []), head),
-        _decision_row(tables.get("adverse_impact", []), head, threshold),
+        _standardized_row(
+            tables.get(f"standardized_difference{ALL_PAIRS}", []), tables.get("disparity_drivers", []), head
+        ),
+        _decision_row(tables.get(f"adverse_impact{ALL_PAIRS}", []), head, threshold),
         _privacy_row(head),
     ]
     return [row for row in rows if row]
@@ -98,15 +101,70 @@ def _row(
 
 
 _TONES = {"within": "good", "beyond": "attention", "cannot tell": "unclear"}
-_MORE = "Collect more reports, or reports with a larger epsilon, before relying on either answer."
 
 
-_UNKNOWN = "Cannot tell at this epsilon and size"
+def _is_noisy(head: Mapping[str, Any]) -> bool:
+    return head.get("privacy") is not None
 
 
-def _too_few(name: str, question: str) -> Row:
-    number = "too few reports in a group"
-    return _row(name, question, _UNKNOWN, "unclear", number, _MORE, verdict="cannot tell")
+def _more(head: Mapping[str, Any]) -> str:
+    what = "more reports, or reports with a larger epsilon," if _is_noisy(head) else "more rows of the rarer groups"
+    return f"Collect {what} before relying on either answer."
+
+
+def _unknown(head: Mapping[str, Any]) -> str:
+    return f"Cannot tell at this {'epsilon and ' * _is_noisy(head)}size"
+
+
+class Pairwise(NamedTuple):
+    """What all pairs of groups say together: beyond if one pair is, within if all are, otherwise cannot tell."""
+
+    answer: Verdict
+    shown: Judged | None  # of the pair that decides
+    record: Mapping[str, Any]  # of this pair
+    unknown: dict[str, list[str]]  # pairs without numbers, by the reason
+
+    @classmethod
+    def of(
+        cls, records: Sequence[Mapping[str, Any]], measure: str, thresholds: tuple[float, float], rows: int
+    ) -> Pairwise:
+        """Judge the column `measure` of the records of pairs."""
+        known: list[tuple[Judged, Mapping[str, Any]]] = []
+        unknown: dict[str, list[str]] = {}
+        for record in records:
+            numbers = [record[f"{measure}{end}"] for end in ("", "_low", "_high")]
+            if None in numbers[:2]:
+                reason = record.get("note") or "the estimates have no limits"
+                unknown.setdefault(reason, []).append(f"{record['group']} against {record['against']}")
+                continue
+            value, low, high = (math.inf if number is None else number for number in numbers)
+            known.append((Judged.of(value, low, high, thresholds, rows), record))
+        for answer in ("beyond", "cannot tell", "within"):
+            found = [(judged, record) for judged, record in known if judged.answer == answer]
+            if found:
+                judged, record = max(found, key=lambda pair: _distance(pair[0].value, thresholds))
+                return cls("cannot tell" if unknown and answer == "within" else judged.answer, judged, record, unknown)
+        return cls("cannot tell", None, {}, unknown)
+
+    @property
+    def lack(self) -> str:
+        """Which pairs have no numbers, as a part of a sentence; empty if all have."""
+        return "; ".join(f"no numbers for {', '.join(pairs)}: {reason}" for reason, pairs in self.unknown.items())
+
+    def explain(self, number: str) -> str:
+        """Put the pairs without numbers behind a number."""
+        return "; ".join(part for part in (number, self.lack) if part)
+
+    def more_rows(self, head: Mapping[str, Any]) -> str:
+        """What would give an answer."""
+        return _more(head) if self.unknown or self.shown is None else self.shown.more_rows(head)
+
+
+def _distance(value: float, thresholds: tuple[float, float]) -> float:
+    """How far a value is from the middle of thresholds; ratios on the log scale."""
+    if thresholds[0] < 0:
+        return abs(value)
+    return math.inf if value <= 0 else abs(math.log(value))
 
 
 # --- proxies ---
@@ -143,25 +201,32 @@ _DECIDE_LIST = {
 }
 
 
+_WHICH_PART = "Say which part of the cost the list is meant to charge; more reports would not tell."
+
+
 def _proxy_row(
     name: str, question: str, effect: ProxyEffect | None, head: Mapping[str, Any], decide: Mapping[str, str]
 ) -> Row:
     if effect is None:
-        return _row(
-            name, question, "Cannot tell", "unclear", "too few reports in a group", _MORE, verdict="cannot tell"
-        )
+        few = "too few reports in a group"
+        return _row(name, question, "Cannot tell", "unclear", few, _more(head), verdict="cannot tell")
     share, low, high = (number / effect.mean for number in (effect.value, effect.low, effect.high))
     judged = Judged.of(share, low, high, (-MATERIAL_PROXY, MATERIAL_PROXY), head["rows"])
     verdict = judged.answer
     limit = format_percent(MATERIAL_PROXY, 0)
-    answer = {"beyond": f"Yes, more than {limit}", "within": f"No, less than {limit}", "cannot tell": _UNKNOWN}[verdict]
+    answer = {"beyond": f"Yes, more than {limit}", "within": f"No, less than {limit}", "cannot tell": _unknown(head)}[
+        verdict
+    ]
     number = (
         f"{effect.group} pays {_amount(effect.value, effect.low, effect.high, head)} more than {effect.against} "
-        f"through proxies: {format_percent(share)} of the mean premium "
+        f"through proxies, beyond what the features say about the cost: {format_percent(share)} of the mean premium "
         f"({_percents(low, high)})"
     )
     numbers = (effect.value, effect.low, effect.high)
-    what = judged.more_rows if verdict == "cannot tell" else decide[verdict]
+    if effect.note and verdict == "cannot tell":
+        number += f"; {effect.note}"
+    unsure = _WHICH_PART if effect.note else judged.more_rows(head)
+    what = unsure if verdict == "cannot tell" else decide[verdict]
     return _row(name, question, answer, _TONES[verdict], number, what, numbers, verdict)
 
 
@@ -208,98 +273,104 @@ def _balance_row(tables: Tables, head: Mapping[str, Any], is_model: bool) -> Row
 
 def _ratio_row(tables: Tables, head: Mapping[str, Any], threshold: float) -> Row:
     question = f"Is a group's mean premium below {_share(threshold)} of another's?"
-    known = [r for r in tables["demographic_disparity"] if r["ratio"] is not None and r["ratio_low"] is not None]
-    if not known:
-        return _too_few("premium_ratio", question)
-    pairs = [_smaller_first(r) for r in known if r["against"] is not None and r["ratio"] > 0 and r["ratio_low"] > 0]
-    if not pairs:
+    records = [_smaller_first(r) for r in tables["demographic_disparity"] if r["against"] is not None]
+    if not records:
         return {}
-    group, against, ratio, low, high = min(pairs, key=lambda pair: pair[2])
-    judged = Judged.of(ratio, low, high, (threshold, 1 / threshold), head["rows"])
-    answer = {"within": "No", "beyond": "Yes", "cannot tell": _UNKNOWN}[judged.answer]
-    number = f"{group} pays {format_percent(ratio)} of what {against} pays ({_percents(low, high)})"
+    found = Pairwise.of(records, "ratio", (threshold, 1 / threshold), head["rows"])
+    number = ""
+    if found.shown is not None:
+        r, judged = found.record, found.shown
+        number = (
+            f"{r['group']} pays {format_percent(judged.value)} of what {r['against']} pays "
+            f"({_percents(judged.low, judged.high)})"
+        )
     decide = {
         "within": f"The mean premiums of all groups keep the limit of {_share(threshold)}.",
         "beyond": _JUSTIFY,
-        "cannot tell": judged.more_rows,
-    }[judged.answer]
-    tone = _TONES[judged.answer]
-    return _row("premium_ratio", question, answer, tone, number, decide, judged.numbers, judged.answer)
+        "cannot tell": found.more_rows(head),
+    }
+    return _pairs_row("premium_ratio", question, found, number, decide, head)
+
+
+def _pairs_row(
+    name: str, question: str, found: Pairwise, number: str, decide: Mapping[str, str], head: Mapping[str, Any]
+) -> Row:
+    answer = {"within": "No", "beyond": "Yes", "cannot tell": _unknown(head)}[found.answer]
+    numbers = (None, None, None) if found.shown is None else found.shown.numbers
+    told = decide[found.answer]
+    return _row(name, question, answer, _TONES[found.answer], found.explain(number), told, numbers, found.answer)
 
 
 _JUSTIFY = "Say which rating factors carry the difference, and whether the cost justifies it."
 
 
 def _standardized_row(records: list[dict[str, Any]], drivers: list[dict[str, Any]], head: Mapping[str, Any]) -> Row:
-    records = [r for r in records if r["quantity"] == "premium"]
     if not records:
         return {}
     limit = f"{SMALL_DIFFERENCE:g}"
     question = f"Do groups' mean premiums differ by more than {limit} standard deviations?"
-    known = [r for r in records if r["standardized"] is not None and r["standardized_low"] is not None]
-    if not known:
-        return _too_few("standardized_difference", question)
-    r = max(known, key=lambda r: abs(r["standardized"]))
-    value, low, high = r["standardized"], r["standardized_low"], r["standardized_high"]
-    judged = Judged.of(value, low, high, (-SMALL_DIFFERENCE, SMALL_DIFFERENCE), head["rows"])
-    more = "more" if value > 0 else "less"
-    shown = sorted((abs(low), abs(high))) if low * high > 0 else [low, high] if value > 0 else [-high, -low]
-    number = (
-        f"{r['group']} pays {abs(value):.2f} standard deviations ({shown[0]:.2f} to {shown[1]:.2f}) {more} than "
-        f"{r['against']}{_largest_driver(drivers, r, head)}"
-    )
-    answer = {"within": "No", "beyond": "Yes", "cannot tell": _UNKNOWN}[judged.answer]
+    found = Pairwise.of(records, "standardized", (-SMALL_DIFFERENCE, SMALL_DIFFERENCE), head["rows"])
+    number = ""
+    if found.shown is not None:
+        r, (value, low, high) = found.record, found.shown.numbers
+        more = "more" if value > 0 else "less"
+        shown = sorted((abs(low), abs(high))) if low * high > 0 else [low, high] if value > 0 else [-high, -low]
+        number = (
+            f"{r['group']} pays {abs(value):.2f} standard deviations ({shown[0]:.2f} to {shown[1]:.2f}) {more} than "
+            f"{r['against']}{_largest_driver(drivers, r, head)}"
+        )
     decide = {
         "within": "The groups' premiums are close, compared with how premiums vary.",
         "beyond": _JUSTIFY,
-        "cannot tell": judged.more_rows,
-    }[judged.answer]
-    tone = _TONES[judged.answer]
-    return _row("standardized_difference", question, answer, tone, number, decide, judged.numbers, judged.answer)
+        "cannot tell": found.more_rows(head),
+    }
+    return _pairs_row("standardized_difference", question, found, number, decide, head)
 
 
 def _largest_driver(drivers: list[dict[str, Any]], pair: Mapping[str, Any], head: Mapping[str, Any]) -> str:
     """Say which rating factor carries most of a difference."""
-    own = [r for r in drivers if (r["group"], r["against"]) == (pair["group"], pair["against"])]
+    names = (pair["group"], pair["against"])
+    own = [r for r in drivers if (r["group"], r["against"]) in (names, names[::-1])]
     known = [r for r in own if r["factor"] not in ("remainder", "total") and r["contribution_low"] is not None]
     if not known:
         return ""
-    sign = 1 if pair["standardized"] > 0 else -1
+    sign = 1 if (pair["standardized"] > 0) == (known[0]["group"] == names[0]) else -1
     top = max(known, key=lambda r: sign * r["contribution"])
     low, high = sorted((sign * top["contribution_low"], sign * top["contribution_high"]))
     if low <= 0:
         return ""
-    return f"; the factor {top['factor']} carries {_amount(sign * top['contribution'], low, high, head)} of it"
+    amount = _amount(sign * top["contribution"], low, high, head)
+    total = next((sign * r["contribution"] for r in own if r["factor"] == "total"), None)
+    if total is not None and sign * top["contribution"] > 1.01 * total:
+        return f"; the factor {top['factor']} alone makes {amount}, and others take a part back"
+    return f"; the factor {top['factor']} carries {amount} of it"
 
 
 def _decision_row(records: list[dict[str, Any]], head: Mapping[str, Any], threshold: float) -> Row:
     if not records:
         return {}
     question = f"Do favourable decisions reach a group less than {_share(threshold)} as often as another?"
-    known = [r for r in records if r["ratio"] is not None and r["ratio_low"] is not None]
-    if not known:
-        return _too_few("adverse_impact", question)
-    r = min(known, key=lambda r: min(r["ratio"], 1 / r["ratio"] if r["ratio"] > 0 else 0.0))
-    judged = Judged.of(r["ratio"], r["ratio_low"], r["ratio_high"], (threshold, 1 / threshold), head["rows"])
-    answer = {"within": "No", "beyond": "Yes", "cannot tell": _UNKNOWN}[judged.answer]
-    number = (
-        f"adverse impact ratio of {r['group']} against {r['against']}: {r['ratio']:.2f} "
-        f"({r['ratio_low']:.2f} to {r['ratio_high']:.2f})"
-    )
+    found = Pairwise.of(records, "ratio", (threshold, 1 / threshold), head["rows"])
+    number = ""
+    if found.shown is not None:
+        r, (value, low, high) = found.record, found.shown.numbers
+        to = f"{low:.2f} to {high:.2f}" if math.isfinite(high) else f"{low:.2f} or more"
+        number = f"adverse impact ratio of {r['group']} against {r['against']}: {value:.2f} ({to})"
     decide = {
         "within": f"The decisions keep the limit of {_share(threshold)}.",
         "beyond": "Say what the decision rests on, and look for a less discriminatory alternative.",
-        "cannot tell": judged.more_rows,
-    }[judged.answer]
-    tone = _TONES[judged.answer]
-    return _row("adverse_impact", question, answer, tone, number, decide, judged.numbers, judged.answer)
+        "cannot tell": found.more_rows(head),
+    }
+    return _pairs_row("adverse_impact", question, found, number, decide, head)
 
 
-def _smaller_first(record: Mapping[str, Any]) -> tuple[Any, Any, float, float, float]:
+def _smaller_first(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Turn a ratio above one around."""
     ratio, low, high = record["ratio"], record["ratio_low"], record["ratio_high"]
-    if ratio <= 1:
-        return record["group"], record["against"], ratio, low, high
-    return record["against"], record["group"], 1 / ratio, 1 / high, 1 / low
+    if ratio is None or low is None or high is None or not low > 0 or ratio <= 1:
+        return record
+    turned = {"ratio": 1 / ratio, "ratio_low": 1 / high, "ratio_high": 1 / low}
+    return {**record, "group": record["against"], "against": record["group"], **turned}
 
 
 # --- privacy ---

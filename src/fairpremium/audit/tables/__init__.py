@@ -12,7 +12,7 @@ from .._audit_data import (
     premium_bins,
     with_limits,
 )
-from .._estimate import Estimate, fieller
+from .._estimate import ErrorShape, Estimate, fieller
 from .._plot_functions import (
     EVERYBODY,
     MAX_CLASSES,
@@ -37,6 +37,7 @@ __all__ = [
     "REPORTED",
     "TOOLTIP",
     "AuditData",
+    "ErrorShape",
     "Estimate",
     "Factor",
     "Records",

@@ -1,6 +1,7 @@
 """``fairpremium monitor``: one more period of renewals in, alarms and a chart out; an exit code for schedulers."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,21 @@ _watch = option_panel("What is watched")
 _OPTIONS = {"limits": "--limit"}  # of settings whose option has another name
 
 
+@dataclass(frozen=True)
+class RenewalRoles(Roles):
+    """The columns of a period: losses may be left out."""
+
+    outcome: Annotated[
+        str,
+        column_option(help="Column with losses per unit of volume, or with --exposure totals; for loss_ratio."),
+    ] = ""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are given, by role."""
+        return {role: name for role, name in super().columns.items() if name}
+
+
 @command
 def monitor(
     renewals: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file: the rows of one period.")],
@@ -30,11 +46,11 @@ def monitor(
     state: Annotated[Path, typer.Option(help="JSON file that keeps the monitor; begun where there is none.")],
     premium: Annotated[str, column_option(help="Column with the premiums.")],
     person: Annotated[str, column_option(help="Column that says whose row it is, the same in every period.")],
-    roles: Roles,
+    roles: RenewalRoles,
     source: ReportSource,
     files: TableFormat,
     decision: Annotated[str | None, column_option(help="Column with decisions, for the adverse impact ratio.")] = None,
-    favourable: Annotated[str | None, column_option(help="The favourable decision, such as accepted.")] = None,
+    favourable: Annotated[str | None, column_option(help="The favourable decision, or several: a,b.")] = None,
     free: Annotated[str | None, column_option(help="Column with discrimination-free premiums: adds proxies.")] = None,
     level: Annotated[float | None, _watch(help="Probability of no false alarm at any look; 0.95.")] = None,
     against: Annotated[str | None, _watch(help="Group to compare with; the largest if left out.")] = None,
@@ -84,10 +100,12 @@ def monitor(
         persons = read_table(renewals, files, require=[person], text={person})[person]
         rows = {
             "premiums": require_numbers(data.X, premium, renewals),
-            "y": data.y,
+            "y": data.y if roles.outcome else None,
             "sensitive": reported,
             "person": require_filled(as_text(persons, renewals), renewals, "a person"),
-            "favourable": None if decision is None else _is(data.X[decision], favourable, renewals),
+            "favourable": None
+            if decision is None
+            else _is(data.X[decision], split_list(favourable, "--favourable"), renewals),
             "free": None if free is None else require_numbers(data.X, free, renewals),
             **data.volume,
         }
@@ -122,7 +140,7 @@ def _open(state: Path, channel: Channel | None, given: dict[str, Any]) -> Monito
     if not state.exists():
         return Monitor(channel=channel, **given)
     found = Monitor.load(state)
-    Monitor(channel=channel, **given)  # a mistake in an option is named as such
+    asked = Monitor(channel=channel, **given)  # a mistake in an option is named as such
     if found.channel != channel:
         raise ValueError(
             f"The reports went through another channel than those of {state}. Reports of two channels are not one "
@@ -130,13 +148,22 @@ def _open(state: Path, channel: Channel | None, given: dict[str, Any]) -> Monito
         )
     for name, value in given.items():
         has = getattr(found, name)
-        same = str(has) == str(value) if name == "against" else has == value
+        same = str(has) == str(value) if name == "against" else has in (value, getattr(asked, name))
         if not same:
             raise ValueError(
-                f"Got {_OPTIONS.get(name, f'--{name}')} {value}, but the monitor of {state} began with {has}. What is "
-                "watched cannot change between looks; start a new monitor with another --state."
+                f"Got {_OPTIONS.get(name, f'--{name}')} {_written(value)}, but the monitor of {state} began with "
+                f"{_written(has)}. What is watched cannot change between looks; start a new monitor with another "
+                "--state."
             )
     return found
+
+
+def _written(value: Any) -> str:
+    """Write a setting as the command line takes it."""
+    if isinstance(value, dict):
+        ends = {name: ["" if end is None else f"{end:g}" for end in pair] for name, pair in value.items()}
+        return " ".join(f"{name}={low}:{high}" for name, (low, high) in ends.items()) or "none"
+    return ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def _limits(texts: list[str] | None) -> dict[str, tuple[float | None, float | None]] | None:
@@ -159,15 +186,16 @@ def _limits(texts: list[str] | None) -> dict[str, tuple[float | None, float | No
     return found
 
 
-def _is(column: pd.Series, favourable: str | None, path: Path) -> pd.Series:
-    """Return whether decisions are the favourable one, 1 or 0."""
+def _is(column: pd.Series, favourable: list[str] | None, path: Path) -> pd.Series:
+    """Return whether decisions are favourable ones, 1 or 0."""
     texts = require_filled(as_text(column, path), path, "a decision")
-    if favourable not in set(texts):
+    wanted = favourable or []
+    if not wanted or not set(wanted) & set(texts):
         raise ValueError(
-            f"No row of {path} has the decision {favourable!r}; column {column.name!r} holds "
+            f"No row of {path} has the decision {', '.join(map(repr, wanted))}; column {column.name!r} holds "
             f"{', '.join(map(repr, sorted(set(texts))[:5]))}."
         )
-    return (texts == favourable).astype(float)
+    return texts.isin(wanted).astype(float)
 
 
 def _render(result: dict[str, Any]) -> None:
@@ -175,7 +203,7 @@ def _render(result: dict[str, Any]) -> None:
     for name in ("measure", "group", "value", "interval", "change", "interval", "alarm"):
         table.add_column(name, justify="left" if name in ("measure", "group", "alarm") else "right", no_wrap=True)
     for row in result["measures"]:
-        who = f"{row['group']}" if row["against"] is None else f"{row['group']} against {row['against']}"
+        who = f"{row['group']}" if pd.isna(row["against"]) else f"{row['group']} against {row['against']}"
         table.add_row(
             row["measure"], who, _number(row["value"]), _interval(row["low"], row["high"]),
             _number(row["change"]), _interval(row["change_low"], row["change_high"]), row["alarm"],
@@ -187,7 +215,8 @@ def _render(result: dict[str, Any]) -> None:
         {
             "Alarm": "; ".join(alarms) if alarms else "none",
             "Note": "; ".join(notes) or None,
-            "Period": f"{result['period']}, number {result['periods']}" + (", known" * result["known_already"]),
+            "Period": f"{result['period']}, number {result['periods']}"
+            + (" (seen before: nothing was added)" * result["known_already"]),
             "Level": f"{100 * result['level']:g} % for all intervals at all looks",
             "State": result["state"],
             "Written": result["output"],

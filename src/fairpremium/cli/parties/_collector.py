@@ -91,8 +91,11 @@ def submit(
             _submit(collector, sending, people, files, study, policy, shared, account, not_reported, as_is)
             for sending in sendings
         ]
+    linkage = {"linkage_secret": shared.fingerprint}
+    same = {"Linkage secret": f"{shared.fingerprint}  (the insurer's must be the same)"}
     if len(found) == 1 and found[0].result["attribute"] is None:
-        return Answer({name: value for name, value in found[0].result.items() if name != "attribute"}, found[0].facts)
+        result = {name: value for name, value in found[0].result.items() if name != "attribute"}
+        return Answer({**result, **linkage}, {**found[0].facts, **same})
     results = [one.result for one in found]
     total = math.fsum(result["epsilon"] for result in results)
     facts: dict[str, Any] = {"Study": study}
@@ -100,7 +103,7 @@ def submit(
         name = one.result["attribute"]
         facts |= {f"{what} {name}": fact for what, fact in one.facts.items() if what != "Study"}
     facts["Spent in all"] = f"epsilon {total:.4g} per person who reports all of them, once"
-    return Answer({"study": study, "attributes": results, "epsilon": total}, facts)
+    return Answer({"study": study, "attributes": results, "epsilon": total, **linkage}, {**facts, **same})
 
 
 @party_command
@@ -195,12 +198,25 @@ def _sendings(seen: CollectorStudy, column: str, attribute: str | None, reports:
             f"Got --column with {unknown[0]!r}, but expected attributes of study {seen.id}: {names}. "
             "Where a column has another name, say attribute=column."
         )
+    _refuse_repeated(columns)
     return [
         _Sending(
             name, one_attribute(seen.attribute, name), column, reports.with_stem(f"{reports.stem}-{name}"), name, known
         )
         for name, column in columns.items()
     ]
+
+
+def _refuse_repeated(columns: dict[str, str]) -> None:
+    """Refuse a column for two attributes: each has an account of its own, and the column would be drawn twice."""
+    names = list(columns.values())
+    for first, column in columns.items():
+        if names.count(column) > 1:
+            second = [name for name in columns if columns[name] == column][1]
+            raise ValueError(
+                f"Got --column with {column!r} for {first!r} and for {second!r}, but expected a column of its own for "
+                "each attribute. A column that is drawn twice tells more than the budget of one attribute allows."
+            )
 
 
 def _submit(
@@ -335,9 +351,12 @@ def _as_labels(column: pd.Series, labels: Sequence[Any], path: Path) -> pd.Serie
 
 
 def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> tuple[pd.DataFrame, int]:
+    from fairpremium.parties.clients import restrict_reports
+
     if not reports.exists():
         _replace(table, reports)
         return table, len(table)
+    restrict_reports(reports)
     stored = read_table(reports, require=["policy", "report"], text={"policy", "report"})
     stored["report"] = _as_labels(stored["report"], labels, reports)
     both = stored.merge(table, on="policy", suffixes=("", "_now"))
@@ -355,6 +374,8 @@ def _store_as_is(table: pd.DataFrame, reports: Path, labels: Sequence[Any]) -> t
 
 def _replace(table: pd.DataFrame, path: Path) -> None:
     draft = path.with_name(f".{path.stem}.draft{path.suffix}")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)  # it has the policy numbers and the attribute
     write_table(table, draft)
     draft.replace(path)
 

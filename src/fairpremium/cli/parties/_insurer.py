@@ -40,6 +40,10 @@ from fairpremium.cli.tables import TableFormat, check_output, read_table, requir
 if TYPE_CHECKING:
     from fairpremium.parties.protocol import Fit
 
+_FEW_MATCHES = (
+    "If more rows should have a report: compare the fingerprints of both linkage secrets (fairpremium keys show FILE), "
+    "how policy numbers are written (leading zeros, blanks, letters), and the study."
+)
 _REFERENCES = ("marginal", "uniform", "balanced")
 _FitArgument = Annotated[str, typer.Argument(help="Id of the fit; you choose it.")]
 _PortfolioOption = Annotated[str, typer.Option(help="Id of the portfolio; you choose it.")]
@@ -65,7 +69,8 @@ def upload(
 ) -> Answer:
     """Send features and losses to the service, with keys in the place of policy numbers, and seal them.
 
-    Run it again after an interruption: it sends what is missing. A sealed portfolio does not change any more.
+    Run it again after an interruption: it sends what is missing. If the service refuses a part of the file, correct the
+    file and run the same command again: what was not sealed is replaced. A sealed portfolio does not change any more.
 
     For claims give their number and amount instead of an outcome: --claims n --amount paid --exposure years. Then ask
     for a fit with --claims.
@@ -104,12 +109,14 @@ def upload(
         "parts": len(there.parts),
         "features": sent,
         "sha256": there.sha256,
+        "linkage_secret": shared.fingerprint,
     }
     facts = {
         "Portfolio": f"{there.id} ({there.state}) of study {there.spec.study}",
         "Rows": f"{there.rows:,} in {len(there.parts)} part(s)",
         "Features": ", ".join(sent),
         "SHA-256": there.sha256,
+        "Linkage secret": f"{shared.fingerprint}  (the collector's must be the same)",
     }
     return Answer(result, facts)
 
@@ -140,8 +147,12 @@ def fit(
     """Ask the service for a fit, and wait for it; exit code 1 if it is refused or fails.
 
     Ctrl-C ends the waiting, not the fit: run the same command again to go on waiting. A refusal names the rule of the
-    study that forbids the result. The report of the bundle says what --insurer, --tariff-version, --period and --unit
-    tell it, and has tables for each level of the feature --by, or bands of its numbers.
+    study that forbids the result, and for rules 2 and 4 the column by which a row stands out. A portfolio that matches
+    (almost) no reports ends with a problem that says so, before more than the second randomization of the epoch is
+    charged.
+
+    The report of the bundle says what --insurer, --tariff-version, --period and --unit tell it, and has tables for each
+    level of the feature --by, or bands of its numbers.
 
     If the portfolio was uploaded with claims, --claims asks for frequency times severity; --frequency, --severity and
     --cap say how, as for fairpremium fit.
@@ -233,6 +244,8 @@ def _fit_facts(fit: dict[str, Any]) -> dict[str, Any]:
         "Of": f"portfolio {spec['portfolio']} in study {spec['study']}: {_law(spec)}, {spec['model']}",
         "Free of": ", ".join(spec.get("attributes") or ()) or None,
         "Refused": refusal and f"rule {refusal['rule']}: {refusal['title']} ({refusal['limit']})",
+        "Stands out": refusal and refusal["column"] and f"a row, most by {refusal['column']}",
+        "Check": _FEW_MATCHES if refusal and refusal["rule"] == 1 else None,
         "Problem": problem and problem["title"],
         "Epoch": fit["epoch"],
         "Matched": None if matched is None else f"about {matched:,} rows have a report",

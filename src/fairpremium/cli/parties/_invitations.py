@@ -23,7 +23,8 @@ from fairpremium.cli.parties._service import (
     message_fields,
     party_command,
 )
-from fairpremium.cli.tables import TableFormat, as_text, check_output, read_table, require_filled
+from fairpremium.cli.tables import TableFormat, as_text, check_output, note_formulas, read_table, require_filled
+from fairpremium.csv_cells import escape_formulas
 from fairpremium.privacy import Channel
 
 _DAYS = 30
@@ -107,6 +108,7 @@ def invite(
         "charged": charged,
         "ledger": str(account.ledger_path),
         "file": str(output),
+        "linkage_secret": shared.fingerprint,
     }
     facts = {
         "Study": study,
@@ -116,6 +118,7 @@ def invite(
         "Charged": f"epsilon {channel.epsilon:.4g} to {charged:,} persons" if charged else "nothing: invited before",
         "Ledger": str(account.ledger_path),
         "Stored": f"{output}  (each link is for one person alone)",
+        "Linkage secret": f"{shared.fingerprint}  (the insurer's must be the same)",
     }
     return Answer(result, facts)
 
@@ -190,7 +193,9 @@ def _write_private(table: pd.DataFrame, path: Path) -> None:
     if path.suffix.lower() == ".parquet":
         table.to_parquet(buffer, index=False)
     else:
-        buffer.write(table.to_csv(index=False).encode())
+        safe, count = escape_formulas(table)
+        note_formulas(count, path)
+        buffer.write(safe.to_csv(index=False).encode())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(buffer.getvalue())
         file.flush()

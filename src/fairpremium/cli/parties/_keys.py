@@ -1,14 +1,13 @@
 """``fairpremium keys``: the keys that parties sign with, and the secret that names policies."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from fairpremium.cli._command import Answer, make_group
-from fairpremium.cli._terminal import new_table, print_facts, print_fields, print_table
-from fairpremium.cli.parties._service import ServiceFolder, party_command
+from fairpremium.cli._terminal import new_table, print_facts, print_table
+from fairpremium.cli.parties._service import ServiceFolder, iso_time, party_command
 
 _KEY = ("party", "role", "key_id", "added", "ends")
 
@@ -37,7 +36,7 @@ def _render_new(result: dict[str, Any]) -> None:
     for key in result["keys"]:
         print_facts(
             {
-                "Key id": key["key_id"],
+                "Fingerprint": key["key_id"],
                 "Private": f"{key['key']}  (keep it)",
                 "Public": f"{key['public']}  (give it to the operator of the service)",
             }
@@ -99,12 +98,13 @@ def add(
     with folder.open(new=True) as service:
         service.add_key(key.public_key, party=party, role=role)
     result = {"party": party, "role": role, "key_id": key.key_id, "folder": str(folder.folder)}
-    return Answer(result, {"Registered": f"{party} as {role}", "Key id": key.key_id, "Folder": folder.folder})
+    return Answer(result, {"Registered": f"{party} as {role}", "Fingerprint": key.key_id, "Folder": folder.folder})
 
 
 @party_command
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="Id of the key, as keys show prints it.")], folder: ServiceFolder
+    key_id: Annotated[str, typer.Argument(help="Fingerprint of the key, as keys show prints it.")],
+    folder: ServiceFolder,
 ) -> Answer:
     """Refuse a key from now on. What it signed before stays; the party may register another one.
 
@@ -127,10 +127,15 @@ def show_keys(
     Example: fairpremium keys show insurer.key.pub
     """
     if path is not None:
-        return Answer(_describe(path), print_fields)
+        found = _describe(path)
+        facts = {"Kind": found["kind"], "Fingerprint": found.get("key_id", found.get("fingerprint"))}
+        return Answer(found, {**facts, "Public key": found.get("public_key")})
     with folder.open() as service:
         listed = [
-            {**{name: getattr(key, name) for name in _KEY[:3]}, **{name: _iso(getattr(key, name)) for name in _KEY[3:]}}
+            {
+                **{name: getattr(key, name) for name in _KEY[:3]},
+                **{name: iso_time(getattr(key, name)) for name in _KEY[3:]},
+            }
             for key in service.list_keys()
         ]
         own = [one.model_dump(include={"key_id", "since", "until"}) for one in service.public_keys()]
@@ -189,8 +194,8 @@ def _rotate_party(folder: ServiceFolder, public: Path, party: str, days: float) 
     with folder.open() as service:
         ends = service.context.now() + days * 86400
         found = service.rotate_party_key(key.public_key, party=party, ends=ends)
-    listed = [{"key_id": one.key_id, "added": _iso(one.added), "ends": _iso(one.ends)} for one in found]
-    facts = {one.key_id: "in force" if one.ends is None else f"ends {_iso(one.ends)}" for one in found}
+    listed = [{"key_id": one.key_id, "added": iso_time(one.added), "ends": iso_time(one.ends)} for one in found]
+    facts = {one.key_id: "in force" if one.ends is None else f"ends {iso_time(one.ends)}" for one in found}
     return Answer({"party": party, "keys": listed}, {"Party": party, **facts})
 
 
@@ -215,10 +220,6 @@ def _rotate_service(folder: ServiceFolder, lost: bool) -> Answer:
     return Answer({"key_id": key.key_id, "public": str(public), "keys": chain}, facts)
 
 
-def _iso(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
 def _describe(path: Path) -> dict[str, Any]:
     from fairpremium.parties.protocol import read_key, read_public_key, read_secret
 
@@ -234,10 +235,10 @@ def _describe(path: Path) -> dict[str, Any]:
 
 def _render(result: dict[str, Any]) -> None:
     former = {one["key_id"]: f"until {one['until']}" for one in result["service_keys"][:-1]}
-    print_facts({"Service": result["service"], "File": result["file"], **former})
+    print_facts({"Service": result["service_keys"][-1]["key_id"], "File": result["file"], **former})
     table = new_table()
     for name in _KEY:
-        table.add_column(name.replace("_", " "))
+        table.add_column(name.replace("key_id", "fingerprint"))
     for key in result["keys"]:
         table.add_row(*(key[name] or "" for name in _KEY))
     print_table(table)

@@ -12,7 +12,14 @@ from rich.markup import escape
 
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._terminal import new_table, print_facts, print_table, progress
-from fairpremium.cli.parties._service import Connection, ServiceFolder, check_address, make_message, party_command
+from fairpremium.cli.parties._service import (
+    AuthorityOption,
+    Connection,
+    ServiceFolder,
+    check_address,
+    make_message,
+    party_command,
+)
 
 if TYPE_CHECKING:
     from fairpremium.parties.protocol import ChainCheckpoint, Checkpoint, KeyChain
@@ -59,6 +66,7 @@ def verify(
     own: Annotated[
         bool, _outside("--own", help="With --key of another party: compare its own entries, those that it sees.")
     ] = False,
+    authority: AuthorityOption = None,
 ) -> Answer:
     """Check the whole log, its hashes and its signed checkpoints; exit code 1 if something is wrong.
 
@@ -69,7 +77,7 @@ def verify(
     Example: fairpremium log verify --folder third-party --bundle bundle.zip
     """
     if service is not None:
-        return _verify_from_outside(service, bundle or [], trust or [], state, key, own)
+        return _verify_from_outside(service, bundle or [], trust or [], state, key, own, authority)
     for name, given in (("trust", trust), ("state", state), ("key", key), ("own", own)):
         if given:
             raise ValueError(f"Got --{name} without --service, but expected the address of the service to check.")
@@ -81,7 +89,13 @@ def verify(
 
 
 def _verify_from_outside(
-    service: str, bundles: list[Path], trust: list[Path], state: Path | None, key: Path | None, own: bool
+    service: str,
+    bundles: list[Path],
+    trust: list[Path],
+    state: Path | None,
+    key: Path | None,
+    own: bool,
+    authority: Path | None,
 ) -> Answer:
     from fairpremium.parties.clients import AuditState, Client, audit_log
     from fairpremium.parties.protocol import KeyChain, read_key, read_trusted_keys, replace_file
@@ -98,7 +112,8 @@ def _verify_from_outside(
     if key is None and any(not hasattr(point, "root") for point in known):
         raise ValueError("Got a bundle of 0.1.0, whose checkpoint needs all entries; expected --key of an auditor too.")
     entries = "none" if key is None else "own" if own else "all"
-    with progress("Verifying"), Client(service, None if key is None else read_key(key)) as client:
+    caller = None if key is None else read_key(key)
+    with progress("Verifying"), Client(service, caller, authority=authority) as client:
         found, kept = audit_log(client, trusted=trusted, state=last, known=known, entries=entries)
     if state is not None and kept is not None:
         replace_file(state, kept.model_dump_json(indent=1).encode(), 0o600)

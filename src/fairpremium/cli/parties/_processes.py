@@ -18,6 +18,7 @@ _COMMAND = (sys.executable, "-P", "-m", "fairpremium")
 _OURS = (
     "FAIRPREMIUM_SERVICE",
     "FAIRPREMIUM_KEY",
+    "FAIRPREMIUM_AUTHORITY",
     "FAIRPREMIUM_SECRET",
     "FAIRPREMIUM_DATABASE",
     "FAIRPREMIUM_COLLECTOR",
@@ -79,7 +80,7 @@ class CommandRunner:
         self._show(words)
         with self.log.open("w") as log:
             self._service = subprocess.Popen(
-                [*_COMMAND, *map(str, words), "--port", "0", "--with-parent", "--json"],
+                [*_COMMAND, *map(str, words), "--port", "0", "--with-parent", "--json", "--log-level", "warning"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment,
             )  # fmt: skip
         assert self._service.stdout is not None

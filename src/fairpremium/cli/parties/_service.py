@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -26,12 +27,22 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=Client)
     M = TypeVar("M", bound=Message)
 
-_NEEDED = ("fastapi", "uvicorn", "httpx", "sqlalchemy", "cryptography", "pydantic", "jinja2")
+_NEEDED = (
+    "fastapi", "uvicorn", "httpx", "sqlalchemy", "cryptography", "argon2", "pydantic", "jinja2", "prometheus_client",
+)  # fmt: skip
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _SERVICE = "http://127.0.0.1:8350"
 _option = option_panel("Service")
 
 StudyOption = Annotated[str, typer.Option(help="Id of the study.")]
+AuthorityOption = Annotated[
+    Path | None,
+    _option(
+        "--authority",
+        envvar="FAIRPREMIUM_AUTHORITY",
+        help="Certificates (PEM) of the authorities that may vouch for an https service; the public ones if left out.",
+    ),
+]
 SecretOption = Annotated[
     Path,
     typer.Option(
@@ -60,6 +71,11 @@ def require_service() -> None:
         )
 
 
+def iso_time(seconds: float | None) -> str | None:
+    """Write a time as text, in UTC."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True)
 class Connection:
     """The options that say where the service is and who asks."""
@@ -68,6 +84,7 @@ class Connection:
         _SERVICE
     )
     key: Annotated[Path | None, _option("--key", envvar="FAIRPREMIUM_KEY", help="File with your party's key.")] = None
+    authority: AuthorityOption = None
 
     def open(self, kind: type[C]) -> C:
         """Return a party's connection to the service."""
@@ -79,7 +96,7 @@ class Connection:
                 "Say who asks: --key with the file of your party's key, or FAIRPREMIUM_KEY. "
                 "`fairpremium keys new` makes one."
             )
-        return kind(self.service, read_key(self.key))
+        return kind(self.service, read_key(self.key), authority=self.authority)
 
 
 def check_address(service: str) -> None:
@@ -122,6 +139,9 @@ class ServiceFolder:
         """Raise if the folder is not that of a third party or, later, if the database does not work."""
         from sqlalchemy.exc import SQLAlchemyError
 
+        from fairpremium.parties.protocol import Problem
+        from fairpremium.parties.store import is_full_disk
+
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder} is a file, but expected the folder of a third party.")
         if not new and not (self.folder / "service.key").exists():
@@ -131,7 +151,13 @@ class ServiceFolder:
             )
         try:
             yield
-        except SQLAlchemyError as error:  # its message may hold the address
+        except (SQLAlchemyError, OSError, Problem) as error:  # the message of the first may hold the address
+            if is_full_disk(error):
+                raise ValueError(
+                    f"There is no room on the disk of {self.folder} or of its database. Make room."
+                ) from None
+            if not isinstance(error, SQLAlchemyError):
+                raise
             kind = type(getattr(error, "orig", None) or error).__name__
             raise ValueError(
                 f"The database cannot be used ({kind}). Is it running, is its address right, and may this user write "

@@ -36,6 +36,21 @@ def find_decimal(frame: pd.DataFrame, columns: Collection[str], path: Path, *, i
     return in_doubt or "." if unclear is not None else "."
 
 
+def check_points(raw: pd.DataFrame, path: Path) -> None:
+    """Raise if every point in a table without decimal commas may also stand between thousands.
+
+    - `raw`: The columns with points, as they are written.
+    """
+    columns = {name: _texts(raw[name]) for name in raw}
+    pointed = {name: texts for name, texts in columns.items() if any("." in text for text in texts)}
+    unclear = [name for name, texts in pointed.items() if _all(texts, ",")]
+    if unclear and not any(_all(texts, ".") and name not in unclear for name, texts in pointed.items()):
+        raise ValueError(
+            f"Column {unclear[0]!r} of {path} holds numbers whose point may be a decimal point or stand between "
+            "thousands. Say --decimal . in the first case and --decimal , in the second."
+        )
+
+
 def convert_numbers(
     frame: pd.DataFrame, columns: Collection[str], decimal: str, path: Path, *, given: bool
 ) -> tuple[pd.DataFrame, list[str]]:

@@ -1,8 +1,8 @@
 """Tables in and out, by suffix CSV, Parquet or Excel, with a sentence for everything that can be wrong with a file."""
 
-import re
 import warnings
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from fairpremium.cli._terminal import add_note
-from fairpremium.cli.tables._decimal_marks import convert_numbers, find_decimal
+from fairpremium.cli.tables._decimal_marks import check_points, convert_numbers, find_decimal
 from fairpremium.cli.tables._format import CsvFormat, TableFormat, find_format
+from fairpremium.csv_cells import escape_formulas, unescape_formula, unescape_formulas
 from fairpremium.workbooks import read_workbook, write_workbook
-
-_FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
 
 TABLES = (".csv", ".parquet", ".xlsx")
 
@@ -32,7 +31,8 @@ def read_table(
 
     - `files`: How CSV files are written; what it leaves open is found in the file, and a note says what was found.
     - `require`: Columns that must be there; this is checked before the rows are read.
-    - `text`: Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing.
+    - `text`: Columns of a CSV file to take literally: "01" and "NA" stay what they are, an empty field is missing. Only
+      the apostrophe that `write_table` puts in front of a formula is taken away, in all columns.
     - `words`: Columns of a CSV file that hold text even if all of it looks like numbers.
     - `all_text`: Take all columns of a CSV file literally, so that they can be written back unchanged.
 
@@ -47,6 +47,7 @@ def read_table(
         frame = _read_workbook(path, files, require, {*text, *words}, all_text)
     else:
         written = find_format(path, files)
+        written = replace(written, header=[unescape_formula(name) for name in written.header])
         _check_header(written.header, path, require)
         frame = _read_csv(path, files, written, text, words, all_text)
     if not len(frame):
@@ -62,26 +63,19 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     elif kind == ".xlsx":
         write_workbook(frame, path)
     else:
-        _without_formulas(frame, path).to_csv(path, index=False)
+        safe, count = escape_formulas(frame)
+        safe.to_csv(path, index=False)
+        note_formulas(count, path)
 
 
-def _without_formulas(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Put an apostrophe before text that a spreadsheet would run as a formula."""
-    safe, count = frame.copy(deep=False), 0
-    for position in range(frame.shape[1]):
-        if pd.api.types.is_numeric_dtype(frame.iloc[:, position]):
-            continue
-        cells = frame.iloc[:, position].astype(object)
-        is_formula = cells.map(lambda cell: isinstance(cell, str) and _FORMULA.match(cell) is not None).astype(bool)
-        if is_formula.any():
-            count += int(is_formula.sum())
-            safe.isetitem(position, cells.where(~is_formula, "'" + cells.astype(str)))
+def note_formulas(count: int, path: Path) -> None:
+    """Say how many cells of a CSV file got an apostrophe, if any did."""
     if count:
         add_note(
             f"{count:,} cells of {path} began with one of = + - @ and got an apostrophe in front, so that no "
-            "spreadsheet runs them. Parquet and Excel files have them as they are."
+            "spreadsheet runs them. Commands that read the file take it away again; Parquet and Excel files have the "
+            "cells as they are."
         )
-    return safe
 
 
 def require_file(path: Path) -> Path:
@@ -217,18 +211,21 @@ def _read_csv(
     typed = [name for name in header if (all_text or name in words) and name not in literal]
     free = [name for name in header if name not in literal and name not in typed]
 
-    def read(decimal: str) -> pd.DataFrame:
+    def read(decimal: str, raw: list[str] | None = None) -> pd.DataFrame:
         return pd.read_csv(
             path,
+            usecols=raw,
             sep=written.separator,
             decimal=decimal,
             encoding=written.encoding,
+            header=0,
+            names=header,  # without apostrophes in front of formulas
             index_col=False,
             low_memory=False,  # the type of a column depends on all of it
             skip_blank_lines=len(header) > 1,  # a blank line is a missing value of a single column
             na_filter=not all_text,
-            dtype=dict.fromkeys(typed, str),
-            converters=dict.fromkeys(literal, lambda field: field or None),
+            dtype=dict.fromkeys(raw or typed, str),
+            converters={} if raw else dict.fromkeys(literal, lambda field: field or None),
         )
 
     decimal = files.decimal or "."
@@ -241,10 +238,15 @@ def _read_csv(
                 decimal = find_decimal(frame, free, path, in_doubt=in_doubt)
                 if decimal != ".":
                     frame = read(decimal)  # a point is no decimal point then
+                elif written.separator != ",":  # such files often have decimal commas, and points between thousands
+                    pointed = [name for name in free if not pd.api.types.is_integer_dtype(frame[name])]
+                    if pointed:
+                        check_points(read(decimal, pointed), path)
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise ValueError(
             f"{path} is not a CSV file that can be read: some row has more fields than the header."
         ) from error
+    frame = unescape_formulas(frame).set_axis(frame.columns, axis=1)
     frame, found = convert_numbers(frame, free, decimal, path, given=files.decimal is not None)
     _say_found(path, [*written.found, *(found if files.decimal is None else [])])
     return frame

@@ -1,7 +1,7 @@
 """The programs of collectors, insurers and operators: each talks to the service with signed requests."""
 
 from ._client import AppTransport, Client, Operator, ServiceUnreachable
-from ._collector import Collector, draw_reports, plan_batches, read_drawn
+from ._collector import Collector, draw_reports, plan_batches, read_drawn, restrict_reports
 from ._insurer import Insurer
 from ._invitations import charge_invitations, make_links
 from ._log_audit import AuditState, LogAudit, audit_log
@@ -21,4 +21,5 @@ __all__ = [
     "make_links",
     "plan_batches",
     "read_drawn",
+    "restrict_reports",
 ]

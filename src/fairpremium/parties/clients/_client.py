@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import os
+import ssl
 import threading
 import time
 from collections import deque
@@ -40,6 +42,8 @@ class Client:
         Another way to the service: `AppTransport(app)` runs everything in one process.
     timeout : float
         Seconds to wait for an answer, beyond what the request itself asks to wait.
+    authority : path, optional
+        File with the certificates (PEM) of the authorities that may vouch for the service, in place of the public ones.
     pause : callable
         Waits between two tries.
 
@@ -56,6 +60,7 @@ class Client:
         *,
         transport: httpx.BaseTransport | None = None,
         timeout: float = 120.0,
+        authority: str | os.PathLike[str] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ):
         self.key_id = None if key is None else key.key_id
@@ -64,6 +69,7 @@ class Client:
             auth=None if key is None else SignedAuth(key),
             transport=transport,
             timeout=timeout,
+            verify=True if authority is None else _trust(authority),
             trust_env=False,
         )
         self._pause = pause
@@ -88,6 +94,11 @@ class Client:
             try:
                 response = request()
             except httpx.TransportError as error:
+                if (why := _distrust(error)) is not None:
+                    raise ServiceUnreachable(
+                        f"The certificate of the service at {self._http.base_url} is not trusted ({why}). If a private "
+                        "authority signed it, name the file with its certificate (--authority)."
+                    ) from None
                 if last:
                     raise ServiceUnreachable(
                         f"The service at {self._http.base_url} did not answer ({type(error).__name__}). Is it running, "
@@ -178,6 +189,27 @@ class Client:
             tell(seen)
             if seen.ended is not None:
                 return seen
+
+
+def _trust(authority: str | os.PathLike[str]) -> ssl.SSLContext:
+    """Return the context that trusts the authorities of a file, and no other."""
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except ssl.SSLError:
+        raise ValueError(f"Got {os.fspath(authority)} without a certificate, but expected some in PEM.") from None
+    except OSError as error:
+        raise ValueError(
+            f"Cannot read {os.fspath(authority)}: {error.strerror}. Name a file of certificates."
+        ) from None
+
+
+def _distrust(error: BaseException | None) -> str | None:
+    """Return why a certificate was not trusted, or None if a connection failed for another reason."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class _Pieces:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairpremium.csv_cells import unescape_formulas
+from fairpremium.documents import digest
 from fairpremium.parties.protocol import (
     BATCH_TYPE,
     KEY,
@@ -25,6 +27,7 @@ from fairpremium.parties.protocol import (
     labels_of,
     make_key,
     make_keys,
+    restrict_access,
     settle,
     write_batches,
 )
@@ -171,7 +174,7 @@ def draw_reports(
     ledger : PrivacyLedger
         It is charged for everyone who is drawn, before the draw, under the memo's name of the attribute. A repeat costs
         nothing more. Reports in a file of version 0.1.0 were drawn independently: each is charged when it is first
-        seen, unless that version charged this ledger.
+        seen, unless that version charged this ledger. Such a charge pays for the first reports that are seen.
     person : str, optional
         Column that identifies the person. All policies of a person have the same report, which is charged once.
         Without it a policy counts as a person, unless the ledger knows whose it is.
@@ -193,6 +196,7 @@ def draw_reports(
         raise ValueError(f"Got missing or repeated values in column {policy!r}, but expected every policy once.")
     persons = _find_persons(people, numbers, person, ledger)
     target = Path(path)
+    restrict_reports(target)
     known = _read_named(target, memo)
     names = memo.draw_ids(persons, people[column])  # raises if a person has several values
     stored = numbers.isin(known[_POLICY])
@@ -237,6 +241,13 @@ def _find_persons(people: pd.DataFrame, numbers: pd.Series, person: str | None, 
     return people[person].astype(str)
 
 
+def restrict_reports(path: Path) -> None:
+    """Take away the rights of others to a file of reports that exists, and to what lies beside it."""
+    for each in (path, Path(f"{path}.channel.json"), _plan_of(path)):
+        if each.exists():
+            restrict_access(each)
+
+
 def read_drawn(path: str | os.PathLike[str], channel: Channel) -> pd.DataFrame:
     """Read the reports that `draw_reports` stores, in the order in which they were drawn."""
     return _read_stored(Path(path), channel)[[_POLICY, _REPORT]]
@@ -248,7 +259,7 @@ def _read_stored(target: Path, channel: Channel) -> pd.DataFrame:
         raise ValueError(f"{target} holds reports of another channel. Keep them apart: choose another file.")
     if target.suffix.lower() == ".csv":  # a policy number is a text: 007 is not 7
         texts = pd.read_csv(target, usecols=lambda name: name in (_POLICY, _DRAW), dtype=str, keep_default_na=False)
-        known[texts.columns] = texts
+        known[texts.columns] = unescape_formulas(texts)
     return known
 
 
@@ -273,14 +284,18 @@ def _read_named(target: Path, memo: MemoizedReports) -> pd.DataFrame:
 
 
 def _find_paid(target: Path, known: pd.DataFrame, ledger: PrivacyLedger) -> set[str]:
-    """Return the draws of a file for which version 0.1.0 has charged the ledger, by study, path and policies."""
+    """Return the draws of a file for which version 0.1.0 has charged the ledger, by study, path and policies.
+
+    The charge is for the first reports that are seen here. Others of the same policies are draws of their own.
+    """
     paid: set[str] = set()
     for study, steps in _read_plans(target).items():
         start = 0
         for end, _ in steps:
             some = known.iloc[start:end]
             once = "\n".join([study, str(target.resolve()), *some[_POLICY]])
-            if ledger.knows_charge(hashlib.sha256(once.encode()).hexdigest()):
+            reports = digest([str(report) for report in some[_REPORT]])
+            if ledger.bind_charge(hashlib.sha256(once.encode()).hexdigest(), reports):
                 paid.update(some[_DRAW])
             start = end
     return paid
@@ -306,6 +321,7 @@ def plan_batches(path: str | os.PathLike[str], study: str, rows: int) -> list[tu
         plans[study] = steps
         target = _plan_of(path)
         draft = target.with_name(f".{target.name}.draft")
+        draft.touch(mode=0o600)
         draft.write_text(json.dumps(plans) + "\n", encoding="utf-8")
         settle(draft, target)
     return steps

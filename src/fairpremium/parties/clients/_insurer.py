@@ -73,6 +73,9 @@ class Insurer(Client):
     ) -> Portfolio:
         """Send a portfolio and seal it. Called again after an interruption, it sends what is missing.
 
+        An upload that failed does not use up the id of the portfolio: called again with a corrected table, it sends
+        what is missing, or drops what was not sealed and begins anew. A sealed portfolio does not change any more.
+
         Parameters
         ----------
         frame : DataFrame
@@ -128,23 +131,30 @@ class Insurer(Client):
             claims=perils,
             exposure=exposure if perils else None,
         )
-        there = self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
+        there = self._declare(portfolio, spec)
         table = pa.Table.from_pandas(frame[[column.name for column in spec.columns]], preserve_index=False)
         table = table.append_column(spec.key, make_keys(secret, frame[policy]))
         total = -(-len(frame) // rows_per_part)
+        digests: dict[int, str] = {}
+
+        def write(n: int) -> bytes:
+            body = write_portfolio_part(table.slice(n * rows_per_part, rows_per_part), spec)
+            digests[n] = hashlib.sha256(body).hexdigest()
+            return body
+
         known = {part.n: part.sha256 for part in there.parts}
+        for n in known:
+            if n < total:
+                write(n)
         if there.state != "open" and len(known) != total:
             raise Problem("conflict")
-        digests: dict[int, str] = {}
+        if known != digests:
+            known = {part.n: part.sha256 for part in self._begin_anew(there, spec).parts}
 
         def missing_parts() -> Iterator[tuple[str, bytes]]:
             for n in range(total):
-                body = write_portfolio_part(table.slice(n * rows_per_part, rows_per_part), spec)
-                digests[n] = hashlib.sha256(body).hexdigest()
-                if known.get(n, digests[n]) != digests[n]:
-                    raise Problem("conflict")
                 if n not in known:
-                    yield f"/v1/portfolios/{portfolio}/parts/{n}", body
+                    yield f"/v1/portfolios/{portfolio}/parts/{n}", write(n)
 
         done = len(known)
         for taken in self.put_files(missing_parts(), PORTFOLIO_TYPE, PartTaken):
@@ -154,7 +164,26 @@ class Insurer(Client):
             tell(done, total)
         if total and done == len(known):
             tell(done, total)
+        stored = self.get(f"/v1/portfolios/{portfolio}", Portfolio)
+        if {part.n: part.sha256 for part in stored.parts} != digests:  # somebody else sends to the same id
+            raise Problem("conflict")
         return self.post(f"/v1/portfolios/{portfolio}/seal", Portfolio)
+
+    def _declare(self, portfolio: str, spec: PortfolioSpec) -> Portfolio:
+        """Declare a portfolio, in the place of one with other columns that was not sealed."""
+        try:
+            return self.put(f"/v1/portfolios/{portfolio}", spec, Portfolio)
+        except Problem as problem:
+            if problem.code != "conflict":
+                raise
+            return self._begin_anew(self.get(f"/v1/portfolios/{portfolio}", Portfolio), spec)
+
+    def _begin_anew(self, there: Portfolio, spec: PortfolioSpec) -> Portfolio:
+        """Drop what an upload that failed has left, and declare the portfolio again."""
+        if there.state != "open":
+            raise Problem("conflict")
+        self.erase(there.id)
+        return self.put(f"/v1/portfolios/{there.id}", spec, Portfolio)
 
     def erase(self, portfolio: str) -> None:
         """Ask the service to erase the rows of a portfolio."""
@@ -203,15 +232,19 @@ def _check_features(frame: pd.DataFrame, names: Sequence[str], losses: Sequence[
                 UserWarning,
                 stacklevel=3,
             )
+    columns = {
+        name: frame[name].to_numpy(dtype=np.float64) if name in numbers else pd.factorize(frame[name])[0]
+        for name in names
+    }
     for loss in losses:
         if not pd.api.types.is_numeric_dtype(frame[loss]):
             continue
-        found = find_outcome(numbers, frame[numbers].to_numpy(dtype=np.float64), frame[loss].to_numpy(dtype=np.float64))
+        found = find_outcome(columns, frame[loss].to_numpy(dtype=np.float64), set(names) - set(numbers))
         if found is not None:
             raise ValueError(
-                f"Got column {found!r} as a feature, which is zero where {loss!r} is zero and in nearly no other row: "
-                "it looks like a part of the losses. Leave it out of the portfolio, or name the features "
-                "(features=[...], --features)."
+                f"Got column {found!r} as a feature with values that no row has whose {loss!r} is zero, and many "
+                "others have, which is not chance: it looks like a part of the losses. Leave it out of the portfolio, "
+                "or name the features (features=[...], --features)."
             )
 
 

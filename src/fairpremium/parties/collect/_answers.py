@@ -19,7 +19,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from fairpremium.parties.protocol import TOKEN_BYTES, Message, Problem, descriptor_of
-from fairpremium.parties.service import OpenInvitation, RateLimiter, ServiceSettings, ThirdParty
+from fairpremium.parties.service import OpenInvitation, RateLimiter, ServiceSettings, ThirdParty, network_of
 
 from ._page import INDEX, PAGE_HEADERS, load_page
 
@@ -91,7 +91,7 @@ class Answers:
         """Add what both requests have: the limit of an address, and pages of other origins that the operator named."""
 
         async def answer(request: Request) -> Response:
-            self._limiter.take(request.client.host if request.client else "")
+            self._limiter.take(network_of(request.client.host) if request.client else "")
             sent = Response(status_code=204) if request.method == "OPTIONS" else await handler(request)
             sent.headers["Vary"] = "Origin"
             origin = request.headers.get("origin", "")

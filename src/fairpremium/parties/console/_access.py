@@ -1,62 +1,80 @@
-"""Who may open the console: somebody at this machine, or somebody who knows the password.
+"""Who may open the console: somebody at this machine, or somebody with an account.
 
-Without a password the console answers only to this machine: the service listens on loopback, the client's address is
+Without any account the console answers only to this machine: the service listens on loopback, the client's address is
 loopback, no proxy stands between, and the request names a loopback host. The last condition stops a web page from
 elsewhere that points a name of its own at 127.0.0.1.
 
-With a password a session is a signed cookie that ends by itself. The key of the signature comes from the service's key
-and the password, so that sessions outlive a restart, hold at every web process, and end when the password changes.
+As soon as there is an account, everybody logs in, at this machine too.
 """
 
-import hashlib
-import hmac
-import secrets
-from typing import Any
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from sqlalchemy import select
+from anyio.to_thread import run_sync
 
-from fairpremium.parties.service import RateLimiter, ServiceContext, ServiceSettings, is_loopback, is_loopback_name
-from fairpremium.parties.store.log import upsert
-from fairpremium.parties.store.schema import nonces
+from fairpremium.parties.service import (
+    AccountRole,
+    Accounts,
+    FailedLogins,
+    Logins,
+    ServiceContext,
+    ServiceSettings,
+    is_loopback,
+    is_loopback_name,
+)
 
-SESSION_SECONDS = 8 * 3600.0
-_PURPOSE = b"fairpremium console session 1\n"
-_ENDED = "console"  # stands in the place of a key among the nonces
+from ._devices import Devices
+from ._login_limits import LoginLimits
+from ._rights import AT_THE_MACHINE, Viewer
+
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-_TRIES_AT_ONCE, _TRIES_PER_SECOND = 5, 0.1
-_ALL_AT_ONCE, _ALL_PER_SECOND = 30, 1.0
+
+
+class NewLogin(NamedTuple):
+    """The values of the cookies of somebody who has logged in."""
+
+    token: str
+    device: str
 
 
 class Access:
     """Decides who may see a page."""
 
     def __init__(self, context: ServiceContext, settings: ServiceSettings):
-        self._context = context
         self._settings = settings
-        self._own_tries = RateLimiter(_TRIES_PER_SECOND, burst=_TRIES_AT_ONCE)
-        self._all_tries = RateLimiter(_ALL_PER_SECOND, burst=_ALL_AT_ONCE)
-        self._salt = self._password = self._session_key = b""
-        if settings.console_password is not None:
-            seed = hashlib.sha256(context.key.sign(_PURPOSE)).digest()  # an Ed25519 signature is always the same
-            self._salt = hmac.digest(seed, b"salt", "sha256")
-            self._password = self._slow_hash(settings.console_password)
-            self._session_key = hmac.digest(seed, b"session" + self._password, "sha256")
-
-    @property
-    def has_password(self) -> bool:
-        """Must people log in?"""
-        return self._settings.console_password is not None
+        self.accounts = Accounts(context)
+        self.logins = Logins(context)
+        self.failures = FailedLogins(context)
+        self._devices = Devices(context)
+        self._limits = LoginLimits()
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie; the browser holds the one for https to its host and to encryption."""
+        """Name of the cookie of a login; the browser holds the one for https to its host and to encryption."""
         return "__Host-fairpremium" if self.is_encrypted else "fairpremium-console"
+
+    @property
+    def device_cookie(self) -> str:
+        """Name of the cookie of a device, which the page with the form for the password gets alone."""
+        return "__Secure-fairpremium-device" if self.is_encrypted else "fairpremium-device"
 
     @property
     def is_encrypted(self) -> bool:
         """Do clients reach the service by https?"""
         return self._settings.scheme == "https"
+
+    def has_accounts(self) -> bool:
+        """Must people log in?"""
+        return self.accounts.has_some()
+
+    def find_viewer(self, client: str, headers: Any, token: str) -> Viewer | None:
+        """Return who asks for a page; None for somebody who must log in, or may not."""
+        if not self.has_accounts():
+            return AT_THE_MACHINE if self.is_local(client, headers) else None
+        self.failures.write_if_due()
+        is_visit = headers.get("sec-fetch-dest") != "empty"  # a page that keeps itself up to date is no visit
+        login = self.logins.find(token, is_visit=is_visit) if token else None
+        return None if login is None else Viewer(login.account, cast(AccountRole, login.role), login.id)
 
     def is_local(self, client: str, headers: Any) -> bool:
         """Does the request come from this machine, straight and on purpose?"""
@@ -76,48 +94,28 @@ class Access:
         origin = urlsplit(headers.get("origin", ""))
         return origin.scheme in ("http", "https") and origin.netloc == headers.get("host", "")
 
-    # --- the password ---
+    # --- logging in and out ---
 
-    def take_try(self, client: str) -> None:
-        """Allow one more guess of the password, or raise the problem that there were too many."""
-        self._own_tries.take(client)
-        self._all_tries.take("")
+    async def log_in(self, name: str, password: str, client: str, headers: Any, device: str) -> NewLogin | None:
+        """Return the cookies of a new login; None if name and password are not those of an account in use.
 
-    def knows(self, password: str) -> bool:
-        """Is this the password? Takes a while, always."""
-        return hmac.compare_digest(self._slow_hash(password), self._password)
+        Raises the problem that there were too many tries.
+        """
+        known = await run_sync(self._devices.find, device, name) if device else None
+        self._limits.take(name, client, known)
+        is_trusted = known is not None or self.is_local(client, headers)
+        return await self._limits.run(self._check, name, password, client, is_trusted=is_trusted)
 
-    def _slow_hash(self, password: str) -> bytes:
-        return hashlib.scrypt(password.encode(), salt=self._salt, n=2**15, r=8, p=1, maxmem=2**26, dklen=32)
-
-    # --- sessions ---
-
-    def new_session(self) -> str:
-        """Return the value of a new session's cookie."""
-        content = f"{int(self._context.now() + SESSION_SECONDS)}.{secrets.token_hex(16)}"
-        return f"{content}.{self._sign(content)}"
-
-    def is_session(self, value: str) -> bool:
-        """Is this the cookie of a session that has not ended?"""
-        session = self._read(value)
-        if session is None:
-            return False
-        query = select(nonces.c.nonce).where(nonces.c.key_id == _ENDED, nonces.c.nonce == session[1])
-        return self._context.database.read(lambda c: c.execute(query).first()) is None
-
-    def end_session(self, value: str) -> None:
-        """End a session before its time, for every web process."""
-        session = self._read(value)
-        if session is not None:
-            values = {"key_id": _ENDED, "nonce": session[1], "expires": session[0]}
-            self._context.database.write(lambda c: c.execute(upsert(c, nonces).values(**values)))
-
-    def _read(self, value: str) -> tuple[float, str] | None:
-        content, _, signature = value.rpartition(".")
-        if not hmac.compare_digest(self._sign(content).encode(), signature.encode()):
+    def _check(self, name: str, password: str, client: str) -> NewLogin | None:
+        checked = self.accounts.check(name, password)
+        token = None if checked is None else self.logins.open(name, checked, client)
+        if token is None:
+            self.failures.count(name if self.accounts.knows(name) else None)
             return None
-        expires, _, name = content.partition(".")
-        return (float(expires), name) if self._context.now() < float(expires) else None
+        return NewLogin(token, self._devices.sign(name))
 
-    def _sign(self, content: str) -> str:
-        return hmac.digest(self._session_key, content.encode(), "sha256").hex()
+    def log_out(self, token: str) -> None:
+        """End the login of a token."""
+        login = self.logins.find(token, is_visit=False) if token else None
+        if login is not None:
+            self.logins.end(login.id, by=login.account)

@@ -12,7 +12,10 @@ from fairpremium.parties.store.schema import fits, releases
 
 from ._study_views import StudyView
 
-_SHOWN = ("party", "id", "epoch", "state", "phase", "progress", "attempt", "matched", "sha256", "created", "ended")
+_SHOWN = (
+    *("party", "id", "epoch", "state", "phase", "progress", "attempt"),
+    *("matched", "sha256", "created", "ended", "erased"),
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class FitView:
     sha256: str | None
     created: float
     ended: float | None
+    erased: float | None
     attempts: int
     spec: FitSpec
     is_cancelling: bool

@@ -10,13 +10,15 @@ from fairpremium.parties.store.schema import log
 
 # What the log tells of, in the order in which it usually happens.
 EVENTS = (
-    "key.added", "key.ends", "key.revoked", "service.key.rotated", "study.secret.rotated",
+    "key.added", "key.ends", "key.revoked", "service.key.rotated", "service.restored", "study.secret.rotated",
     "study.declared", "study.open", "study.closed",
     "epoch.begun", "answers.released", "report.taken", "reports.taken",  # the last two in logs of 0.1
     "reports.withdrawn", "reports.erased",
     "portfolio.declared", "portfolio.part", "portfolio.sealed", "portfolio.erased",
     "fit.requested", "fit.started", "fit.cancel", "fit.succeeded", "fit.refused", "fit.failed", "fit.cancelled",
     "bundle.fetched", "bundle.erased",
+    "account.added", "account.disabled", "account.password", "login.opened", "login.ended", "login.failed",
+    "security.bad-signature", "security.key-refused",
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -11,10 +10,12 @@ from fastapi import Request
 from sqlalchemy import Connection
 
 from fairpremium.parties.protocol import ID
-from fairpremium.parties.service import LogMonitor, ServiceContext, ServiceSettings
+from fairpremium.parties.service import LogMonitor, ServiceContext, ServiceSettings, count_workers
 
 from ._fit_views import FitView, read_fits, read_queue
+from ._key_views import read_keys, read_service_keys
 from ._log_views import EVENTS, read_log
+from ._operation_views import read_insurer_queues, read_matches, read_storage
 from ._study_views import StudyView, read_parties, read_studies, read_study
 from ._templates import show_comparison
 
@@ -43,10 +44,10 @@ FAILED = _message(
 FOREIGN = _message("That did not come from here", "Forms are taken from the console's own pages only.", 403)
 CLOSED = _message(
     "The console is closed from here",
-    "Without a password it opens only on the machine that the service runs on, under http://127.0.0.1. To open it for "
-    "others, give the service a password for the console and start it again.",
+    "Without accounts it opens only on the machine that the service runs on, under http://127.0.0.1. To open it for "
+    "others, make an account for each person, on that machine.",
     403,
-    ("FAIRPREMIUM_CONSOLE_PASSWORD=... fairpremium serve",),
+    ("fairpremium account add NAME --role auditor",),
 )
 
 
@@ -74,7 +75,6 @@ class Pages:
             "queue": queue,
             "is_stuck": since is not None and not queue.running and context.now() - since > _IDLE_WORKERS,
             "is_live": queue.running + queue.waiting > 0,
-            "free": shutil.disk_usage(context.files.folder).free,
             "parties": self._read(read_parties),
             "folder": folder,
             "service": service,
@@ -110,6 +110,32 @@ class Pages:
             return None, []
         study = self._read(lambda c: read_study(c, self._context, name))
         return study, [] if study is None else self._read(lambda c: read_fits(c, self._context, study))
+
+    def budgets(self, request: Request) -> Page:
+        """Show what insurers have spent in all studies, and the epochs."""
+        return Page("budgets.html", {"studies": self._read(lambda c: read_studies(c, self._context))})
+
+    def keys(self, request: Request) -> Page:
+        """Show the keys of the service and of all parties."""
+        values = {
+            "service_keys": self._read(lambda c: read_service_keys(c, self._context)),
+            "keys": self._read(lambda c: read_keys(c, self._context)),
+            "folder": self._options(request)[0],
+        }
+        return Page("keys.html", values)
+
+    def operation(self, request: Request) -> Page:
+        """Show the queue, the storage, and the matched shares of the newest results."""
+        queues = self._read(lambda c: read_insurer_queues(c, self._context))
+        values = {
+            "queues": queues,
+            "queue": self._read(lambda c: read_queue(c, self._context)),
+            "storage": self._read(lambda c: read_storage(c, self._context)),
+            "workers": count_workers(self._context),
+            "matches": self._read(read_matches),
+            "is_live": bool(queues),
+        }
+        return Page("operation.html", values)
 
     def log(self, request: Request) -> Page:
         """Show a page of the log."""

@@ -19,6 +19,7 @@ from fairpremium.parties.protocol import (
     one_attribute,
 )
 from fairpremium.parties.service import (
+    EPOCH_LEAP,
     ServiceContext,
     count_epochs,
     count_fits,
@@ -120,10 +121,16 @@ def _view(connection: Connection, context: ServiceContext, row: Any, roles: dict
         epsilon=epsilon,
         collectors=tuple((name, roles.get(name) == "collector") for name in spec.collectors),
         insurers=tuple(_insurer(connection, row.id, spec, name, roles) for name in spec.insurers),
-        epochs=count_epochs(connection, row.id, spec),
+        epochs=_began(count_epochs(connection, row.id, spec)),
         answered=tuple((name, read_answered(connection, row.id, name)) for name in spec.collectors if spec.question),
         created=row.created,
     )
+
+
+def _began(epochs: tuple[CountedEpoch, ...]) -> tuple[CountedEpoch, ...]:
+    """Leave out what stands for epochs that a restore lost: it never began. Numbers of others follow each other."""
+    before = (0, *(epoch.number for epoch in epochs))
+    return tuple(epoch for epoch, last in zip(epochs, before, strict=False) if epoch.number - last < EPOCH_LEAP)
 
 
 def _status(state: str, spec: StudySpec, now: float) -> str:

@@ -31,7 +31,9 @@ def load_templates(digests: dict[str, str]) -> jinja2.Environment:
         "when": lambda s: "" if s is None else datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "lasted": _lasted,
         "place": lambda part: quote(str(part), safe=""),
-        "size": lambda size: f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.1f} GB",
+        "age": _age,
+        "amount": _amount,
+        "size": _size,
     }
     environment.globals |= {
         "version": __version__,
@@ -95,6 +97,47 @@ def _lasted(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _size(size: int) -> str:
+    """Write what a disk holds, in steps of 0.1 GB.
+
+    Examples
+    --------
+    >>> _size(40_000_000), _size(2_340_000_000), _size(52_340_000_000)
+    ('less than 0.1 GB', '2.3 GB', '52 GB')
+    """
+    if size < 1e8:
+        return "less than 0.1 GB"
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.1f} GB"
+
+
+def _amount(size: int) -> str:
+    """Write how much somebody has sent.
+
+    Examples
+    --------
+    >>> _amount(0), _amount(60_100), _amount(12_340_000), _amount(107_374_182_400)
+    ('0 KB', '60 KB', '12.3 MB', '107.4 GB')
+    """
+    if size < 1e6:
+        return f"{size / 1e3:.0f} KB"
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _age(seconds: float) -> str:
+    """Write a long duration.
+
+    Examples
+    --------
+    >>> _age(59.0), _age(7300.0), _age(86400.0), _age(400 * 86400.0)
+    ('less than an hour', '2 hours', '1 day', '400 days')
+    """
+    hours, days = int(seconds // 3600), int(seconds // 86400)
+    if not hours:
+        return "less than an hour"
+    number, unit = (days, "day") if days else (hours, "hour")
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def _count(value: int | None, suppressed: int) -> str:

@@ -8,16 +8,18 @@ from fastapi import FastAPI
 from fairpremium import __version__
 from fairpremium.parties.collect import add_collect
 from fairpremium.parties.console import add_console
-from fairpremium.parties.service import ServiceSettings, ThirdParty
+from fairpremium.parties.service import SecurityEvents, ServiceSettings, ThirdParty
 
 from ._answers import add_problem_answers
 from ._fits import add_fits
 from ._guard import Guard
 from ._log import add_log
-from ._openapi import describe
+from ._metrics import Metrics
+from ._openapi import add_description, describe
 from ._operations import add_operations
 from ._portfolios import add_portfolios
 from ._reports import add_reports
+from ._request_record import RequestRecord
 from ._requests import Requests
 from ._studies import add_studies
 
@@ -40,6 +42,7 @@ def create_app(settings: ServiceSettings, third_party: ThirdParty | None = None)
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        app.state.console.stop()
         party.stop_writer()
 
     app = FastAPI(
@@ -48,15 +51,18 @@ def create_app(settings: ServiceSettings, third_party: ThirdParty | None = None)
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,  # our own route sends stored bytes
         redirect_slashes=False,
     )
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    add_description(app)
     app.state.requests = requests
     add_problem_answers(app)
-    app.add_middleware(Guard, requests=requests)
-    for add_routes in (add_studies, add_reports, add_portfolios, add_fits, add_log, add_operations):
+    metrics = Metrics(party)
+    app.add_middleware(Guard, requests=requests, record=RequestRecord(app, metrics, SecurityEvents(party.context)))
+    for add_routes in (add_studies, add_reports, add_portfolios, add_fits, add_log):
         add_routes(app, requests)
+    add_operations(app, requests, metrics)
     if settings.collect:
         add_collect(app, party, settings)
     add_console(app, party, settings)

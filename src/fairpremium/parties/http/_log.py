@@ -35,6 +35,7 @@ def add_log(app: FastAPI, requests: Requests) -> None:
 
     @route(app, "GET", "/v1/keys", (*ANY, "unavailable"))
     async def get_keys() -> list[PublicKey]:
+        """Return the keys by which the service signs or signed, the oldest first."""
         return await run_sync(party.public_keys)
 
     @route(app, "GET", "/v1/checkpoint", (*ANY, "unavailable"))

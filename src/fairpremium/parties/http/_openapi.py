@@ -1,11 +1,15 @@
-"""The OpenAPI document: what each route takes and which problems it may answer with."""
+"""The OpenAPI document: what each route does, who may call it, what it takes, which problems it may answer with."""
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 
 from fairpremium.parties.protocol import ID, PROBLEMS, FitSpec, Message, PortfolioSpec, Report, StudySpec
+from fairpremium.parties.service import RIGHTS, ThirdParty
 
 from ._answers import PROBLEM_TYPE
 
@@ -60,7 +64,31 @@ def describe(app: FastAPI) -> dict[str, Any]:
             nested = schema.pop("$defs", {})
             forms = {_sent(name): form for name, form in {**nested, kind.__name__: schema}.items()}
             document["components"]["schemas"].update(forms)
+        for each in app.routes:
+            if isinstance(each, APIRoute) and each.methods:
+                _describe_command(document["paths"][each.path][min(each.methods).lower()], each.name)
     return app.openapi_schema  # type: ignore[return-value]
+
+
+def add_description(app: FastAPI) -> None:
+    """Add the route of the document, whose bytes are made once: it is large, and everybody may ask for it."""
+    content = b""
+
+    async def get_openapi(_: Request) -> Response:
+        nonlocal content
+        if not content:
+            content = bytes(JSONResponse(describe(app)).body)
+        return Response(content, media_type="application/json")
+
+    app.add_route("/v1/openapi.json", get_openapi, name="openapi", include_in_schema=False)
+
+
+def _describe_command(operation: dict[str, Any], name: str) -> None:
+    """Say what a command does, and the roles that may use it; what has no roles is open to all."""
+    command = getattr(ThirdParty, name, None)
+    if command is not None:
+        operation["description"] = inspect.getdoc(command)
+    operation["x-roles"] = sorted(RIGHTS.get(name, ()))
 
 
 def _sent(name: str) -> str:

@@ -1,50 +1,49 @@
-"""Routes for those who run the service: is it alive, is it ready, and what has it done."""
+"""Routes for those who run the service: is it alive, is it ready, and what does it do."""
 
-from collections import Counter
-from typing import Any
+import hmac
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from fairpremium.parties.protocol import Problem
-from fairpremium.parties.service import is_loopback
 
+from ._metrics import Metrics
 from ._openapi import ANY, route
+from ._readiness import Readiness
 from ._requests import Requests
 
-_FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
 
-
-def add_operations(app: FastAPI, requests: Requests) -> None:
+def add_operations(app: FastAPI, requests: Requests, written: Metrics) -> None:
     """Add the probes and the metrics."""
-    party = requests.party
+    readiness = Readiness(requests.party)
 
     @route(app, "GET", "/healthz", ANY)
     async def healthz() -> dict[str, str]:
+        """Say that the web process answers."""
         return {"status": "ok"}
 
     @route(app, "GET", "/readyz", (*ANY, "unavailable"))
     async def readyz() -> dict[str, str]:
-        try:
-            await run_sync(party.check_database)
-        except Exception:
-            raise Problem("unavailable") from None
+        """Say whether database and disk take writes; looked at once a second at most."""
+        await readiness.check()
         return {"status": "ready"}
 
     @route(app, "GET", "/metrics", (*ANY, "unavailable"), response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
-        if not _is_local(request.scope):  # how many requests there were tells when somebody reported
+        """Return metrics for Prometheus: to an operator of the console, or who has the token for metrics."""
+        if not (_has_token(request, requests.settings.metrics_token) or await _may_look(app, request)):
             raise Problem("not-found")
-        states = Counter(state for state, _, _ in (await run_sync(party.fit_states)).values())
-        lines = ["# TYPE fairpremium_requests_total counter"]
-        lines += [f'fairpremium_requests_total{{status="{s}"}} {n}' for s, n in sorted(requests.answers.items())]
-        lines.append("# TYPE fairpremium_fits gauge")
-        lines += [f'fairpremium_fits{{state="{state}"}} {n}' for state, n in sorted(states.items())]
-        return PlainTextResponse("\n".join(lines) + "\n")
+        return Response(await run_sync(written.write), media_type=CONTENT_TYPE_LATEST)
 
 
-def _is_local(scope: Any) -> bool:
-    """Did this machine itself send the request, and no proxy on it?"""
-    is_forwarded = any(name in _FORWARDED for name, _ in scope["headers"])
-    return bool(scope.get("client")) and not is_forwarded and is_loopback(scope["client"][0])
+def _has_token(request: Request, token: str | None) -> bool:
+    kind, _, sent = request.headers.get("authorization", "").partition(" ")
+    return token is not None and kind.lower() == "bearer" and hmac.compare_digest(sent.encode(), token.encode())
+
+
+async def _may_look(app: FastAPI, request: Request) -> bool:
+    """Ask the console whether it would show this caller the page on its operation."""
+    passed = Response()
+    return await app.state.console.restricted("/console/operation", lambda _: passed)(request) is passed

@@ -9,12 +9,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from fairpremium.parties.service import ServiceSettings
+from fairpremium import __version__
+from fairpremium.parties.service import ServiceLimits, ServiceSettings, log_event, write_log
 
 from ._app import create_app
-from ._connections import limit_connections
+from ._connections import limit_requests
+from ._listener import Listener, fit_connections
 
 _CALM = 1.0  # seconds before a dead worker is replaced
 _BACKLOG = 2048
@@ -39,23 +42,25 @@ def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], 
 
     sys.setswitchinterval(_SWITCH)
     settings.check()
-    listener = _listen(settings)
-    with listener:
+    limits = replace(settings.limits, connections=fit_connections(settings.limits.connections))
+    listener = _listen(settings, limits)
+    settings = replace(settings, port=listener.getsockname()[1])
+    with listener, write_log(settings.log):
         app = create_app(settings)
         server = Server(
             uvicorn.Config(
                 app,
-                http=limit_connections(settings.limits, settings.proxies),
+                http=limit_requests(limits, listener),
                 ws="none",
                 proxy_headers=bool(settings.proxies),
                 forwarded_allow_ips=list(settings.proxies),
                 ssl_certfile=settings.certificate,
                 ssl_keyfile=settings.certificate_key,
-                log_level="warning",
+                log_config=None,  # its lines go into ours
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=30,
-                limit_concurrency=settings.limits.connections,
+                limit_concurrency=limits.connections,
                 timeout_graceful_shutdown=5,
             )
         )
@@ -65,16 +70,20 @@ def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], 
             tell(f"{scheme}://{host}:{listener.getsockname()[1]}")
             with _working(settings, workers):
                 gc.freeze()  # what was imported stays; to look at it again and again takes a tenth of the time
+                log_event(
+                    "service.started", version=__version__, database=app.state.requests.party.context.database.dialect
+                )
                 server.run(sockets=[listener])
+        log_event("service.stopped")
 
 
-def _listen(settings: ServiceSettings) -> socket.socket:
+def _listen(settings: ServiceSettings, limits: ServiceLimits) -> Listener:
     """Take the port, so that a mistake shows before anything is started."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or an answer waits for an acknowledgement
-        return listener
+        return Listener(listener, limits, settings.proxies, is_encrypted=bool(settings.certificate))
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {why}. Choose another port.") from None
@@ -118,7 +127,9 @@ def _supervise_worker(settings: ServiceSettings, stop: threading.Event) -> None:
         with start_worker(settings) as worker:
             while worker.poll() is None and not stop.wait(0.2):
                 pass
-            if stop.is_set():
+            if not stop.is_set():
+                log_event("worker.died", worker=worker.pid, exit=worker.poll())
+            else:
                 worker.send_signal(signal.SIGTERM)
                 try:
                     worker.wait(5)
@@ -131,6 +142,7 @@ def start_worker(settings: ServiceSettings) -> subprocess.Popen[bytes]:
     """Start a worker process on the folder of a service; it ends when this process does, however that ends."""
     command = [sys.executable, "-P", "-m", "fairpremium", "worker", "--with-parent"]
     command += ["--folder", os.fspath(settings.folder)]
+    command += ["--log-format", settings.log.format, "--log-level", settings.log.level]
     environment: dict[str, Any] = dict(os.environ)
     if settings.database:  # an address may hold a password, which a command line would show
         environment["FAIRPREMIUM_DATABASE"] = settings.database

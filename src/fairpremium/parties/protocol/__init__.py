@@ -53,8 +53,8 @@ __all__, __getattr__ = lazy_exports(
             "StudySpec TrueAttribute check_id stored_fields"
         ),
         "_policy_keys": "KEY as_keys find_words has_repeats read_keys sort_words to_words",
-        "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_part write_portfolio_part",
-        "_problems": "PROBLEMS Problem",
+        "_portfolio_part": "PORTFOLIO_TYPE check_portfolio_keys check_portfolio_part write_portfolio_part",
+        "_problems": "PROBLEMS Problem list_allowed",
         "_report_batch": "BATCH_TYPE check_batch meaning write_batches",
         "_rules": "Rules round_count",
         "_safe_files": "read_private replace_file restrict_access settle sync_folder write_private",

@@ -9,7 +9,7 @@ from fairpremium.documents import canonical_json
 from fairpremium.privacy import Channel
 
 from ._messages import EstimatedChannel, KnownChannel, SeveralAttributes, TrueAttribute
-from ._problems import Problem
+from ._problems import Problem, list_allowed
 
 Attribute = KnownChannel | EstimatedChannel | TrueAttribute | SeveralAttributes
 
@@ -59,7 +59,8 @@ def choose_attributes(attribute: Attribute, names: Sequence[str | None] | None =
         return attribute
     known = names_of(attribute)
     if not set(names) <= set(known):
-        raise Problem("not-allowed-here", "an attribute that it does not name")
+        allowed = list_allowed(name for name in known if name is not None)
+        raise Problem("not-allowed-here", f"an attribute that it does not name; allowed: {allowed}")
     if not isinstance(attribute, SeveralAttributes):
         return attribute
     chosen = tuple(one for one in attribute.attributes if one.name in names)
@@ -71,5 +72,6 @@ def choose_attributes(attribute: Attribute, names: Sequence[str | None] | None =
 def one_attribute(attribute: Attribute, name: str | None) -> Attribute:
     """Return the attribute of a report; a study of several wants its name, and one with a single attribute none."""
     if name is None and isinstance(attribute, SeveralAttributes):
-        raise Problem("not-allowed-here", "a report without the name of its attribute")
+        allowed = list_allowed(names_of(attribute))
+        raise Problem("not-allowed-here", f"a report without the name of its attribute; allowed: {allowed}")
     return choose_attributes(attribute, [name])

@@ -17,12 +17,26 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from ._safe_files import LARGEST_FILE, Path_, Secret, create_file, read_private, write_private
 
+FINGERPRINT_DIGITS = 16
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
 
 # The y of the points of small order (RFC 8032, section 5.1): under such a "key" anyone can sign anything.
 _P = 2**255 - 19
 _Y8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDER = frozenset({0, 1, _P - 1, _Y8, _P - _Y8})
+
+
+def fingerprint(kind: str, content: bytes) -> str:
+    """Return the short name of a key or secret that people compare: its kind and 16 digits of a SHA-256.
+
+    All keys and secrets are named so, in every output, message and file, and by nothing shorter.
+
+    Examples
+    --------
+    >>> fingerprint("ed25519", bytes(32))
+    'ed25519-66687aadf862bd77'
+    """
+    return f"{kind}-{hashlib.sha256(content).hexdigest()[:FINGERPRINT_DIGITS]}"
 
 
 class VerifyKey:
@@ -60,8 +74,8 @@ class VerifyKey:
 
     @cached_property
     def key_id(self) -> str:
-        """Its short name: ``ed25519-`` and the first 16 digits of the SHA-256 of its 32 bytes."""
-        return f"ed25519-{hashlib.sha256(self._raw).hexdigest()[:16]}"
+        """Its fingerprint, by which signatures and logs name it: ``ed25519-`` and 16 digits of the SHA-256 of it."""
+        return fingerprint("ed25519", self._raw)
 
     def verify(self, signature: bytes, message: bytes) -> bool:
         """Say whether a signature is this key's signature of a message."""
@@ -106,7 +120,7 @@ class SigningKey(Secret):
 
     @property
     def key_id(self) -> str:
-        """Short name of the key, which every signature carries."""
+        """Fingerprint of the key, which every signature carries."""
         return self.verify_key.key_id
 
     @property

@@ -14,6 +14,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import pyarrow as pa
 
+from ._keys import fingerprint
 from ._safe_files import Path_, Secret, read_private, write_private
 
 KEY_BYTES = 16
@@ -40,8 +41,13 @@ class LinkageSecret(Secret):
 
     @property
     def fingerprint(self) -> str:
-        """16 digits that are equal when the secrets are: two parties may compare them by telephone."""
-        return hashlib.sha256(_FINGERPRINT + self.__value).hexdigest()[:16]
+        """``linkage-`` and 16 digits that are equal when the secrets are: parties compare them by telephone.
+
+        It is printed to collector and insurer, and sent to nobody. Whoever sees it, the third party even, learns
+        nothing of use: the secret has 256 random bits, of which 64 bits of a one-way function leave none to search,
+        and its input begins with a text of its own, so that it is no key of any policy.
+        """
+        return fingerprint("linkage", _FINGERPRINT + self.__value)
 
     def hasher(self) -> Callable[[bytes], bytes]:
         """Return the function text -> key, HMAC with both of its pads hashed once (RFC 2104)."""

@@ -595,15 +595,22 @@ ENDED = ("succeeded", "refused", "failed", "cancelled")
 
 
 class Refusal(Message):
-    """Which disclosure rule forbids the result, and its limit."""
+    """Which disclosure rule forbids the result, and its limit.
+
+    - `column`: The insurer's column, or term, by which a row stands out most (rules 2 and 4).
+    """
 
     rule: int
     title: str
     limit: str
+    column: str | None = None
 
 
 class Fit(Message):
-    """An insurer's view of a fit. `matched` is estimated from what was released, and rounded."""
+    """An insurer's view of a fit.
+
+    `matched` is estimated from what was released, and rounded; it goes with the bundle when that is erased.
+    """
 
     id: str
     spec: FitSpec

@@ -7,6 +7,7 @@ limited, and it imports no more than it needs.
 import json
 import os
 import resource
+import secrets
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._policy_keys import WIDTH
+from ._policy_keys import KEY, WIDTH, Keys, has_repeats, to_words
 from ._problems import Problem
 
 LARGEST_INTEGER = 2**53  # beyond, a float of 64 bits skips integers
@@ -29,6 +30,8 @@ _MAX_BATCH, _MIN_BATCH = 1 << 17, 1 << 10
 _MAX_ROW_GROUPS = 10_000
 _MAX_THRIFT = 1 << 20
 _FOOTER = 8  # length and magic
+_HOW = {"memory_map": True, "arrow_extensions_enabled": False}
+_KEYS_AT_ONCE = 1 << 22  # that are compared with each other, or twice as many of crafted ones
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class ParquetLimits:
 def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> int:
     """Check every value of a part of a portfolio and return how many rows it has.
 
-    Whether a key is repeated is asked of all parts together, when the portfolio is sealed.
+    Whether parts have a key in common is asked when the portfolio is sealed (`check_distinct_keys`).
 
     - `roles` (dict): The names of columns by role: ``key``, ``numbers`` (list), ``categories`` (list), ``weight`` and
       ``exposure``, each one of the numbers or None, and ``claims`` (list of pairs of numbers: count and amount).
@@ -75,9 +78,9 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> 
     if file.schema_arrow.field(roles["key"]).type != pa.binary(WIDTH):
         raise Problem("bad-keys")
     total_weight = 0.0
+    keys = []
     for batch in _batches(file):
-        if batch.column(roles["key"]).null_count:
-            raise Problem("bad-keys")
+        keys.append(_keys_of(batch.column(roles["key"])))
         values = {name: check_number_column(batch.column(name)) for name in numbers}
         if weight is not None:
             if values[weight].min() < 0:
@@ -91,7 +94,59 @@ def check_portfolio(path: str, roles: dict[str, Any], limits: ParquetLimits) -> 
             check_categories(batch.column(name), known, limits)
     if weight is not None and total_weight == 0:
         raise Problem("bad-values", "all weights are zero")
+    if has_repeats(np.concatenate(keys)):
+        raise Problem("bad-keys")
     return int(file.metadata.num_rows)
+
+
+def check_distinct_keys(paths: list[str], key: str, rows: int) -> int:
+    """Refuse keys that are repeated in or between the parts of a portfolio, and return how many rows they have.
+
+    The files are read several times, each time for some of the keys, so that few are in memory. Which ones is drawn, so
+    that nobody can make them more than their share.
+
+    - `rows`: How many rows all parts have.
+    """
+    passes = count_passes(rows)
+    shift = np.uint64(65 - passes.bit_length())
+    first, second = (np.uint64(secrets.randbits(64) | 1) for _ in range(2))
+    read = 0
+    for part in range(passes):
+        found, size = [], 0
+        for path in paths:
+            for keys in _read_keys(path, key):
+                read += len(keys)
+                if passes > 1:
+                    high, low = to_words(keys)
+                    keys = keys[(high * first + low * second) >> shift == part]
+                found.append(keys)
+                size += len(keys)
+                if size > 2 * _KEYS_AT_ONCE:  # distinct ones would not be that many
+                    raise Problem("bad-keys")
+        if has_repeats(np.concatenate(found)):
+            raise Problem("bad-keys")
+    if read != rows * passes:
+        raise Problem("bad-parquet", "its table of contents is wrong")
+    return rows
+
+
+def _read_keys(path: str, key: str) -> Iterator[Keys]:
+    """Yield the keys of a part that was checked, some at a time."""
+    with _open_unchecked(path) as file:
+        for batch in file.iter_batches(batch_size=_MAX_BATCH, columns=[key]):
+            yield _keys_of(batch.column(0))
+
+
+def count_passes(rows: int) -> int:
+    """Return how often the keys of so many rows are read to be compared, a power of two."""
+    return 1 << max(0, (max(rows, 1) - 1) // _KEYS_AT_ONCE).bit_length()
+
+
+def _keys_of(column: pa.Array) -> Keys:
+    """Return a copy of keys that are all there."""
+    if column.type != pa.binary(WIDTH) or column.null_count:
+        raise Problem("bad-keys")
+    return np.frombuffer(column.buffers()[1], dtype=KEY, count=len(column), offset=WIDTH * column.offset).copy()
 
 
 def check_claim_columns(counts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> None:
@@ -167,8 +222,7 @@ def _dictionary(column: pa.DictionaryArray, limits: ParquetLimits) -> list[str]:
 def _open(path: str, names: list[str], texts: list[str], limits: ParquetLimits) -> pq.ParquetFile:
     """Open a file whose table of contents promises the columns; those of text are read as dictionaries."""
     _check_footer(path, limits)
-    how = {"memory_map": True, "arrow_extensions_enabled": False}
-    file = pq.ParquetFile(path, thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT, **how)
+    file = _open_unchecked(path)
     found = file.schema_arrow.names
     if len(set(found)) != len(found):
         raise Problem("bad-columns", "a name is repeated")
@@ -194,7 +248,11 @@ def _open(path: str, names: list[str], texts: list[str], limits: ParquetLimits) 
     ):
         raise Problem("bad-parquet", "its table of contents is wrong")
     dictionaries = [name for name in texts if is_string(file.schema_arrow.field(name).type)]
-    return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **how)
+    return pq.ParquetFile(path, metadata=contents, read_dictionary=dictionaries, **_HOW)
+
+
+def _open_unchecked(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(path, thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT, **_HOW)
 
 
 def _check_footer(path: str, limits: ParquetLimits) -> None:
@@ -244,13 +302,20 @@ def main() -> None:
         limits = ParquetLimits(**question.pop("limits"))
         _limit_process(limits)
         try:
-            facts: dict[str, Any] = {"rows": check_portfolio(question["path"], question["roles"], limits)}
+            facts: dict[str, Any] = {"rows": answer_question(question, limits)}
         except Problem as problem:
             facts = {"problem": problem.code, "detail": problem.detail}
         except Exception:  # whatever the engine says, it is about the file
             facts = {"problem": "bad-parquet", "detail": "it cannot be read"}
         answers.write(json.dumps(facts).encode() + b"\n")
         answers.flush()
+
+
+def answer_question(question: dict[str, Any], limits: ParquetLimits) -> int:
+    """Check one part whose columns have roles, or the keys of all parts; return the number of rows."""
+    if "paths" in question:
+        return check_distinct_keys(question["paths"], question["key"], question["rows"])
+    return check_portfolio(question["path"], question["roles"], limits)
 
 
 def _limit_process(limits: ParquetLimits) -> None:

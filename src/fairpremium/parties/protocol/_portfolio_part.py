@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from ._parquet_check import (
     check_exposures,
     check_number_column,
     check_number_type,
+    count_passes,
 )
 from ._policy_keys import WIDTH, as_keys
 from ._problems import Problem
@@ -51,6 +53,7 @@ _SMALL = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 _ROWS_PER_GROUP = 1 << 20
+_WAITING = 4  # portfolios whose keys wait to be compared; each of them holds a thread of the web process
 _PATIENCE = 5  # times the processor time that a file may take, on a machine that has other things to do
 
 
@@ -77,25 +80,40 @@ def check_portfolio_part(
         "claims": [[peril.count, peril.amount] for peril in spec.claims],
         "exposure": spec.exposure,
     }
-    return (checker or _shared_checker()).ask(roles, path, limits or ParquetLimits())
+    question = {"roles": roles, "path": str(Path(path).absolute())}
+    return (checker or _shared_checker("parts", processes=2)).ask(question, limits or ParquetLimits())
+
+
+def check_portfolio_keys(paths: Sequence[str | os.PathLike[str]], key: str, rows: int) -> None:
+    """Refuse keys that are repeated in or between parts of a portfolio, which were checked one by one.
+
+    One portfolio is read at a time, in a process with the limits of `ParquetLimits`: that is all the memory it takes.
+
+    - `key`: The column of keys.
+    - `rows`: How many rows the parts have.
+    """
+    limits = ParquetLimits(rows=rows, seconds=ParquetLimits.seconds * count_passes(rows))
+    question = {"key": key, "rows": rows, "paths": [str(Path(path).absolute()) for path in paths]}
+    _shared_checker("keys", processes=1, waiting=_WAITING).ask(question, limits)
 
 
 class Checker(contextlib.AbstractContextManager["Checker"]):
     """A few processes that read files from outside; one that a file kills is replaced.
 
-    - `processes`: How many files are read at a time; further ones wait.
+    - `processes`: How many questions are answered at a time; further ones wait.
+    - `waiting`: How many may wait before there is the problem "too-many"; None for any number.
     """
 
-    def __init__(self, processes: int = 2):
+    def __init__(self, processes: int = 2, waiting: int | None = None):
         self._owner = os.getpid()
         self._free = threading.BoundedSemaphore(processes)
+        self._places = contextlib.nullcontext() if waiting is None else _Places(processes + waiting)
         self._idle: list[_Reader] = []  # threads append and pop, each of which is atomic
 
-    def ask(self, roles: dict[str, Any], path: str | os.PathLike[str], limits: ParquetLimits) -> int:
-        """Have a file read whose columns have roles; return how many rows it has."""
-        question = {"roles": roles, "path": str(Path(path).absolute()), "limits": asdict(limits)}
-        line = json.dumps(question).encode() + b"\n"
-        with self._free:
+    def ask(self, question: dict[str, Any], limits: ParquetLimits) -> int:
+        """Have files read (`answer_question`); return how many rows they have."""
+        line = json.dumps({**question, "limits": asdict(limits)}).encode() + b"\n"
+        with self._places, self._free:
             for _ in range(2):  # what kills a reader twice is the file
                 reader = self._take()
                 try:
@@ -131,6 +149,20 @@ class Checker(contextlib.AbstractContextManager["Checker"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Places(contextlib.AbstractContextManager[None]):
+    """A number of places, of which each caller has one meanwhile."""
+
+    def __init__(self, number: int):
+        self._free = threading.BoundedSemaphore(number)
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise Problem("too-many")
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
 
 
 class _ReaderDiedError(Exception):
@@ -189,16 +221,17 @@ class _Reader:
                 pipe.close()  # type: ignore[union-attr]
 
 
-_checkers: dict[int, Checker] = {}  # by process, for a fork must not share the pipes
+_checkers: dict[tuple[int, str], Checker] = {}  # by process, for a fork must not share the pipes, and use
 _checkers_lock = threading.Lock()
 
 
-def _shared_checker() -> Checker:
+def _shared_checker(use: str, processes: int, waiting: int | None = None) -> Checker:
+    place = (os.getpid(), use)
     with _checkers_lock:
-        if os.getpid() not in _checkers:
-            _checkers[os.getpid()] = checker = Checker()
+        if place not in _checkers:
+            _checkers[place] = checker = Checker(processes, waiting)
             atexit.register(checker.close)
-        return _checkers[os.getpid()]
+        return _checkers[place]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the message of another library, so that no error tells one party what another on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fairpremium.errors import FairPremiumError
@@ -61,18 +62,42 @@ PROBLEMS = {
     "portfolio-deleted": Kind(410, "The rows of this portfolio were erased."),
     "portfolio-busy": Kind(409, "A fit of this portfolio has not ended. Cancel it first."),
     "portfolio-empty": Kind(409, "The portfolio has no rows."),
-    "epoch-over": Kind(409, "The fit names another epoch than the present one, which the study shows."),
+    "epoch-over": Kind(409, "Another epoch was named than the one that is allowed: {}."),
     "bundle-erased": Kind(410, "The bundle was erased, with its portfolio or because its time was over."),
     "not-finished": Kind(409, "The fit has not ended with a result."),
     "not-allowed-here": Kind(422, "The study does not allow this: {}."),
     "quota": Kind(409, "A quota is used up: {}."),
     # why a fit ended without a result
     "cannot-fit": Kind(422, "The data do not give a model of this kind: {}."),
+    "no-match": Kind(
+        422,
+        "(Almost) no rows of the portfolio have a report in the study: {}. No model was fitted. Likely causes: another "
+        "linkage secret than the collector's (compare fingerprints: fairpremium keys show FILE), policy numbers that "
+        "are written in another way (leading zeros, blanks, letters), another study, or no reports before this epoch.",
+    ),
     "gave-up": Kind(500, "The fit was tried 5 times and did not come to an end."),
     "storage-full": Kind(507, "The service has no room for this now. Nothing was stored."),
     "unavailable": Kind(503, "The service cannot answer now. Try again."),
     "internal": Kind(500, "The service failed. Nothing was changed."),
 }
+
+
+_NAMED = 20  # at most, of what is allowed
+
+
+def list_allowed(names: Iterable[Any]) -> str:
+    """Name what is allowed, for the detail of a problem.
+
+    Examples
+    --------
+    >>> list_allowed(["normal", "gamma"])
+    'normal, gamma'
+    >>> list_allowed(range(25))[-21:]
+    '17, 18, 19 and 5 more'
+    """
+    found = [str(name) for name in names]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more or "none"
 
 
 class Problem(FairPremiumError):  # noqa: N818 (the name that RFC 9457 gives it)
@@ -83,7 +108,8 @@ class Problem(FairPremiumError):  # noqa: N818 (the name that RFC 9457 gives it)
     code : str
         One of `PROBLEMS`.
     detail : str
-        Fills the place in the sentence; only words of this project (names of fields and rules), never of a request.
+        Fills the place in the sentence: words of this project (names of fields, rules and settings), and names that
+        the party, or its study, declared before. Never a text or a value that came with the request.
 
     Examples
     --------

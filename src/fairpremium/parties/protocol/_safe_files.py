@@ -32,6 +32,7 @@ def create_file(path: Path_, content: bytes, mode: int) -> None:
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask is: others read a public key
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -92,7 +93,7 @@ def restrict_access(path: Path_) -> bool:
     except PermissionError:
         raise PermissionError(
             f"{os.fspath(path)} can be read or changed by others than its owner, and belongs to another user; "
-            "run the service as its owner, or give it a folder of its own."
+            "run the command as its owner, or name a place of your own."
         ) from None
     return True
 
@@ -103,7 +104,7 @@ def read_private(path: Path_) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"Got {os.fspath(path)}, but expected a file.")
-        if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
+        if os.name == "posix" and stat.S_IMODE(status.st_mode) & _foreign_rights(path):
             raise PermissionError(
                 f"{os.fspath(path)} can be read or changed by others than its owner, but holds a secret; "
                 f"run chmod 600 {os.fspath(path)}, and make a new one if it may have been read."
@@ -112,3 +113,14 @@ def read_private(path: Path_) -> bytes:
     if len(content) > LARGEST_FILE:
         raise ValueError(f"Got {os.fspath(path)} of more than {LARGEST_FILE} bytes, but expected a key.")
     return content
+
+
+def _foreign_rights(path: Path_) -> int:
+    """Return the mode bits that a secret must not have.
+
+    systemd hands a credential over as a file of root that an ACL opens to the service's user alone. The mode then shows
+    the mask of the ACL as the rights of the group, so that they tell nothing there.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    is_credential = bool(folder) and Path(os.path.abspath(path)).parent == Path(os.path.abspath(folder or ""))  # noqa: PTH100
+    return 0o027 if is_credential else 0o077

@@ -20,9 +20,10 @@ import base64
 import hashlib
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
+
+from fairpremium.parties.clock import service_time
 
 from ._keys import SigningKey, VerifyKey
 from ._problems import Problem
@@ -96,7 +97,7 @@ def sign_request(
     target = _target(url)
     if target is None:
         raise ValueError("Got a url that is not absolute and encoded, but expected http(s)://host/path?query.")
-    created = int(time.time() if created is None else created)
+    created = int(service_time() if created is None else created)
     nonce = secrets.token_urlsafe(24) if nonce is None else nonce
     if not re.fullmatch(_NONCE, nonce):
         raise ValueError("Got a nonce of another form, but expected 16 to 64 url-safe characters.")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ._checkpoint import *
     from ._disclosure import *
     from ._fit_data import *
+    from ._match_count import *
     from ._randomized import *
     from ._release import *
     from ._released_counts import *
@@ -24,6 +25,7 @@ __all__, __getattr__ = lazy_exports(
         "_checkpoint": "FileCheckpoint",
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_fit_data": "ClaimSettings Claims FitSettings",
+        "_match_count": "MatchCount count_matches",
         "_randomized": "randomize_reports seen_channel",
         "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.errors import FairPremiumError
-from fairpremium.models import LinearProblem
+from fairpremium.models import Design, LinearProblem
 from fairpremium.parties.protocol import Rules, round_count
 from fairpremium.privacy import Channel
 
-from ._public_data import largest_leverage, largest_score_share
+from ._public_data import LargestShare, largest_leverage, largest_score_share
 
 TITLES = {
     1: "each reported group needs enough rows and effective rows",
@@ -31,6 +31,7 @@ TITLES = {
     6: "a study allows so many distinct fits",
     9: "the privacy budget of the study is used up",
 }
+OUTCOME = "the outcome"
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,15 @@ class RuleResult:
     - `rule`: Its number.
     - `limit`: The limit, for everybody.
     - `measured`: What was measured, rounded: for the log of the third party, never for the insurer.
+    - `column`: Of rules 2 and 4: the column of the portfolio, or the term, by which a row stands out most, whether the
+      rule is broken or not. It follows from the insurer's own rows, and from no report.
     """
 
     rule: int
     passed: bool
     limit: str
     measured: str
+    column: str | None = None
 
     @property
     def title(self) -> str:
@@ -62,7 +66,8 @@ class RefusedError(FairPremiumError, ValueError):
     def __init__(self, rule_results: Iterable[RuleResult]):
         self.rule_results = tuple(rule_results)
         broken = next(v for v in self.rule_results if not v.passed)
-        super().__init__(f"Rule {broken.rule} of the study forbids this fit: {broken.title} ({broken.limit}).")
+        by = "" if broken.column is None else f" A row stands out most by {broken.column}."
+        super().__init__(f"Rule {broken.rule} of the study forbids this fit: {broken.title} ({broken.limit}).{by}")
 
 
 def refuse(rule_results: Sequence[RuleResult]) -> None:
@@ -78,18 +83,18 @@ class Exposure:
     rows: int
     effective_rows: float  # (sum of w)^2 / sum of w^2
     parameters: int  # coefficients of one group's linear predictor
-    leverage: float
-    score_share: float
+    leverage: LargestShare
+    score_share: LargestShare
 
 
-NOTHING = Exposure(0, 0.0, 0, 0.0, 0.0)
+NOTHING = Exposure(0, 0.0, 0, LargestShare(0.0, None, 0.0), LargestShare(0.0, None, 0.0))
 
 
-def measure(problem: LinearProblem) -> Exposure:
+def measure(problem: LinearProblem, design: Design) -> Exposure:
     """Measure how far a single row can stand out, from rows without reports."""
     moments = problem.moments
     effective_rows = float(moments.weights.sum() ** 2 / moments.squared_weights.sum())
-    leverage, score_share = largest_leverage(problem), largest_score_share(problem)
+    leverage, score_share = largest_leverage(problem, design), largest_score_share(problem, design)
     return Exposure(len(problem.rows), effective_rows, moments.q, leverage, score_share)
 
 
@@ -104,13 +109,15 @@ def check_count_rules(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -
     Rule 2: in a group with a share c of the rows the sum of w z z' is about c times that of all rows, so a row's
     leverage is about 1 / c of what it is among all rows. A column that singles out fewer than n_min / c rows is
     refused whatever those reported. Rule 4 does not depend on the reports at all: a row's score is hidden among the
-    scores of all other rows, whose reports the insurer does not know.
+    scores of all other rows, whose reports the insurer does not know. If no single column makes the row stand out, its
+    outcome does.
     """
     counts = np.asarray(counts, dtype=np.float64)
     fewest = max(float(counts.min()), 0.0)
     share = fewest / exposure.rows if exposure.rows else 0.0
     effective = exposure.effective_rows * share
-    leverage = exposure.leverage / share if share else math.inf
+    leverage = exposure.leverage.share / share if share else math.inf
+    score = exposure.score_share
     return [
         RuleResult(
             1,
@@ -118,18 +125,25 @@ def check_count_rules(exposure: Exposure, counts: npt.ArrayLike, rules: Rules) -
             f"at least {rules.rows} rows and {rules.effective_rows} effective rows",
             f"{_count(fewest, rules)} rows, {_round(effective)} effective rows",
         ),
-        RuleResult(2, leverage <= 1 / rules.n_min, f"leverage at most 1/{rules.n_min}", _round(leverage)),
+        RuleResult(
+            2,
+            leverage <= 1 / rules.n_min,
+            f"leverage at most 1/{rules.n_min}",
+            _round(leverage),
+            exposure.leverage.column,
+        ),
         RuleResult(
             3,
             exposure.parameters * rules.rows_per_parameter <= fewest,
-            f"at least {rules.rows_per_parameter} rows per coefficient",
-            f"{exposure.parameters} coefficients, {_count(fewest, rules)} rows",
+            f"at least {rules.rows_per_parameter} rows for each of {exposure.parameters} coefficients",
+            f"{_count(fewest, rules)} rows",
         ),
         RuleResult(
             4,
-            exposure.score_share <= rules.score_share,
+            score.share <= rules.score_share,
             f"a share of at most {rules.score_share:g}",
-            _round(exposure.score_share),
+            _round(score.share),
+            score.column if score.without <= rules.score_share else OUTCOME,
         ),
     ]
 

@@ -83,7 +83,7 @@ def release_gaussian(
         expected = release_expected_reports(rows, problem, table, releaser.release, mu * math.sqrt(_MU_SHARES[0]))
         rule_results = []
         if rules is not None:
-            rule_results = check_count_rules(measure(problem), len(rows) * expected.code_shares[:-1], rules)
+            rule_results = check_count_rules(measure(problem, design), len(rows) * expected.code_shares[:-1], rules)
             refuse(rule_results)
         solver = Solver(rows, problem, expected, pooling, releaser)
         B, strength = problem.start(len(groups)), 0.0

@@ -4,11 +4,12 @@ Disclosure control may depend on these freely. To be sure that nothing else slip
 a sum whose order follows the reports, the rows here carry no report at all.
 """
 
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,38 @@ def largest(rows: Rows | Stream, function: RowFunction) -> float:
     return task(rows, 0) if isinstance(rows, Rows) else max(rows.apply(task))
 
 
+@dataclass(frozen=True)
+class _Furthest:
+    """The task of finding the row with the largest value of a function, and the vector of that row."""
+
+    function: RowFunction
+    vectors: RowFunction
+
+    def __call__(self, rows: Rows, start: int) -> tuple[float, Array]:
+        values = rows.map(self.function)
+        i = int(values.argmax())
+        return float(values[i]), self.vectors(rows.block(i, i + 1))[0]
+
+    @staticmethod
+    def join(a: tuple[float, Array], b: tuple[float, Array]) -> tuple[float, Array]:
+        """Return the larger one, the first of equal ones."""
+        return b if b[0] > a[0] else a
+
+
 # --- how much a single row can move ---
+
+
+class LargestShare(NamedTuple):
+    """The row that stands out most.
+
+    - `share`: Its share of a sum of squares, in the direction in which that is largest.
+    - `column`: The column, or term, that contributes most to it; None if there is no feature.
+    - `without`: The share of the same row if the features of the coefficient in question were left out.
+    """
+
+    share: float
+    column: str | None
+    without: float
 
 
 def weight_of(block: Block) -> Array:
@@ -136,23 +168,36 @@ def _shares(block: Block, vectors: RowFunction, root: Array) -> Array:
     return np.asarray(((vectors(block) @ root) ** 2).sum(axis=1))
 
 
-def largest_leverage(problem: LinearProblem) -> float:
+def largest_leverage(problem: LinearProblem, design: Design) -> LargestShare:
     """Compute the largest w z' (sum of w z z')^-1 z over the rows."""
-    return _largest_share(problem, _design_rows)
+    return _largest_share(problem, design, _design_rows)
 
 
-def largest_score_share(problem: LinearProblem) -> float:
+def largest_score_share(problem: LinearProblem, design: Design) -> LargestShare:
     """Compute the largest u'(sum of u u')^-1 u over the rows, with u = w loss'(y, mu(x)) z at the unaware price.
 
     It is the largest part of the sum of squared scores, in any direction, that one row contributes.
     """
-    return _largest_share(problem, _scores)
+    return _largest_share(problem, design, _scores)
 
 
-def _largest_share(problem: LinearProblem, function: Callable[..., Array]) -> float:
+def _largest_share(problem: LinearProblem, design: Design, function: Callable[..., Array]) -> LargestShare:
+    """Find the row that stands out most, and the column by which it does.
+
+    With G the sum of v v' a row v has the share v' G^-1 v. Leaving out coordinate j takes (G^-1 v)_j^2 / (G^-1)_jj from
+    it: the column of the coordinate that takes most is named, but never the intercept, which is no column.
+    """
     vectors = partial(function, problem=problem)
     root = whitening(problem.rows.reduce(partial(_squares, vectors=vectors))[0], _NULL)
-    return largest(problem.rows, partial(_shares, vectors=vectors, root=root))
+    task, rows = _Furthest(partial(_shares, vectors=vectors, root=root), vectors), problem.rows
+    share, v = task(rows, 0) if isinstance(rows, Rows) else functools.reduce(task.join, rows.apply(task))
+    used = problem.moments.coordinates.used
+    if not len(used):
+        return LargestShare(share, None, share)
+    spread = np.maximum((root**2).sum(axis=1), np.finfo(float).tiny)
+    taken = ((root @ (v @ root)) ** 2 / spread)[1:]
+    j = int(taken.argmax())
+    return LargestShare(share, design.origins[used[j]], share - float(taken[j]))
 
 
 def whitening(gram: Array, null: float) -> Array:

@@ -328,7 +328,8 @@ def _check_part(part: Part, labels: int, rules: Rules) -> list[RuleResult]:
     counts = part.rows.reduce(partial(_count_reports, labels=labels), block_rows=1 << 16)[0]
     if part.place and counts.min() < rules.rows:  # too few for a price that leverage and scores are measured at
         return check_count_rules(replace(NOTHING, rows=len(part.rows)), counts, rules)
-    return check_count_rules(measure(public_problem(part.rows, part.design, part.family, part.model)), counts, rules)
+    problem = public_problem(part.rows, part.design, part.family, part.model)
+    return check_count_rules(measure(problem, part.design), counts, rules)
 
 
 def _count_reports(block: Any, labels: int) -> tuple[npt.NDArray[np.float64]]:

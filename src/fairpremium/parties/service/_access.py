@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete
 
+from fairpremium.parties.clock import in_service_time
 from fairpremium.parties.protocol import Problem, Role, Verified
 from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import nonces
@@ -31,15 +32,18 @@ def check_right(who: Party, command: str) -> None:
 
 
 def use_nonces(connection: Connection, context: ServiceContext, used: Sequence[Verified]) -> list[bool]:
-    """Store the nonces of signatures; the answer to each is whether it is new. One that is not new is a replay."""
-    window = 2 * context.limits.signature_window
+    """Store the nonces of signatures; the answer to each is whether it is new. One that is not new is a replay.
+
+    So may be what was signed before a restore: the nonces that were used since the backup are lost.
+    """
+    window = in_service_time(2 * context.limits.signature_window)
     rows = [{"key_id": v.key_id, "nonce": v.nonce, "expires": v.created + window} for v in used]
     # Not every driver counts the rows of an insert; those that it returns are there.
     fresh = connection.execute(upsert(connection, nonces).returning(nonces.c.key_id, nonces.c.nonce), rows)
     new = {(row.key_id, row.nonce) for row in fresh}
     answers = []
     for v in used:
-        answers.append((v.key_id, v.nonce) in new)
+        answers.append((v.key_id, v.nonce) in new and v.created >= context.restored)
         new.discard((v.key_id, v.nonce))  # twice in one batch is a replay too
     return answers
 

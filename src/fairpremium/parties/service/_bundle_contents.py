@@ -89,7 +89,12 @@ def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], Shown
         created=job.asked_at,  # the same in every attempt
         by_attribute=each if len(each) > 1 else None,
         collected=job.channel,
-        release={"epsilon": added, "delta": release.delta, "reports": reported},
+        release={
+            "epsilon": added,
+            "delta": release.delta,
+            "reports": reported,
+            "audit_epsilon": _audit_epsilon(job, release),
+        },
     )
 
 
@@ -114,6 +119,7 @@ def write_manifest(job: FitJob, release: Release, summary: dict[str, Any], check
             "report_epsilon": None if study.release is None else study.release.randomized_epsilon,
             "noise": release.noise,
         },
+        "details": summary["details"],
         "panel": summary["panel"],
         "findings": summary["findings"],
         "log": checkpoint.model_dump(),
@@ -153,13 +159,21 @@ def _protection(job: FitJob, release: Release) -> dict[str, Any]:
 
 def _statement(job: FitJob, release: Release) -> str:
     """Return what the bundle promises about the reports: of its prices, and of the audit in its report."""
-    statement, rule = release.statement, job.study.release
+    statement = release.statement
     if len(job.names) > 1:
         statement += f" A report is here what a person told of {' and '.join(map(str, job.names))} together."
-    if release.mechanism != "gaussian" or rule is None:
+    epsilon = _audit_epsilon(job, release)
+    if epsilon is None:
         return statement
     return (
         f"{statement} The audit in the report is computed from reports that the third party randomized once "
         "more, the same for every fit of the epoch: "
-        f"epsilon {len(job.names) * rule.randomized_epsilon:g} on top, paid once per epoch."
+        f"epsilon {epsilon:g} on top, paid once per epoch."
     )
+
+
+def _audit_epsilon(job: FitJob, release: Release) -> float | None:
+    """Return the epsilon of the second draw that the audit of noised prices uses; None where prices come from it."""
+    if release.mechanism != "gaussian" or job.study.release is None:
+        return None
+    return len(job.names) * job.study.release.randomized_epsilon

@@ -1,17 +1,16 @@
 """What the commands of the third party work with: a database, a folder of files, a key, limits, and who is asking."""
 
-import logging
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Connection, Select, select
 
 from fairpremium.documents import canonical_json
+from fairpremium.parties.clock import in_service_time, service_time
 from fairpremium.parties.protocol import (
     Problem,
     ReportBatch,
@@ -25,11 +24,13 @@ from fairpremium.parties.protocol import (
     stored_fields,
 )
 from fairpremium.parties.store import Database, FileStore, sqlite_url
+from fairpremium.parties.store.schema import UnknownSchemaError, meta
 
 from .keys import KeyRing
+from .operations import log_event
 
-_logger = logging.getLogger("fairpremium.service")
-_KEY_FILE, _DATABASE, _FILES = "service.key", "fairpremium.sqlite", "files"
+KEY_FILE, DATABASE_FILE, FILES_FOLDER = "service.key", "fairpremium.sqlite", "files"  # in a third party's folder
+RESTORED = "restored"  # in `meta`: when the database was restored from a backup
 
 
 class Party(NamedTuple):
@@ -47,32 +48,39 @@ class ServiceLimits:
     json_bytes: int = 256 * 1024
     part_bytes: int = 64 * 1024**2
     parts: int = 10_000
+    portfolio_rows: int = 100_000_000  # of all parts of a portfolio
     signature_window: float = 300.0
     requests_per_second: float = 5000.0
     answers_per_second: float = 20.0  # requests of an address about invitations; five times as many at once
     wait_seconds: float = 30.0
     head_bytes: int = 32 * 1024  # of a request: its address and headers
     head_seconds: float = 10.0  # that it may take to arrive
-    connections: int = 2000
-    connections_per_address: int = 256
+    connections: int = 2000  # fewer where the system does not allow twice as many open files
+    connections_per_address: int = 256  # of an IPv6 network of 64 bits likewise
+    handshakes_per_address: int = 64  # connections that have not finished the TLS handshake, each with 0.3 MB
+    handshake_seconds: float = 5.0  # that the handshake may take
     waits: int = 64  # requests of a party that wait for a fit at the same time
     lease_seconds: float = 30.0
     attempts: int = 5
     memory_rows: int = 500_000
     queued_fits: int = 30  # of an insurer
-    stored_bytes: int = 100 * 1024**3  # of the portfolios of an insurer
+    stored_bytes: int = 100 * 1024**3  # of the portfolios and bundles of an insurer
     fit_memory: int = 16 * 1024**3  # bytes that the process of a fit may take
     fit_seconds: int = 12 * 3600  # of processor time that it may take
 
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """The database, the files, the keys and the limits of a third party."""
+    """The database, the files, the keys and the limits of a third party.
+
+    - `restored`: When it was restored from a backup; what was signed before is not taken any more.
+    """
 
     database: Database
     files: FileStore
     keys: KeyRing = field(repr=False)
     limits: ServiceLimits = ServiceLimits()
+    restored: float = 0.0
 
     @property
     def key(self) -> ServiceKey:
@@ -82,6 +90,10 @@ class ServiceContext:
     def now(self) -> float:
         """Return the time in seconds."""
         return self.database.clock()
+
+    def after(self, seconds: float) -> float:
+        """Return the time when so many seconds of this machine have passed."""
+        return self.now() + in_service_time(seconds)
 
     def open_batch(self, digest: str) -> ReportBatch:
         """Open a batch of reports; the newest ones stay open."""
@@ -99,21 +111,23 @@ def open_context(
     folder: str | os.PathLike[str],
     *,
     database: str | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = service_time,
     limits: ServiceLimits | None = None,
 ) -> ServiceContext:
     """Open a folder of the third party (see `ThirdParty`); an empty one gets a key, a database and files."""
     opened = _open_parts(folder, database, clock)
     try:
         opened.keys.open(opened.database)
+        query = select(meta.c.value).where(meta.c.name == RESTORED)
+        restored = opened.database.read(lambda c: c.execute(query).scalar())
     except BaseException:
         opened.database.close()
         raise
-    return replace(opened, limits=limits or ServiceLimits())
+    return replace(opened, limits=limits or ServiceLimits(), restored=float(restored or 0.0))
 
 
 def replace_lost_key(
-    folder: str | os.PathLike[str], *, database: str | None = None, clock: Callable[[], float] = time.time
+    folder: str | os.PathLike[str], *, database: str | None = None, clock: Callable[[], float] = service_time
 ) -> ServiceKey:
     """Give a third party a new key where the one in force is lost, so that its folder does not open any more."""
     opened = _open_parts(folder, database, clock)
@@ -128,13 +142,20 @@ def _open_parts(folder: str | os.PathLike[str], database: str | None, clock: Cal
     home = Path(folder).absolute()  # whoever changes the working directory later changes nothing here
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not database:
-        (home / _DATABASE).touch(mode=0o600, exist_ok=True)  # SQLite gives its other files the same mode
-    for path in (home, home / _FILES, *home.glob(f"{_DATABASE}*")):
+        if (home / KEY_FILE).exists() and not (home / DATABASE_FILE).exists():  # the database comes before the key
+            raise UnknownSchemaError(
+                f"Got no address of a database, but the third party in {home.name} has no database in its folder. "
+                "Name its PostgreSQL database (--database or FAIRPREMIUM_DATABASE), or restore a backup (fairpremium "
+                "restore)."
+            )
+        (home / DATABASE_FILE).touch(mode=0o600, exist_ok=True)  # SQLite gives its other files the same mode
+    for path in (home, home / FILES_FOLDER, *home.glob(f"{DATABASE_FILE}*")):
         if path.exists() and restrict_access(path):
-            _logger.warning("others could read %s; its mode is now that of its owner alone", path.name)
-    keys = KeyRing(home / _KEY_FILE, storage_key)  # whose file must be readable before anything changes
-    url = database_url(database) if database else sqlite_url(home / _DATABASE)
-    return ServiceContext(Database(url, clock, storage_key), FileStore(home / _FILES), keys)
+            log_event("file.restricted", file=path.name)
+    keys = KeyRing(home / KEY_FILE, storage_key)  # whose file must be readable before anything changes
+    url = database_url(database) if database else sqlite_url(home / DATABASE_FILE)
+    files = FileStore(home / FILES_FOLDER)
+    return ServiceContext(Database(url, clock, storage_key, is_known=any(files)), files, keys)
 
 
 def database_url(address: str) -> str:

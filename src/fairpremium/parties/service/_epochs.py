@@ -3,6 +3,7 @@
 An epoch begins with a snapshot of the reports (`reports.begin_epoch`), and lasts a time that the study declares.
 """
 
+import hmac
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -10,6 +11,17 @@ from sqlalchemy import Connection, select
 from fairpremium.parties.protocol import CountedEpoch, Epoch, StudySpec
 from fairpremium.parties.store.log import iso
 from fairpremium.parties.store.schema import epochs
+
+
+def epoch_key(secret: bytes, salt: bytes | None) -> bytes:
+    """Return the key of all that is drawn in an epoch.
+
+    - `secret`: That of the study.
+    - `salt`: Random bytes that the epoch began with. Two copies of a database, such as a restored one and its original,
+      can both begin an epoch with the same number and the same secret; their draws are independent all the same.
+      Epochs of earlier versions have none.
+    """
+    return secret if salt is None else hmac.digest(secret, b"fairpremium epoch" + salt, "sha256")
 
 
 def newest_epoch(connection: Connection, study: str) -> Any | None:

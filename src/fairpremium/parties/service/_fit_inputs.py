@@ -1,7 +1,7 @@
 """What a fit is made of: its specification, the study, the rows of the portfolio, and the reports beside them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,18 +28,28 @@ from fairpremium.parties.protocol import (
     one_attribute,
     read_keys,
 )
-from fairpremium.parties.release import Claims, SecondDraws, combine_draws, randomize_reports, seen_channel
+from fairpremium.parties.release import (
+    Claims,
+    MatchCount,
+    SecondDraws,
+    combine_draws,
+    count_matches,
+    randomize_reports,
+    seen_channel,
+)
 from fairpremium.parties.store.schema import epochs, fits, portfolios
 from fairpremium.pricing import SourcePortfolio, is_source
 from fairpremium.privacy import Channel, RandomizedResponse
 
 from ._context import ServiceContext
+from ._epochs import epoch_key
 from ._leases import Lease
 from ._portfolios import parts_of
 from ._studies import spec_of, study_row
 from .reports import open_snapshot, sources_of
 
 _DRAWN_AT_ONCE = 500_000
+_COUNTED_ROWS = 1_000_000
 _MOST_FEATURES = 2000  # as a portfolio may have at most
 Codes = npt.NDArray[np.int32]
 Keys = npt.NDArray[Any]
@@ -47,13 +57,18 @@ Keys = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class FitJob:
-    """A fit that a worker has leased, with what it needs from the database."""
+    """A fit that a worker has leased, with what it needs from the database.
+
+    - `secret`: Of the study; hashes the keys of rows.
+    - `draw_key`: Of the epoch; draws the second randomization and the noise.
+    """
 
     lease: Lease
     spec: FitSpec
     study_id: str
     study: StudySpec
-    secret: bytes
+    secret: bytes = field(repr=False)
+    draw_key: bytes = field(repr=False)
     portfolio: PortfolioSpec
     portfolio_sha256: str
     parts: tuple[Path, ...]
@@ -216,6 +231,19 @@ class JoinedReports:
             together = combine_draws(seconds, firsts, columns)
         return ShownReports(_join(columns), together, each)
 
+    def count_matches(self, job: FitJob) -> dict[str | None, MatchCount]:
+        """Estimate how many rows have a report of each attribute, from the second draw that rule 9 asks for.
+
+        Of a large portfolio evenly spaced rows are counted: some parts of it may have reports, others none.
+        """
+        rows = slice(None, None, -(-job.rows // _COUNTED_ROWS))
+        found = {}
+        for j, name in enumerate(job.names):
+            reports, second = self._randomize(job, j, name, None, rows)
+            if second is not None:
+                found[name] = count_matches(reports, second)
+        return found
+
     def _randomize(
         self, job: FitJob, j: int, name: str | None, first: Channel | None, rows: Any
     ) -> tuple[npt.NDArray[Any], RandomizedResponse | None]:
@@ -230,7 +258,7 @@ class JoinedReports:
             reports = decode_labels(codes[some], labels)
             epsilon = job.study.release.randomized_epsilon
             about: dict[str, Any] = {"groups": labels, "attribute": name, "epoch": job.epoch}
-            drawn.append(randomize_reports(persons, reports, first, epsilon, job.secret, **about))
+            drawn.append(randomize_reports(persons, reports, first, epsilon, job.draw_key, **about))
         return np.concatenate([piece.reports for piece in drawn]), drawn[0].second
 
 
@@ -252,19 +280,20 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
     portfolio = connection.execute(select(portfolios).where(*mine)).one()
     parts = parts_of(connection, lease.party, row.portfolio)
     this = (epochs.c.study == row.study, epochs.c.number == row.epoch)
-    closed = connection.execute(select(epochs.c.closed).where(*this)).scalar_one()
+    epoch = connection.execute(select(epochs.c.closed, epochs.c.salt).where(*this)).one()
     return FitJob(
         lease=lease,
         spec=FitSpec.model_validate_json(row.spec),
         study_id=row.study,
         study=spec_of(study),
         secret=bytes(study.secret),
+        draw_key=epoch_key(bytes(study.secret), epoch.salt),
         portfolio=PortfolioSpec.model_validate_json(portfolio.spec),
         portfolio_sha256=portfolio.sha256,
         parts=tuple(context.files.path(part.sha256) for part in parts),
         rows=sum(part.rows for part in parts),
         epoch=row.epoch,
-        epoch_at=datetime.fromtimestamp(closed, UTC),
+        epoch_at=datetime.fromtimestamp(epoch.closed, UTC),
         log_seq=row.log_seq,
         asked_at=datetime.fromtimestamp(row.created, UTC),
     )

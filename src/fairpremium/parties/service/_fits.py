@@ -1,6 +1,7 @@
 """Commands on fits: ask, look, cancel, fetch the bundle."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,18 @@ from fairpremium.parties.protocol import (
     StudySpec,
     channel_of,
     choose_attributes,
+    list_allowed,
     stored_fields,
 )
+from fairpremium.parties.store import after_commit
 from fairpremium.parties.store.log import append, iso
 from fairpremium.parties.store.schema import fits
 
 from ._context import Party, ServiceContext, as_json, find_row
 from ._leases import end_fit, is_fit
-from ._portfolios import find_portfolio
+from ._portfolios import check_storage, find_portfolio
 from ._studies import count_fits, find_study, keeps_no_reports, lock_study, spec_of
+from .operations import log_event
 from .reports import choose_epoch
 
 Progress = tuple[str, str, float]  # state, phase, progress
@@ -46,11 +50,12 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
     lock_study(connection, spec.study)  # two requests must not both be the last one of rule 6
     chosen = channel_of(choose_attributes(study.attribute, spec.attributes))
     if study.attribute.kind == "several" and chosen is not None and len(chosen.groups) > MAX_GROUPS:
-        raise Problem("not-allowed-here", f"more than {MAX_GROUPS} combinations of groups in one fit")
-    if not set(spec.families) <= set(study.families):
-        raise Problem("not-allowed-here", "family")
-    if spec.model not in study.models:
-        raise Problem("not-allowed-here", "model")
+        many = f"{len(chosen.groups)} combinations of groups in one fit; at most {MAX_GROUPS} are allowed"
+        raise Problem("not-allowed-here", many)
+    for name, asked, allowed in (("family", spec.families, study.families), ("model", (spec.model,), study.models)):
+        other = [one for one in asked if one not in allowed]
+        if other:
+            raise Problem("not-allowed-here", f"{name} {list_allowed(other)}; allowed: {list_allowed(allowed)}")
     portfolio = find_portfolio(connection, who, spec.portfolio, lock=True)
     if spec.report is not None and spec.report.by is not None:
         _check_classes(spec.report.by, study, PortfolioSpec.model_validate_json(portfolio.spec))
@@ -67,14 +72,17 @@ def put_fit(connection: Connection, context: ServiceContext, who: Party, fit: st
     if connection.execute(known.limit(1)).first() is None and (
         count_fits(connection, spec.study, who.name) >= study.rules.fits
     ):
-        raise Problem("quota", "distinct fits of a study")
+        raise Problem("quota", f"{study.rules.fits} distinct fits of a study (rule 6); an earlier one may be repeated")
     waiting = select(func.count()).where(fits.c.party == who.name, fits.c.state == "queued")
     if connection.execute(waiting).scalar_one() >= context.limits.queued_fits:
-        raise Problem("quota", "fits that wait; ask again when one of them has ended")
+        most = context.limits.queued_fits
+        raise Problem("quota", f"{most} fits that wait; ask again when one of them has ended")
+    check_storage(connection, context, who, 1)  # its bundle has at least as many
     seq = append(connection, context.now(), who.name, "fit.requested", fit=fit, epoch=epoch, spec=stored_fields(spec))
     values = {"party": who.name, "id": fit, "study": spec.study, "portfolio": spec.portfolio, "spec": text}
     state = {"epoch": epoch, "state": "queued", "log_seq": seq, "created": context.now()}
     connection.execute(insert(fits).values(**values, **state))
+    after_commit(connection, partial(log_event, "fit.queued", party=who.name, fit=fit))
     return get_fit(connection, context, who, fit)
 
 
@@ -85,22 +93,29 @@ def _check_columns(spec: FitSpec, portfolio: PortfolioSpec, study: StudySpec) ->
     if spec.claims is not None:
         if not portfolio.claims:
             raise Problem("cannot-fit", "the portfolio has no claims; upload their number and amount")
-        if isinstance(spec.claims.cap, dict) and not set(spec.claims.cap) <= {p.name for p in portfolio.claims}:
-            raise Problem("cannot-fit", "the cap names a peril that the portfolio does not have")
+        perils = [peril.name for peril in portfolio.claims]
+        if isinstance(spec.claims.cap, dict) and not set(spec.claims.cap) <= set(perils):
+            raise Problem(
+                "cannot-fit", f"the cap names another peril than those of the portfolio: {list_allowed(perils)}"
+            )
         if spec.release == "gaussian" and study.release is not None:
             raise Problem(
                 "not-allowed-here", "Gaussian noise is for one outcome; claims need the release randomized, or default"
             )
-    if spec.terms is not None and not set(parse_terms(spec.terms).columns) <= {f.name for f in portfolio.features}:
-        raise Problem("cannot-fit", "terms name a column that is no feature of the portfolio")
+    features = [feature.name for feature in portfolio.features]
+    if spec.terms is not None and not set(parse_terms(spec.terms).columns) <= set(features):
+        raise Problem(
+            "cannot-fit", f"terms name another column than the portfolio's features: {list_allowed(features)}"
+        )
 
 
 def _check_classes(by: str, study: StudySpec, portfolio: PortfolioSpec) -> None:
     """Refuse classes that are no feature, and tables by class of reports that nothing else protects."""
     if study.release is None:
         raise Problem("not-allowed-here", "by: without rule 9 there are no tables by class")
-    if by not in [feature.name for feature in portfolio.features]:
-        raise Problem("not-allowed-here", "by: not a feature of the portfolio")
+    features = [feature.name for feature in portfolio.features]
+    if by not in features:
+        raise Problem("not-allowed-here", f"by: not a feature of the portfolio; allowed: {list_allowed(features)}")
 
 
 def get_fit(connection: Connection, context: ServiceContext, who: Party, fit: str) -> Fit:

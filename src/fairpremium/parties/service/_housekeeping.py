@@ -1,4 +1,4 @@
-"""Deletes what is not needed any more: nonces, marks of transactions, files of killed uploads and fits."""
+"""Deletes what is not needed any more: nonces, old logins, marks of transactions, files of killed uploads and fits."""
 
 import shutil
 import time
@@ -11,6 +11,7 @@ from fairpremium.parties.store.schema import batch_files, commits, fits, release
 from ._access import delete_old_nonces
 from ._context import ServiceContext
 from ._portfolios import files_in_use
+from .accounts import delete_old_logins
 from .erasure import enforce_retention, finish_erasures, finish_withdrawals
 from .reports import files_of_epochs, forget_old_snapshots
 
@@ -22,10 +23,12 @@ def clean(context: ServiceContext, older_than: float = _RETENTION) -> int:
     """Delete what is not needed any more, and return the number of files deleted."""
     context.database.write(lambda c: delete_old_nonces(c, context))
     context.database.write(lambda c: c.execute(delete(commits).where(commits.c.at < context.now() - _MARK_RETENTION)))
+    context.database.write(lambda c: delete_old_logins(c, context.now()))
     context.database.write(forget_old_snapshots)
     enforce_retention(context)
     finish_erasures(context)
     finish_withdrawals(context, referenced)
+    context.forget_batches()  # another process may have deleted them
     removed = context.files.sweep(lambda: context.database.read(referenced), older_than)
     for draft in context.files.folder.glob(".fit-*"):
         with suppress(FileNotFoundError):

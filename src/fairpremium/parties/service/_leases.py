@@ -6,15 +6,18 @@ lost its lease changes nothing. Only an expired lease makes a running fit free a
 
 import json
 import secrets
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Update, case, delete, func, or_, select, update
 
 from fairpremium.parties.protocol import Problem
+from fairpremium.parties.store import after_commit
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import fits, releases
 
 from ._context import Party, ServiceContext
+from .operations import log_event
 from .reports import choose_epoch
 
 
@@ -46,6 +49,8 @@ def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | No
         row = connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
         if row is None:
             return None
+        if row.state == "running":
+            _tell(connection, "fit.lost", row)
         if row.cancel:
             end_fit(connection, context, row, "cancelled")
             continue
@@ -53,19 +58,20 @@ def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | No
             end_fit(connection, context, row, "failed", problem=json.dumps(Problem("gave-up").to_dict()))
             continue
         token = secrets.token_hex(16)
-        until = now + context.limits.lease_seconds
+        until = context.after(context.limits.lease_seconds)
         values = {"state": "running", "attempt": row.attempt + 1, "lease_until": until, "lease_token": token}
         if not row.epoch:  # asked for before there were epochs
             values["epoch"] = choose_epoch(connection, context, Party(row.party, "insurer"), row.study, None)
         connection.execute(update(fits).where(is_fit(row)).values(**values, phase="starting", progress=0.0))
         append(connection, now, row.party, "fit.started", fit=row.id, attempt=row.attempt + 1)
+        _tell(connection, "fit.leased", row, attempt=row.attempt + 1)
         return Lease(row.party, row.id, token, row.attempt + 1)
 
 
 def renew_lease(connection: Connection, context: ServiceContext, lease: Lease) -> None:
     """Prolong a lease, or learn that it is lost or that the fit should stop."""
     change = update(fits).where(*_held(lease), fits.c.cancel == 0)
-    _apply(connection, change.values(lease_until=context.now() + context.limits.lease_seconds))
+    _apply(connection, change.values(lease_until=context.after(context.limits.lease_seconds)))
 
 
 def record_progress(connection: Connection, lease: Lease, phase: str, progress: float) -> None:
@@ -91,6 +97,8 @@ def release_lease(connection: Connection, context: ServiceContext, lease: Lease,
     else:
         values = {"state": "queued", "lease_until": None, "lease_token": None, "phase": "waiting", "progress": 0.0}
         connection.execute(update(fits).where(is_fit(row)).values(**values, attempt=row.attempt - (not tried)))
+        if not tried:
+            _tell(connection, "fit.returned", row)
 
 
 def finish_fit(connection: Connection, context: ServiceContext, lease: Lease, state: str, **values: Any) -> bool:
@@ -122,6 +130,16 @@ def end_fit(connection: Connection, context: ServiceContext, row: Any, state: st
         if values.get(name):
             body[name] = json.loads(values[name])
     append(connection, now, row.party, f"fit.{state}", **body)
+    more = {"rule": body["refusal"]["rule"]} if "refusal" in body else {}
+    if "problem" in body:
+        more["problem"] = Problem.from_dict(body["problem"]).code
+    _tell(connection, f"fit.{state}", row, **more)
+
+
+def _tell(connection: Connection, event: str, row: Any, **more: Any) -> None:
+    """Write to the operational log what became of a fit, once it is so."""
+    fields = {"party": row.party, "fit": row.id, "attempt": row.attempt, **more}
+    after_commit(connection, partial(log_event, event, **fields))
 
 
 def _held(lease: Lease) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fairpremium.parties.store.log import Verification, count_entries, verify_log
 
 from ._context import ServiceContext
-from ._settings import log_failure
+from .operations import log_failure
 
 _FRESH, _RECENT = 300.0, 10.0  # seconds for which a check is good enough: of the whole log, of a shorter one
 _SMALL = 50_000  # entries of a log that is checked without being asked

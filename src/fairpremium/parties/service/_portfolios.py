@@ -1,15 +1,14 @@
 """Commands on portfolios: declare, add parts, seal, erase."""
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from fairpremium.documents import canonical_json
-from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem, has_repeats, read_keys
+from fairpremium.parties.protocol import ENDED, PartTaken, Portfolio, PortfolioSpec, Problem
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import fits, portfolio_parts, portfolios
+from fairpremium.parties.store.schema import fits, mark_for_scrub, portfolio_parts, portfolios
 
 from ._context import Party, ServiceContext, as_json, find_row
 from ._studies import find_study
@@ -18,11 +17,17 @@ from ._studies import find_study
 def put_portfolio(
     connection: Connection, context: ServiceContext, who: Party, portfolio: str, spec: PortfolioSpec
 ) -> Portfolio:
-    """Declare a portfolio: its study, its columns and their roles."""
+    """Declare a portfolio: its study, its columns and their roles.
+
+    One that was erased before it was sealed begins anew, so that an upload that failed does not use up its id. Its
+    files are gone by then (`is_dropped`); the log keeps the digests of its parts.
+    """
     find_study(connection, who, spec.study)
-    row = connection.execute(select(portfolios).where(*_mine(who, portfolio))).one_or_none()
+    query = select(portfolios).where(*_mine(who, portfolio)).with_for_update()
+    row = connection.execute(query).one_or_none()
     text = as_json(spec)
-    if row is None:
+    if row is None or _is_dropped(row):
+        _forget(connection, who, portfolio)
         values = {"party": who.name, "id": portfolio, "study": spec.study, "spec": text, "state": "open"}
         connection.execute(insert(portfolios).values(**values, created=context.now()))
         known = {"portfolio": portfolio, "study": spec.study, "features": len(spec.features)}
@@ -30,6 +35,22 @@ def put_portfolio(
     elif row.spec != text:
         raise Problem("conflict")
     return get_portfolio(connection, context, who, portfolio)
+
+
+def is_dropped(connection: Connection, who: Party, portfolio: str) -> bool:
+    """Was a portfolio of this insurer erased before it was sealed?"""
+    row = connection.execute(select(portfolios).where(*_mine(who, portfolio))).one_or_none()
+    return row is not None and _is_dropped(row)
+
+
+def _is_dropped(row: Any) -> bool:
+    return bool(row.state == "deleted" and row.sha256 is None)
+
+
+def _forget(connection: Connection, who: Party, portfolio: str) -> None:
+    mine = (portfolio_parts.c.party == who.name, portfolio_parts.c.portfolio == portfolio)
+    connection.execute(delete(portfolio_parts).where(*mine))
+    connection.execute(delete(portfolios).where(*_mine(who, portfolio)))
 
 
 def get_portfolio(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> Portfolio:
@@ -63,12 +84,11 @@ def put_part(
     if row.state != "open":
         raise Problem("portfolio-sealed")
     if part.n >= context.limits.parts:
-        raise Problem("quota", "parts of a portfolio")
-    stored = select(func.coalesce(func.sum(portfolio_parts.c.bytes), 0)).select_from(_undeleted_parts)
-    if connection.execute(stored.where(portfolio_parts.c.party == who.name)).scalar_one() + size > (
-        context.limits.stored_bytes
-    ):
-        raise Problem("quota", "storage; erase a portfolio that is no longer needed")
+        raise Problem("quota", f"{context.limits.parts} parts of a portfolio; send more rows in each")
+    rows = select(func.coalesce(func.sum(portfolio_parts.c.rows), 0)).where(*mine)
+    if connection.execute(rows).scalar_one() + part.rows > context.limits.portfolio_rows:
+        raise Problem("quota", f"{context.limits.portfolio_rows} rows of a portfolio; send the others as another one")
+    check_storage(connection, context, who, size)
     values = {"party": who.name, "portfolio": portfolio, **part.model_dump(), "bytes": size}
     connection.execute(insert(portfolio_parts).values(**values))
     known = {"portfolio": portfolio, "part": part.n, "sha256": part.sha256, "rows": part.rows}
@@ -76,24 +96,49 @@ def put_part(
     return part
 
 
-def check_before_sealing(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> str:
-    """Check the keys of all parts together, which takes a while, and return the digest of the parts."""
+def stored_bytes(connection: Connection, party: str) -> int:
+    """Add up the sizes of the parts that an insurer has stored, as it sent them."""
+    stored = select(func.coalesce(func.sum(portfolio_parts.c.bytes), 0)).select_from(_undeleted_parts)
+    return int(connection.execute(stored.where(portfolio_parts.c.party == party)).scalar_one())
+
+
+def used_bytes(connection: Connection, context: ServiceContext, party: str) -> int:
+    """Add up what an insurer has stored: the parts of its portfolios, and the bundles of its fits."""
+    bundles = select(fits.c.sha256).where(fits.c.party == party, fits.c.sha256.is_not(None), fits.c.erased.is_(None))
+    sizes = map(context.files.size, connection.execute(bundles.distinct()).scalars())
+    return stored_bytes(connection, party) + sum(sizes)
+
+
+def check_storage(connection: Connection, context: ServiceContext, who: Party, size: int) -> None:
+    """Refuse to store so many more bytes of an insurer than it may have."""
+    if used_bytes(connection, context, who.name) + size > context.limits.stored_bytes:
+        raise Problem("quota", "storage; erase a portfolio that is no longer needed, which erases its bundles as well")
+
+
+class Unsealed(NamedTuple):
+    """What is to be sealed: the digest of spec and parts, the digests of the files to check, their rows and keys."""
+
+    digest: str
+    files: list[str]
+    rows: int
+    key: str
+
+
+def see_before_sealing(connection: Connection, context: ServiceContext, who: Party, portfolio: str) -> Unsealed:
+    """Return what is checked before a portfolio is sealed; no files where it is sealed or erased already."""
     row = find_portfolio(connection, who, portfolio)
     parts = parts_of(connection, who.name, portfolio)
-    if row.state == "open":
-        if not sum(part.rows for part in parts):
-            raise Problem("portfolio-empty")
-        key = PortfolioSpec.model_validate_json(row.spec).key
-        keys = np.concatenate([read_keys(context.files.path(part.sha256), key) for part in parts])
-        if has_repeats(keys):
-            raise Problem("bad-keys")
-    return _digest(row, parts)
+    rows = sum(part.rows for part in parts)
+    if row.state == "open" and not rows:
+        raise Problem("portfolio-empty")
+    files = [part.sha256 for part in parts] if row.state == "open" else []
+    return Unsealed(_digest(row, parts), files, rows, PortfolioSpec.model_validate_json(row.spec).key)
 
 
 def seal_portfolio(
     connection: Connection, context: ServiceContext, who: Party, portfolio: str, checked: str
 ) -> Portfolio:
-    """Make a portfolio immutable; `checked` is the digest that `check_before_sealing` saw."""
+    """Make a portfolio immutable; `checked` is the digest of `see_before_sealing`."""
     row = find_portfolio(connection, who, portfolio, lock=True)
     if row.state == "deleted":
         raise Problem("portfolio-deleted")
@@ -127,9 +172,19 @@ def erase_portfolio(connection: Connection, context: ServiceContext, row: Any, *
     """
     this = (portfolios.c.party == row.party, portfolios.c.id == row.id)
     connection.execute(update(portfolios).where(*this).values(state="deleted"))
-    bundles = (fits.c.party == row.party, fits.c.portfolio == row.id, fits.c.sha256.is_not(None))
-    connection.execute(update(fits).where(*bundles, fits.c.erased.is_(None)).values(erased=context.now()))
+    erase_bundles(connection, context, fits.c.party == row.party, fits.c.portfolio == row.id)
     append(connection, context.now(), row.party, "portfolio.erased", portfolio=row.id, sha256=row.sha256, **why)
+
+
+def erase_bundles(connection: Connection, context: ServiceContext, *which: ColumnElement[bool]) -> None:
+    """Call bundles of fits erased, and delete what the console shows of them: it has levels and numbers of rows.
+
+    - `which`: Conditions on `fits`.
+    """
+    there = (fits.c.sha256.is_not(None), fits.c.erased.is_(None))
+    gone = {"erased": context.now(), "summary": None, "matched": None}
+    if connection.execute(update(fits).where(*which, *there).values(gone)).rowcount:
+        mark_for_scrub(connection)
 
 
 def find_portfolio(connection: Connection, who: Party, portfolio: str, *, lock: bool = False) -> Any:

@@ -1,12 +1,15 @@
-"""How many requests a caller may make: a bucket of tokens for each."""
+"""How many requests a caller may make, a bucket of tokens for each, and what counts as one caller."""
 
+import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 
 from fairpremium.parties.protocol import Problem
 
 _REMEMBERED = 10_000
+_IPV6_NETWORK = 64  # bits; one subscriber has all addresses below
 
 
 class RateLimiter:
@@ -34,3 +37,23 @@ class RateLimiter:
             self._buckets.popitem(last=False)
         if not allowed:
             raise Problem("too-many")
+
+
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Return the network of an address: an IPv4 address is one, and IPv6 addresses of one subscriber are one.
+
+    Examples
+    --------
+    >>> network_of("192.0.2.7"), network_of("2001:db8:1:2:3:4:5:6"), network_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7')
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return str(ipaddress.ip_network((found, _IPV6_NETWORK), strict=False))
+        found = found.ipv4_mapped
+    return str(found)

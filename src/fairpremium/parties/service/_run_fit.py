@@ -1,6 +1,6 @@
 """From a leased fit to its bundle: join, check the rules, fit, price all rows, audit, sign.
 
-Everything here is a function of the sealed portfolio, the reports and the study's secret: a fit that is begun again,
+Everything here is a function of the sealed portfolio, the reports and the key of the epoch: a fit that is begun again,
 after a kill or by another worker, ends with the same bytes.
 """
 
@@ -22,6 +22,7 @@ from sqlalchemy import Connection, insert
 from fairpremium.audit import render_report
 from fairpremium.documents import canonical_json
 from fairpremium.errors import FairPremiumError
+from fairpremium.families import get_family
 from fairpremium.models import LinearModel
 from fairpremium.noise import AnchorNoise, LikelihoodNoise, NoiseEstimator
 from fairpremium.parties.bundle import feature_ranges, write_bundle
@@ -30,7 +31,9 @@ from fairpremium.parties.protocol import (
     EstimatedChannel,
     Problem,
     Refusal,
+    ReleaseRules,
     channel_of,
+    list_allowed,
     round_count,
     stored_fields,
 )
@@ -91,7 +94,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         state, values = "succeeded", _work(context, job, tell)
     except RefusedError as refused:
         broken = next(v for v in refused.rule_results if not v.passed)
-        refusal = Refusal(rule=broken.rule, title=broken.title, limit=broken.limit)
+        refusal = Refusal(rule=broken.rule, title=broken.title, limit=broken.limit, column=broken.column)
         state, values = "refused", {"refusal": refusal.model_dump_json()}
     except Problem as problem:
         if problem.code == "storage-full":  # it passes
@@ -117,10 +120,11 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     _channel(job)  # what no reports could make fit costs nothing
+    _check_outcomes(job)
     if (privacy.mechanism == "gaussian" or job.needs_check) and job.rows <= context.limits.memory_rows:
         _check_rows(job)
 
-    def reserve(connection: Connection) -> None:
+    def charge(connection: Connection, cost: ReleaseSettings) -> None:
         """Pay before the reports are looked at: a refusal or a failure later on tells of them, too."""
         record_progress(connection, job.lease, "checking", 0.2)  # the lease still holds
         lock_study(connection, job.study_id)  # two fits must not both spend the rest of the budget
@@ -128,14 +132,21 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
         earlier = [row for row in made if row.fit != job.lease.fit]
         _check_overlap(context, job, rows, earlier)
         _check_budget(job, privacy, identity, earlier)
+        if cost is not privacy and len(earlier) < len(made):  # an attempt that was killed has paid this, or all
+            return
         mine = {"study": job.study_id, "party": job.lease.party, "fit": job.lease.fit}
-        cost: dict[str, Any] = {"mechanism": privacy.mechanism, "epsilon": privacy.epsilon, "delta": privacy.delta}
-        cost["attributes"] = None if job.names == (None,) else json.dumps(job.names)
-        refund(connection, job.lease.party, job.lease.fit)  # of an attempt that was killed
+        paid: dict[str, Any] = {"mechanism": cost.mechanism, "epsilon": cost.epsilon, "delta": cost.delta}
+        paid["attributes"] = None if job.names == (None,) else json.dumps(job.names)
+        refund(connection, job.lease.party, job.lease.fit)  # it is charged anew at once
         about = {"keys_sha256": keys_sha256, "identity": identity, "epoch": job.epoch}
-        connection.execute(insert(releases).values(**mine, **cost, **about))
+        connection.execute(insert(releases).values(**mine, **paid, **about))
 
-    context.database.write(reserve)
+    draw = _second_draw(job)
+    if draw is not None:
+        context.database.write(lambda c: charge(c, draw))
+        tell("matching", 0.2)
+        _check_matches(job, joined)
+    context.database.write(lambda c: charge(c, privacy))
     steps = FileCheckpoint(steps_path(context, identity))
     with _workspace(context, job.lease) as name:
         folder = Path(name)
@@ -232,7 +243,7 @@ def _settings(job: FitJob) -> FitSettings | ClaimSettings:
         groups = job.labels if job.channel is None else job.channel.groups
         labels = {", ".join(map(str, label)) if isinstance(label, tuple) else str(label): label for label in groups}
         if set(reference) != set(labels) or len(labels) != len(groups):
-            raise Problem("cannot-fit", "the reference must give a weight to each group")
+            raise Problem("cannot-fit", f"the reference must give a weight to each group: {list_allowed(labels)}")
         reference = {labels[name]: weight for name, weight in reference.items()}
     model = spec.model if spec.terms is None else LinearModel(terms=spec.terms)
     common: dict[str, Any] = {"model": model, "correction": spec.correction, "pooling": spec.pooling}
@@ -290,11 +301,36 @@ def _privacy(job: FitJob, identity: str) -> ReleaseSettings:
     if wanted == "default":
         wanted = default_release(spec.model, spec.correction, job.rows, claims=claims)
     if wanted == "gaussian" and (claims or spec.model != "linear" or spec.correction not in ("auto", "inverse")):
-        raise Problem("not-allowed-here", "Gaussian noise is for one linear model with the inverse correction")
+        allowed = (
+            "Gaussian noise is for one linear model with correction inverse or auto; release randomized is for all"
+        )
+        raise Problem("not-allowed-here", allowed)
     if wanted == "randomized" or isinstance(job.study.attribute, EstimatedChannel):
-        return ReleaseSettings("randomized", len(job.names) * rule.randomized_epsilon, rule.delta, job.secret)
-    noise_key = hmac.digest(job.secret, identity.encode(), "sha256")
+        return _randomized(job, rule)
+    noise_key = hmac.digest(job.draw_key, identity.encode(), "sha256")
     return ReleaseSettings("gaussian", rule.fit_epsilon, rule.delta, noise_key)
+
+
+def _second_draw(job: FitJob) -> ReleaseSettings | None:
+    """Return what the second draw of the reports costs, which every fit of an epoch needs; None where rule 9 is off."""
+    return None if job.study.release is None else _randomized(job, job.study.release)
+
+
+def _randomized(job: FitJob, rule: ReleaseRules) -> ReleaseSettings:
+    return ReleaseSettings("randomized", len(job.names) * rule.randomized_epsilon, rule.delta, job.draw_key)
+
+
+def _check_matches(job: FitJob, joined: JoinedReports) -> None:
+    """End a fit of rows that match (almost) no report, before more than the second draw is charged for it.
+
+    Which rows match is known from the reports after that draw alone. The corrected portfolio uses the same draw, and
+    pays nothing for it in the same epoch.
+    """
+    for name, found in joined.count_matches(job).items():
+        if found.is_none:
+            of = "" if name is None else f" of {name}"
+            below = f"{100 * found.limit:.2g} % of {job.rows:,} rows"
+            raise Problem("no-match", f"their noised number{of} is below {below}, where it is not told apart from none")
 
 
 def _identity(job: FitJob) -> str:
@@ -308,6 +344,17 @@ def _identity(job: FitJob) -> str:
         settings["attributes"] = list(job.names)
     content = {"settings": settings, "rows": job.portfolio_sha256, "epoch": job.epoch}
     return hashlib.sha256(canonical_json(content)).hexdigest()
+
+
+def _check_outcomes(job: FitJob) -> None:
+    """Refuse outcomes that the family does not have, before anything is paid: the reports play no part in it."""
+    settings, (outcome, _) = _settings(job), job.roles
+    if isinstance(settings, ClaimSettings) or not isinstance(outcome, str):
+        return
+    family = get_family(settings.family)
+    for table in job.tables():
+        if not family.outcome.contains(table.column(outcome).to_numpy().astype(float)).all():
+            raise Problem("cannot-fit", f"an outcome of the family {family.name} must be {family.outcome}")
 
 
 def _check_rows(job: FitJob) -> None:

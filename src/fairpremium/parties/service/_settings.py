@@ -1,22 +1,24 @@
-"""Settings of a service, and how it logs its own failures."""
+"""Settings of a service."""
 
 import ipaddress
-import logging
 import os
-import sys
-import time
-import traceback
+import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cryptography.x509 import load_pem_x509_certificates
+
+from fairpremium.parties.clock import service_time
 from fairpremium.parties.protocol import Problem
 
 from ._context import ServiceLimits
+from .operations import LogSettings
 
-_SHORTEST = 8  # letters of a password
-_logger = logging.getLogger("fairpremium.service")
+_SHORTEST_TOKEN = 20
+_TOKEN = re.compile(r"[!-~]+")  # what a header can hold
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class ServiceSettings:
         and X-Forwarded-Host is believed.
     hosts : tuple of str
         Names under which clients reach the service, with port where it is not the usual one. A service on
-        loopback has the names of this machine, too; another one needs some.
-    console_password : str or None
-        For the console, 8 letters or more; without one the console answers on loopback only.
+        loopback has the names of this machine with its port, too; another one needs some.
+    metrics_token : str or None
+        Lets a monitoring server read the metrics (``Authorization: Bearer ...``), 20 letters or more.
+    log : LogSettings
+        How the operational log is written.
     collect : bool
         Serve the page on which people with an invitation answer, and take their answers.
     collect_origins : tuple of str
@@ -59,16 +63,22 @@ class ServiceSettings:
     certificate_key: str | None = None
     proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    console_password: str | None = field(default=None, repr=False)
+    metrics_token: str | None = field(default=None, repr=False)
+    log: LogSettings = field(default_factory=LogSettings)
     collect: bool = False
     collect_origins: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     body_seconds: float = 120.0
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = service_time
 
     def __post_init__(self) -> None:
-        if self.console_password is not None and len(self.console_password) < _SHORTEST:
-            raise ValueError(f"Got a short password for the console, but expected {_SHORTEST} letters or more.")
+        if self.metrics_token is not None and len(self.metrics_token) < _SHORTEST_TOKEN:
+            raise ValueError(f"Got a short token for the metrics, but expected {_SHORTEST_TOKEN} letters or more.")
+        if self.metrics_token is not None and not _TOKEN.fullmatch(self.metrics_token):
+            raise ValueError(
+                "Got a token for the metrics with spaces or other letters than those of ASCII, which no request can "
+                "send. Make one: openssl rand -hex 32."
+            )
         for origin in self.collect_origins:
             _check_origin(origin)
         for proxy in self.proxies:
@@ -90,6 +100,8 @@ class ServiceSettings:
                 "Got no host names, but expected those under which clients reach the service (--names fair.example): "
                 "a request that was signed for another service must not be taken."
             )
+        if self.certificate and self.certificate_key:
+            _check_certificate(self.certificate, self.certificate_key)
 
     @property
     def behind_proxy(self) -> bool:
@@ -106,11 +118,39 @@ class ServiceSettings:
         """How clients reach the service."""
         return "https" if self.certificate or self.behind_proxy else "http"
 
-    def check_host(self, host: str) -> None:
-        """Refuse a request for another host."""
+    def check_host(self, host: str, *, is_signed: bool = False) -> None:
+        """Refuse a request for another host.
+
+        - `is_signed`: The port counts as well: what was signed for another service of this machine is not taken. A page
+          of the console may be reached through a tunnel, whose port is another one.
+        """
         is_local = self.is_loopback and not self.proxies and is_loopback_name(host)
+        if is_local and is_signed and self.port:  # port 0 is not known yet
+            is_local = _port_of(host, self.scheme) == self.port
         if host.lower() not in self.hosts and not is_local:
             raise Problem("not-found")
+
+
+def _port_of(host: str, scheme: str) -> int | None:
+    """Return the port of a host, that of the scheme where it names none."""
+    try:
+        return urlsplit(f"//{host}").port or {"http": 80, "https": 443}[scheme]
+    except ValueError:
+        return None
+
+
+def _check_certificate(certificate: str, key: str) -> None:
+    """Insist on files that TLS can use, before anything listens."""
+    try:
+        load_pem_x509_certificates(Path(certificate).read_bytes())
+    except ValueError:
+        raise ValueError(f"Got --certificate {certificate}, but expected a file with certificates in PEM.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"Got --certificate-key {key}, but expected the key of {certificate}.") from None
+        raise ValueError(f"Got --certificate-key {key}, but expected a key in PEM, without a password.") from None
 
 
 def _check_origin(origin: str) -> None:
@@ -154,10 +194,3 @@ def is_loopback(address: str) -> bool:
     except ValueError:
         return False
     return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)
-
-
-def log_failure(what: str) -> None:
-    """Log that something of ours failed: where, but no value of a request and no message of a library."""
-    kind, _, trace = sys.exc_info()
-    where = " < ".join(f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in traceback.extract_tb(trace)[:-9:-1])
-    _logger.error("%s failed: %s in %s", what, kind.__name__ if kind else "error", where)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -11,8 +10,9 @@ from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
+from fairpremium.parties.clock import service_time
 from fairpremium.parties.protocol import (
     ChainCheckpoint,
     Checkpoint,
@@ -21,6 +21,7 @@ from fairpremium.parties.protocol import (
     OperatorStudy,
     PartTaken,
     Portfolio,
+    PortfolioSpec,
     Problem,
     PublicKey,
     Report,
@@ -29,6 +30,7 @@ from fairpremium.parties.protocol import (
     ServiceKey,
     VerifyKey,
     check_batch,
+    check_portfolio_keys,
     check_portfolio_part,
     descriptor_of,
     labels_of,
@@ -37,9 +39,10 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.store import Incoming, Write, Writer
 from fairpremium.parties.store import log as _log
 
-from . import _access, _fits, _portfolios, _studies, answers, erasure, keys, reports
+from . import _access, _fits, _portfolios, _studies, answers, erasure, keys, operations, reports
 from ._context import Party, ServiceContext, ServiceLimits, check_name, open_context
 from ._housekeeping import referenced
+from ._restored import finish_restore
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -115,7 +118,8 @@ class ThirdParty:
         clock: Callable[[], float] | None = None,
         limits: ServiceLimits | None = None,
     ):
-        self.context = open_context(folder, database=database, clock=clock or time.time, limits=limits)
+        self.context = open_context(folder, database=database, clock=clock or service_time, limits=limits)
+        finish_restore(self.context)
         self._read = self.context.database.read
         self._write: Write = self.context.database.write
         self._writer: Writer | None = None
@@ -196,10 +200,9 @@ class ThirdParty:
         """Return all keys that were registered."""
         return self._read(keys.list_keys)
 
-    def active_keys(self) -> dict[str, tuple[Party, VerifyKey]]:
-        """Return the keys that are in force, by their id."""
-        found = self._read(lambda c: keys.active_keys(c, self.context.now()))
-        return {key_id: (Party(party, role), key) for key_id, (party, role, key) in found.items()}
+    def known_keys(self) -> dict[str, keys.KnownKey]:
+        """Return all registered keys by their id, and whether each is in force."""
+        return self._read(lambda c: keys.known_keys(c, self.context.now()))
 
     check_right = staticmethod(_access.check_right)
 
@@ -281,7 +284,14 @@ class ThirdParty:
 
     # --- portfolios ---
 
-    put_portfolio = _transaction(_portfolios.put_portfolio)
+    _put_portfolio = _transaction(_portfolios.put_portfolio)
+
+    def put_portfolio(self, who: Party, portfolio: str, spec: PortfolioSpec) -> Portfolio:
+        """Declare a portfolio; one that was erased before it was sealed begins anew."""
+        if self._read(lambda c: _portfolios.is_dropped(c, who, portfolio)):
+            erasure.finish_erasures(self.context, (who.name, portfolio))  # before the digests of its files are gone
+        return self._put_portfolio(who, portfolio, spec)
+
     get_portfolio = _transaction(_portfolios.get_portfolio, reads=True)
 
     @_checked
@@ -306,8 +316,11 @@ class ThirdParty:
     @_checked
     def seal_portfolio(self, who: Party, portfolio: str) -> Portfolio:
         """Make a portfolio immutable."""
-        digest = self._read(lambda c: _portfolios.check_before_sealing(c, self.context, who, portfolio))
-        return self._write(lambda c: _portfolios.seal_portfolio(c, self.context, who, portfolio, digest))
+        seen = self._read(lambda c: _portfolios.see_before_sealing(c, self.context, who, portfolio))
+        if seen.files:
+            paths = [self.context.files.path(digest) for digest in seen.files]
+            check_portfolio_keys(paths, seen.key, seen.rows)
+        return self._write(lambda c: _portfolios.seal_portfolio(c, self.context, who, portfolio, seen.digest))
 
     @_checked
     def delete_portfolio(self, who: Party, portfolio: str) -> None:
@@ -378,9 +391,9 @@ class ThirdParty:
 
     # --- operations ---
 
-    def check_database(self) -> None:
-        """Read from the database, or raise why it does not answer."""
-        self._read(lambda c: c.execute(select(1)).scalar())
+    def check_writes(self) -> None:
+        """Write to the database and to the folder of files, or raise why that fails."""
+        operations.check_writes(self.context, self._write)
 
     def fit_states(self) -> dict[tuple[str, str], _fits.Progress]:
         """Return how far all fits are, by insurer and id."""

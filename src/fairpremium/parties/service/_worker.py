@@ -1,6 +1,5 @@
 """Workers: each fit is done by a child process, which may die; the worker holds the lease and watches."""
 
-import errno
 import multiprocessing
 import os
 import resource
@@ -9,19 +8,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from fairpremium.parties.clock import on_this_machine
 from fairpremium.parties.protocol import Problem
+from fairpremium.parties.store import is_full_disk
 from fairpremium.parties.store.schema import fits
 
 from ._context import ServiceContext, ServiceLimits, open_context
 from ._housekeeping import clean
 from ._leases import Lease, LeaseLost, acquire_lease, release_lease, renew_lease
-from ._settings import log_failure
 from .erasure import delete_drafts, drafts_of
+from .operations import Heartbeat, LogSettings, log_event, log_failure, write_log, written_log
 
 _CLEAN_EVERY = 3600.0
 _IDLE = 0.3  # seconds between two looks for work
@@ -82,16 +84,23 @@ def work(
     reopen = partial(open_context, os.fspath(folder), database=database, limits=limits)
     context = reopen()
     cleaned = float("-inf")
+    heartbeat = Heartbeat(context)
+    log_event("worker.started", worker=os.getpid())
+
+    def is_told() -> bool:  # asked all the time, while a fit runs too
+        heartbeat.beat()
+        return stop()
+
     try:
-        while not stop():
+        while not is_told():
             try:
-                if time.monotonic() - cleaned > _CLEAN_EVERY:
+                if time.monotonic() - cleaned > on_this_machine(_CLEAN_EVERY):
                     clean(context)
                     cleaned = time.monotonic()
                 with context.files.hold():  # a fit of an older version begins an epoch
                     lease = context.database.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
-                    _supervise(context, lease, reopen, stop)
+                    _supervise(context, lease, reopen, is_told)
                 elif once:
                     return
                 else:
@@ -100,9 +109,11 @@ def work(
                 if once:
                     raise
                 log_failure("a look for work")
-                _wait(stop, _TROUBLED)
+                _wait(is_told, _TROUBLED)
     finally:
+        heartbeat.end()
         context.database.close()
+        log_event("worker.stopped", worker=os.getpid())
 
 
 def _supervise(
@@ -111,11 +122,11 @@ def _supervise(
     """Let a child do the fit; renew_lease the lease while it lives, end it when the lease is gone."""
     forkserver = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
     forkserver.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
-    child = forkserver.Process(target=_child, args=(reopen, lease), daemon=True)
+    child = forkserver.Process(target=_child, args=(reopen, lease, written_log()), daemon=True)
     child.start()
     every = context.limits.lease_seconds / 5
     next_beat = time.monotonic() + every
-    stopped = False
+    stopped = ended_itself = False
     try:
         while child.is_alive():
             child.join(min(_IDLE, every))
@@ -125,32 +136,44 @@ def _supervise(
             if time.monotonic() >= next_beat:
                 next_beat = time.monotonic() + every
                 context.database.write(lambda c: renew_lease(c, context, lease))
+        ended_itself = not stopped
     except LeaseLost:
         pass
     finally:
         child.kill()
         child.join()
+    fit: dict[str, Any] = {"party": lease.party, "fit": lease.fit, "attempt": lease.attempt}
     if child.exitcode == _FULL:  # no hurry: the fit is tried again when its lease is over
+        log_event("storage.full", **fit)
         _wait(stop, _TROUBLED)
         return
+    if ended_itself and child.exitcode:
+        log_event("fit.died", **fit, exit=child.exitcode)
     # A child that ended well has written the end itself; this frees what one left behind that did not.
     context.database.write(lambda c: release_lease(c, context, lease, tried=not stopped))
     this = (fits.c.party == lease.party, fits.c.id == lease.fit)
     delete_drafts(context, context.database.read(lambda c: drafts_of(c, *this)))
 
 
-def _child(reopen: Callable[[], ServiceContext], lease: Lease) -> None:
-    context = reopen()
+def _child(reopen: Callable[[], ServiceContext], lease: Lease, log: LogSettings | None) -> None:
+    with nullcontext() if log is None else write_log(log):
+        _work_alone(reopen(), lease)
+
+
+def _work_alone(context: ServiceContext, lease: Lease) -> None:
     _limit_process(context.limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker too, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    worker = multiprocessing.parent_process()
+    pid = None if worker is None else worker.pid
+    log_event("fit.started", party=lease.party, fit=lease.fit, attempt=lease.attempt, worker=pid)
     try:
         _run(context, lease)
     except LeaseLost:
         pass
     except Exception as error:  # its text may quote data
         log_failure("a fit")
-        sys.exit(_FULL if _is_full(error) else 1)
+        sys.exit(_FULL if is_full_disk(error) else 1)
 
 
 def _limit_process(limits: ServiceLimits) -> None:
@@ -158,12 +181,6 @@ def _limit_process(limits: ServiceLimits) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limits.fit_memory, limits.fit_memory))
     resource.setrlimit(resource.RLIMIT_CPU, (limits.fit_seconds, limits.fit_seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _is_full(error: BaseException) -> bool:
-    if isinstance(error, Problem):
-        return error.code == "storage-full"
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _wait(stop: Callable[[], bool], seconds: float) -> None:

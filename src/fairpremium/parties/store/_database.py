@@ -1,5 +1,6 @@
 """The database: short transactions, one writer at a time where it matters, many commands in one commit."""
 
+import errno
 import queue
 import secrets
 import sqlite3
@@ -8,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +18,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from fairpremium.parties.clock import service_time
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, StorageKey
 
@@ -26,6 +30,7 @@ T = TypeVar("T")
 _BUSY_MS = 30_000
 _ATTEMPTS = 8
 _BATCH = 200
+_TOLD = "told after the commit"
 _IDLE = "idle_in_transaction_session_timeout=300s"  # a process that is frozen must not hold its locks for ever
 
 
@@ -36,6 +41,7 @@ class Database:
     - `clock`: Returns the time in seconds; tests hand in one of their own.
     - `storage_key`: Encrypts the secrets of studies; those that are plain or encrypted with a former key are encrypted
       with it now. Without the key with which they are encrypted, a database does not open.
+    - `is_known`: There are files of the database; an empty one is refused.
 
     Notes
     -----
@@ -47,13 +53,20 @@ class Database:
     second try finds if the first one was committed after all: then nothing is done twice.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.time, storage_key: StorageKey | None = None):
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float] = service_time,
+        storage_key: StorageKey | None = None,
+        *,
+        is_known: bool = False,
+    ):
         self.url = url
         self.clock = clock
-        self._engine = _connect(url)
+        self._engine = connect(url)
         set_storage_key(self._engine.dialect, storage_key)
         try:
-            self._run(prepare_tables, "")  # makes the place for marks, too
+            self._run(partial(prepare_tables, is_known=is_known), "")  # makes the place for marks, too
             self._encrypt_secrets()
         except BaseException:
             self.close()
@@ -107,14 +120,18 @@ class Database:
 
     def _run(self, command: Callable[[Connection], T], mark: str) -> T:
         results: list[T] = []
+        told: list[Callable[[], None]] = []
 
         def once() -> T:
             with self._engine.begin() as connection:
-                if mark and not self._leave_mark(connection, mark):
-                    return results[-1]
-                results.append(command(connection))
-                point("database.before_commit")
+                if not mark or self._leave_mark(connection, mark):
+                    told.clear()
+                    connection.info[_TOLD] = told
+                    results.append(command(connection))
+                    point("database.before_commit")
             point("database.after_commit", writes=False)
+            for tell in told:
+                tell()
             return results[-1]
 
         return _again(once)
@@ -136,7 +153,7 @@ class Database:
                     with connection.begin_nested():
                         results.append(command(connection))
                 except DBAPIError as error:
-                    if _is_transient(error) or _is_full(error):
+                    if _is_transient(error) or is_full(error):
                         raise
                     results.append(error)
                 except Exception as error:
@@ -169,9 +186,22 @@ class Database:
         except (DBAPIError, sqlite3.OperationalError):
             return False
 
+    def count_bytes(self, connection: Connection) -> int:
+        """Return how much room the database takes."""
+        if self.dialect == "postgresql":
+            return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
+        pages, size = (int(connection.exec_driver_sql(f"PRAGMA page_{n}").scalar_one()) for n in ("count", "size"))
+        log = Path(f"{self._engine.url.database}-wal")
+        return pages * size + (log.stat().st_size if log.exists() else 0)
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+def after_commit(connection: Connection, tell: Callable[[], None]) -> None:
+    """Let something be told once the transaction of a command is committed; the command must not fail any more."""
+    connection.info.setdefault(_TOLD, []).append(partial(copy_context().run, tell))
 
 
 class Write(Protocol):
@@ -192,13 +222,14 @@ class Writer:
         self._thread.start()
 
     def submit(self, command: Callable[[Connection], T]) -> Future[T]:
-        """Queue a command; the future has its result once it is on disk."""
+        """Queue a command; the future has its result once it is on disk. It knows the request that it belongs to."""
         future: Future[T] = Future()
+        context = copy_context()
         with self._closing:
             if self._is_closed:  # nobody would ever answer
                 future.set_exception(Problem("unavailable"))
             else:
-                self._queue.put((command, future))
+                self._queue.put((lambda connection: context.run(command, connection), future))
         return future
 
     def write(self, command: Callable[[Connection], T]) -> T:
@@ -243,7 +274,8 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path.resolve()}"
 
 
-def _connect(url: str) -> Engine:
+def connect(url: str) -> Engine:
+    """Return an engine for a database, with our settings; nothing is created or migrated."""
     if not url.startswith("sqlite"):
         how: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20}
         return create_engine(url, hide_parameters=True, connect_args={"options": f"-c {_IDLE}"}, **how)
@@ -278,7 +310,7 @@ def _again(once: Callable[[], T]) -> T:
             with full_disk_as_problem():
                 return once()
         except DBAPIError as error:
-            if _is_full(error):
+            if is_full(error):
                 raise Problem("storage-full") from None
             if not _is_transient(error) or attempt == _ATTEMPTS - 1:
                 raise
@@ -298,5 +330,15 @@ def _is_transient(error: DBAPIError) -> bool:
     )
 
 
-def _is_full(error: DBAPIError) -> bool:
+def is_full(error: DBAPIError) -> bool:
+    """Does the database say that it has no room?"""
     return getattr(error.orig, "sqlstate", None) == "53100" or "disk is full" in str(error.orig)
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Does an error of the database, of a file or of a command say that there is no room?"""
+    if isinstance(error, DBAPIError):
+        return is_full(error)
+    if isinstance(error, Problem):
+        return error.code == "storage-full"
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -25,6 +25,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING = ".incoming-"
 _LOCK = ".lock"
 _CHUNK = 1 << 20
+_MANY = 100_000  # files whose size is remembered
 
 
 @contextmanager
@@ -61,6 +62,7 @@ class FileStore:
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sizes: dict[str, int] = {}  # content never changes
 
     def path(self, digest: str) -> Path:
         """Return where the file of a digest is, or would be."""
@@ -68,11 +70,23 @@ class FileStore:
             raise ValueError("Got another name, but expected a digest: 64 hexadecimal digits in lower case.")
         return self.folder / digest
 
+    def size(self, digest: str) -> int:
+        """Return the bytes of a file, 0 where there is none; files that were asked for before are not looked at."""
+        if digest not in self._sizes:
+            if len(self._sizes) >= _MANY:
+                self._sizes.clear()
+            try:
+                self._sizes[digest] = self.path(digest).stat().st_size
+            except FileNotFoundError:
+                return 0
+        return self._sizes[digest]
+
     def __contains__(self, digest: str) -> bool:
         return self.path(digest).exists()
 
     def __iter__(self) -> Iterator[str]:
-        return (entry.name for entry in os.scandir(self.folder) if _DIGEST.fullmatch(entry.name))
+        with os.scandir(self.folder) as entries:
+            yield from (entry.name for entry in entries if _DIGEST.fullmatch(entry.name))
 
     def receive(self, limit: int | None = None) -> Incoming:
         """Begin a file that arrives in pieces.

@@ -7,9 +7,12 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Integer, LargeBinary, String, Text
 
 from fairpremium.errors import FairPremiumError
+from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import StorageKey, open_stored
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 10
+
+SCRUB = "scrub"  # in `meta`: what was deleted is to be removed from the disk, too
 
 metadata = sa.MetaData()
 _name, _digest, _seq = String(64), String(64), BigInteger().with_variant(Integer, "sqlite")
@@ -131,7 +134,7 @@ sent_batches = _table(  # as collectors sent them, named as in 0.1.0
     _column("rows", Integer),
 )
 
-batch_files = _table(  # files of reports, named as in 0.1.0; rows that were in none before
+batch_files = _table(  # files of reports, named as in 0.1.0; rows, summed over those of a collector: its reports
     "report_runs",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
@@ -158,6 +161,7 @@ epochs = _table(  # snapshots of the reports of a study
     _column("standard_error", Float),
     _column("counted", BigInteger),  # reports, exactly: what the next number adds is counted from here
     _column("steps", BigInteger),  # the released number, in units of its noise
+    Column("salt", LargeBinary),  # random; all draws of the epoch depend on it. None in those of earlier versions
 )
 
 portfolios = _table(
@@ -258,6 +262,28 @@ service_keys = _table(  # the service's own keys; the last one is in force
     Column("succession", Text),  # JSON; none of the first key
 )
 
+accounts = _table(  # of people who open the console; a row stays, so that a name always means the same person
+    "accounts",
+    _key("name", _name),
+    _column("role", String(16)),
+    _column("password_hash", Text),
+    _column("created", Float),
+    Column("disabled", Float),
+    sa.CheckConstraint("role IN ('operator', 'auditor')"),
+)
+
+logins = _table(  # to the console; deleted when their time is over
+    "logins",
+    _key("id", String(16)),
+    _column("token_sha256", _digest, unique=True),  # of what is in the cookie
+    _column("account", _name, sa.ForeignKey("accounts.name")),
+    _column("address", String(64)),  # of the client: by it a person recognizes a login that is not hers
+    _column("created", Float),
+    _column("seen", Float),
+    _column("expires", Float, index=True),
+    Column("ended", Float),
+)
+
 commits = _table(  # marks of transactions, for an hour; see `Database`
     "commits",
     _key("mark", String(32)),
@@ -285,8 +311,13 @@ _ALLOW_CHANGE = {
 _REFUSE_CHANGE = {"sqlite": _APPEND_ONLY["sqlite"], "postgresql": ["ALTER TABLE log ENABLE TRIGGER USER"]}
 
 
+def mark_for_scrub(connection: sa.Connection) -> None:
+    """Say that the database has deleted something that must not stay on disk."""
+    connection.exec_driver_sql(f"INSERT INTO meta (name, value) VALUES ('{SCRUB}', '1') ON CONFLICT DO NOTHING")
+
+
 class UnknownSchemaError(FairPremiumError):
-    """A database was written by another version of fairpremium."""
+    """A database was written by another version of fairpremium, or is not that of its files."""
 
 
 def _add_answers(connection: sa.Connection) -> None:
@@ -338,6 +369,22 @@ def _add_service_keys(connection: sa.Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE keys RENAME COLUMN revoked TO ends")
 
 
+def _add_accounts(connection: sa.Connection) -> None:
+    """Let people have accounts for the console."""
+    metadata.create_all(connection, tables=[accounts, logins])
+
+
+def _add_salts(connection: sa.Connection) -> None:
+    """Let epochs have random bytes that their draws depend on, and delete what is left of erased bundles."""
+    if "salt" not in {column["name"] for column in sa.inspect(connection).get_columns("epochs")}:
+        kind = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+        connection.exec_driver_sql(f"ALTER TABLE epochs ADD COLUMN salt {kind}")
+    is_left = fits.c.summary.is_not(None) | fits.c.matched.is_not(None)
+    gone = sa.update(fits).where(fits.c.erased.is_not(None), is_left).values(summary=None, matched=None)
+    if connection.execute(gone).rowcount:
+        mark_for_scrub(connection)
+
+
 _MIGRATIONS = {  # from each version to the next
     2: _add_answers,
     3: _add_attributes,
@@ -345,14 +392,24 @@ _MIGRATIONS = {  # from each version to the next
     5: _add_erasure,
     6: _add_log_tree,
     7: _add_service_keys,
+    8: _add_accounts,
+    9: _add_salts,
 }
 
 
-def prepare_tables(connection: sa.Connection) -> None:
-    """Create the tables in an empty database, migrate an older one; refuse one of an unknown version."""
+def prepare_tables(connection: sa.Connection, is_known: bool = False) -> None:
+    """Create the tables in an empty database, migrate an older one; refuse one of an unknown version.
+
+    - `is_known`: There are files of this database, so that an empty one is another one, or has lost its content.
+    """
     if connection.dialect.name == "postgresql":  # one of several starting processes creates, the others wait
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7033247)"))
     if not sa.inspect(connection).has_table("meta"):
+        if is_known:
+            raise UnknownSchemaError(
+                "Got an empty database, but expected the one to which the files of this folder belong. "
+                "Name its database (--database), or restore a backup (fairpremium restore)."
+            )
         metadata.create_all(connection)
         for statement in _APPEND_ONLY[connection.dialect.name]:
             connection.exec_driver_sql(statement)
@@ -364,9 +421,10 @@ def prepare_tables(connection: sa.Connection) -> None:
     if found not in versions:
         raise UnknownSchemaError(
             f"Got a database with schema version {found}, but expected version {SCHEMA_VERSION}. "
-            "Run the version that wrote it, or start with an empty folder."
+            "Run the version that wrote it, or restore a backup from before the upgrade."
         )
     if found != str(SCHEMA_VERSION):
         for version in range(versions[found], SCHEMA_VERSION):
             _MIGRATIONS[version](connection)
+            point("schema.migrated")
         connection.execute(sa.update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))

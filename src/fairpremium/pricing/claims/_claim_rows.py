@@ -45,6 +45,11 @@ class Peril:
             "expected the number of claims of each row, not divided by the exposure",
         )
         refuse(
+            ~self.frequency.outcome.contains(counts),
+            f"Got counts{of} outside the domain of the {self.frequency.name} family",
+            f"expected counts that are {self.frequency.outcome}. Take another frequency, such as poisson",
+        )
+        refuse(
             (counts == 0) & (amounts != 0),
             f"Got amounts{of} without a claim",
             "expected an amount of zero where the number of claims is zero. Count these claims, or leave the amounts "
@@ -149,6 +154,8 @@ def by_peril(values: Any, name: str) -> dict[str, Any]:
 
 def check_claims(values: Any, name: str, n: int) -> Array:
     """Return counts or amounts as finite floats of length n."""
+    if values is None:
+        raise ValueError(f"Got {name}=None, but expected one number for each row. Put zero where there is no claim.")
     try:
         return check_outcome(values, n)
     except ValueError as error:

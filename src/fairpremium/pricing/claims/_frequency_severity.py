@@ -23,7 +23,7 @@ from fairpremium.blocks import Rows, Stream, source_kind
 from fairpremium.corrections import FitInput, ReportChannel
 from fairpremium.documents import load_json
 from fairpremium.errors import FairPremiumError
-from fairpremium.families import Family, get_family
+from fairpremium.families import ZERO_OR_ONE, Family, get_family
 from fairpremium.models import Design, GroupModel, LinearModel, check_cluster, check_volume, frame_like, is_number
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import (
@@ -34,6 +34,7 @@ from fairpremium.pricing._fit_arguments import (
     check_pooling,
     encode_reports,
     resolve_channel,
+    some_rows,
     terms_of,
     warn_if_refuted,
     warn_if_sources_depend,
@@ -46,6 +47,7 @@ from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval, group_interval
 from fairpremium.pricing._prices import Reference, check_level
 from fairpremium.pricing._source_portfolio import is_small
+from fairpremium.pricing._summary import claim_essentials_html, without_samples
 from fairpremium.pricing._tariff_mixin import TariffMixin
 from fairpremium.pricing.claims._claim_file import FORMAT, from_document, to_document
 from fairpremium.pricing.claims._claim_rows import KINDS, ClaimLayout, Kind, Peril, by_peril, check_claims
@@ -53,6 +55,7 @@ from fairpremium.pricing.claims._claim_source import ClaimSource, part_of_stream
 from fairpremium.pricing.claims._joint_fit import JointFit, Totals
 from fairpremium.pricing.claims._product_prices import ProductPrices
 from fairpremium.privacy import Channel
+from fairpremium.progress import Progress, listening, section, tell
 
 
 class Parts(NamedTuple):
@@ -95,6 +98,8 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         Of every part that is not a `DiscriminationFreePricer`; see there.
     intervals : bool
         Whether to estimate standard errors.
+    verbose : bool or function
+        Whether `fit` says on stderr what it does. A function gets the fraction that is done and a few words instead.
     random_state : None, int, RandomState
         Seed of the folds and of the training of model classes other than the linear one.
     unseen_levels : {"error", "base"}
@@ -140,6 +145,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
     correction: str = "auto"
     pooling: Literal["auto"] | float = "auto"
     intervals: bool = True
+    verbose: bool | Progress = False
     random_state: Any = None
     unseen_levels: Literal["error", "base"] = "error"
 
@@ -198,6 +204,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f'Got unseen_levels={self.unseen_levels!r}, but expected "error" or "base".')
         counts, amounts = by_peril(counts, "counts"), by_peril(amounts, "amounts")
         perils = self._perils(counts, amounts)
+        _check_exposure(perils, exposure)
         terms = _terms_of_parts(perils)
         if source_kind(X) is not None:
             if cluster is not None:
@@ -240,6 +247,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         """
         counts, amounts = by_peril(counts, "counts"), by_peril(amounts, "amounts")
         perils = self._perils(counts, amounts)
+        _check_exposure(perils, exposure)
         terms, settings = _terms_of_parts(perils), tuple(each.peril for each in perils)
 
         def read(rows: Rows | Stream, layout: ClaimLayout, design: Design) -> Iterator[PartRows]:
@@ -331,12 +339,20 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the parts to rows with claims, and their products."""
         seed = int(check_random_state(self.random_state).randint(2**31))
         totals = Totals.of(rows, layout)
-        for peril, n_claims in zip(perils, totals.claims, strict=True):
-            if not n_claims:
+        for p, peril in enumerate(perils):
+            if not totals.claims[p]:
                 raise ValueError(f"Got counts without a single claim of peril {peril.name!r}; expected some.")
+            if totals.large[p] == totals.rows[p]:
+                raise ValueError(
+                    f"Got cap={peril.cap:g} for peril {peril.name!r}, which is below the mean claim of every row, so "
+                    "that all capped claims are equal and no severity can be learned; but expected an amount that only "
+                    "large claims exceed. Take a higher cap."
+                )
         reference = Reference.of(self.reference, channel.groups)
         first = _part_rows(rows, layout, 0, "frequency")
-        check_features(design, first)
+        some = some_rows(rows)
+        every = [*(layout.claims(some.X, p)[0] for p in range(len(perils))), some.y]
+        check_features(design, layout.features(some.X), every)
         warn_if_refuted(first, channel)
         warn_if_sources_depend(first, channel)
         fits: list[ClassFit] = []
@@ -347,9 +363,14 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
                     own = _part_rows(rows, layout, p, kind)
                     if isinstance(own, Rows):
                         check_counts(np.bincount(own.report, minlength=channel.n_codes), channel)
-                    fits.append(select_model(settings.inputs(own, design, channel, seed), settings.models)[0])
+                    done = 0.4 * len(fits) / len(perils)
+                    with listening(self.verbose), section(done, done + 0.4 / len(perils)):
+                        tell(0.0, " ".join(filter(None, (kind, peril.name if len(perils) > 1 else None))))
+                        fits.append(select_model(settings.inputs(own, design, channel, seed), settings.models)[0])
         joint = JointFit(rows, layout, tuple(fits), reference, totals, seed)
-        prices = joint.prices(self.intervals)
+        with listening(self.verbose):
+            tell(0.8, "prices and intervals of all parts")
+            prices = joint.prices(self.intervals)
         weights = dict(zip(channel.groups, prices.reference.tolist(), strict=True))
         parts = {}
         for p, priced in enumerate(prices.perils):
@@ -409,7 +430,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def candidates_(self) -> pd.DataFrame:
-        """What was compared in each part: `candidates_` of the parts, with the columns ``peril`` and ``part``."""
+        """What was compared in each part: `candidates_` of the parts, with the columns ``peril`` and ``section``."""
         check_is_fitted(self, "_prices")
         tables = []
         for peril, pair in self.parts_.items():
@@ -426,7 +447,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         pandas.DataFrame
-            ``peril``, ``part``, ``rows`` (of the severity: those with claims), ``missing_reports``, ``family``,
+            ``peril``, ``section``, ``rows`` (of the severity: those with claims), ``missing_reports``, ``family``,
             ``model``, ``correction``, ``reason`` (of the choice), ``cap`` and ``loading`` (of the peril).
         """
         check_is_fitted(self, "_prices")
@@ -542,6 +563,14 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         pricer._set_learned(prices, parts, excess, channel)
         return pricer
 
+    def _html_repr(self) -> str:
+        """Return what a notebook shows: the essentials of the fit above scikit-learn's own diagram."""
+        diagram = str(BaseEstimator._html_repr(without_samples(self)))
+        return f"{claim_essentials_html(self)}{diagram}" if hasattr(self, "_prices") else diagram
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return str(BaseEstimator.__repr__(without_samples(self), N_CHAR_MAX))
+
     def _fitted(self) -> ProductPrices:
         check_is_fitted(self, "_prices")
         prices: ProductPrices = self._prices
@@ -621,6 +650,16 @@ class PartRows(NamedTuple):
 def _terms_of_parts(perils: list[_PerilSettings]) -> str | None:
     parts = [part for peril in perils for part in (peril.frequency, peril.severity)]
     return terms_of([model for part in parts for model in part.models])
+
+
+def _check_exposure(perils: list[_PerilSettings], exposure: Any) -> None:
+    """Refuse an exposure where the number of claims is 0 or 1, which is no total over it."""
+    for peril in perils:
+        if exposure is not None and peril.frequency.family.outcome == ZERO_OR_ONE:
+            raise ValueError(
+                f"Got exposure with frequency={peril.frequency.family.name!r}, whose outcome is 0 or 1 and no total; "
+                "expected a family of totals. Use poisson for counts over an exposure."
+            )
 
 
 def _check_all_claims(counts: dict[str, Any], amounts: dict[str, Any], n: int) -> tuple[list[Array], list[Array]]:

@@ -98,9 +98,20 @@ class JointFit:
 
     def prices(self, intervals: bool) -> ProductPrices:
         """Compute P*, the prices, and standard errors if wanted."""
-        if all(isinstance(fit, LinearFit) for fit in self.fits):
-            return self._linear(intervals)
-        return self._nonlinear(intervals)
+        linear = all(isinstance(fit, LinearFit) for fit in self.fits)
+        prices = self._linear(intervals) if linear else self._nonlinear(intervals)
+        return self._with_quality(prices) if intervals else prices
+
+    def _with_quality(self, prices: ProductPrices) -> ProductPrices:
+        """Measure how well each part describes the outcomes of its own rows."""
+        perils = []
+        for p, peril in enumerate(prices.perils):
+            own = []
+            for part, fit in zip(peril.parts, self.fits[2 * p : 2 * p + 2], strict=True):
+                assert isinstance(part, LinearPrices | ModelPrices)
+                own.append(replace(part, quality=fit.quality(part)))
+            perils.append(replace(peril, frequency=own[0], severity=own[1]))
+        return replace(prices, perils=tuple(perils))
 
     # --- linear parts: a joint sandwich -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ who asks and never on an answer.
 """
 
 import math
+import secrets
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
@@ -36,7 +37,8 @@ def count_answers(connection: Connection, context: ServiceContext, who: Party, s
         these = (answers.c.study == study, answers.c.collector == who.name)
         total = int(connection.execute(select(func.count()).select_from(answers).where(*these)).scalar_one())
         noise = CountNoise(question.count_epsilon, question.count_delta)
-        about = (b"answers", study.encode(), who.name.encode(), b"%d" % last.releases)
+        # Fresh for each number, which is stored: of two copies of a database none must repeat the noise of the other.
+        about = (b"answers", study.encode(), who.name.encode(), b"%d" % last.releases, secrets.token_bytes(32))
         steps = last.steps + noise.add(total - last.counted, row.secret, *about)
         values = {"counted": total, "steps": steps, "releases": last.releases + 1, "at": now}
         connection.execute(update(answer_counts).where(*mine).values(**values))

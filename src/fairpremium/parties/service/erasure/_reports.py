@@ -6,6 +6,7 @@ it is deleted. Then the database is written anew, so that the key is not among w
 
 from collections.abc import Callable
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from sqlalchemy import Connection, delete, select, update
 
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import ENDED, NO_MEANING, OperatorStudy, as_keys, match, open_batch
-from fairpremium.parties.store.log import append, upsert
-from fairpremium.parties.store.schema import answers, epochs, fits, meta, reports, withdrawals
+from fairpremium.parties.store.log import append
+from fairpremium.parties.store.schema import SCRUB, answers, epochs, fits, mark_for_scrub, meta, reports, withdrawals
 
 from .._context import Party, ServiceContext
 from .._epochs import end_of, newest_epoch
@@ -24,7 +25,7 @@ from .._studies import describe_to_operator, find_study, lock_study, spec_of, st
 from ..reports import apply_withdrawals, begin_epoch, files_of_epochs
 from ._drafts import delete_drafts, drafts_of
 
-_PENDING = "scrub"  # name of a mark in `meta`: the database has deleted something that must not stay on disk
+_AT_ONCE = 500  # keys of one statement
 _RETENTION = 24 * 3600.0  # seconds for which files of other kinds may still be in use
 
 Referenced = Callable[[Connection], set[str]]
@@ -87,8 +88,8 @@ def finish_withdrawals(context: ServiceContext, referenced: Referenced) -> None:
     point("withdrawal.swept", writes=False)
     context.database.write(lambda c: _forget_withdrawn(c, context))
     point("withdrawal.forgotten", writes=False)
-    if context.database.read(_is_pending) and context.database.scrub(reports, answers, withdrawals):
-        context.database.write(lambda c: c.execute(delete(meta).where(meta.c.name == _PENDING)))
+    if context.database.read(_is_pending) and context.database.scrub(reports, answers, withdrawals, fits):
+        context.database.write(lambda c: c.execute(delete(meta).where(meta.c.name == SCRUB)))
 
 
 def _forget_ended(connection: Connection, context: ServiceContext, study: str) -> None:
@@ -112,23 +113,31 @@ def _is_report_file(path: Path) -> bool:
 
 
 def _forget_withdrawn(connection: Connection, context: ServiceContext) -> None:
-    """Delete the withdrawals of which no snapshot holds anything any more."""
-    for row in connection.execute(select(withdrawals).where(withdrawals.c.removed == 1)).all():
-        kept = files_of_epochs(connection, epochs.c.study == row.study, epochs.c.number <= row.epoch)
-        batches = [context.open_batch(digest) for digest in kept]
-        before = (fits.c.study == row.study, fits.c.epoch <= row.epoch, fits.c.state.not_in(ENDED))
+    """Delete the withdrawals of which no snapshot holds anything any more.
+
+    All keys of a study and an epoch are looked for at once: this holds the write lock, and there may be thousands.
+    """
+    asked: dict[tuple[str, int], list[Any]] = {}
+    for row in connection.execute(select(withdrawals).where(withdrawals.c.removed == 1)):
+        asked.setdefault((row.study, row.epoch), []).append(row)
+    for (study, epoch), rows in asked.items():
+        before = (fits.c.study == study, fits.c.epoch <= epoch, fits.c.state.not_in(ENDED))
         if connection.execute(select(fits.c.id).where(*before).limit(1)).first() is not None:
-            continue  # its rows may have the report
-        if match(as_keys([bytes(row.key)]), batches)[0] < 0:
-            these = (withdrawals.c.study == row.study, withdrawals.c.party == row.party, withdrawals.c.key == row.key)
-            connection.execute(delete(withdrawals).where(*these))
+            continue  # its rows may have the reports
+        kept = files_of_epochs(connection, epochs.c.study == study, epochs.c.number <= epoch)
+        codes = match(as_keys([bytes(row.key) for row in rows]), map(context.open_batch, kept))
+        gone: dict[str, list[bytes]] = {}  # by who asked
+        for row in compress(rows, codes < 0):
+            gone.setdefault(row.party, []).append(row.key)
+        for party, keys in gone.items():
+            mine = (withdrawals.c.study == study, withdrawals.c.party == party)
+            for start in range(0, len(keys), _AT_ONCE):
+                connection.execute(
+                    delete(withdrawals).where(*mine, withdrawals.c.key.in_(keys[start : start + _AT_ONCE]))
+                )
+        if gone:
             mark_for_scrub(connection)
 
 
-def mark_for_scrub(connection: Connection) -> None:
-    """Say that the database has deleted something that must not stay on disk."""
-    connection.execute(upsert(connection, meta).values(name=_PENDING, value="1"))
-
-
 def _is_pending(connection: Connection) -> bool:
-    return connection.execute(select(meta.c.name).where(meta.c.name == _PENDING)).first() is not None
+    return connection.execute(select(meta.c.name).where(meta.c.name == SCRUB)).first() is not None

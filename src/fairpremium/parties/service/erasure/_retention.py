@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, select
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.faults import point
@@ -14,6 +14,7 @@ from fairpremium.parties.store.schema import (
     epochs,
     fits,
     log,
+    mark_for_scrub,
     portfolios,
     reports,
     studies,
@@ -21,9 +22,9 @@ from fairpremium.parties.store.schema import (
 )
 
 from .._context import ServiceContext
-from .._portfolios import erase_portfolio
+from .._portfolios import erase_bundles, erase_portfolio
 from .._studies import keeps_no_reports, lock_study, spec_of, study_row
-from ._reports import cancel_fits, forget_snapshots, mark_for_scrub
+from ._reports import cancel_fits, forget_snapshots
 
 _DAY = 86_400.0
 _SERVICE = "service"  # who erases, in the log
@@ -86,8 +87,7 @@ def _erase_bundles(connection: Connection, context: ServiceContext, study: str) 
     for row in connection.execute(
         select(fits).where(*is_old, fits.c.sha256.is_not(None), fits.c.erased.is_(None))
     ).all():
-        this = (fits.c.party == row.party, fits.c.id == row.id)
-        connection.execute(update(fits).where(*this).values(erased=context.now()))
+        erase_bundles(connection, context, fits.c.party == row.party, fits.c.id == row.id)
         append(
             connection, context.now(), row.party, "bundle.erased", fit=row.id, sha256=row.sha256, because="retention"
         )

@@ -24,10 +24,19 @@ def in_force(now: float) -> ColumnElement[bool]:
     return or_(keys.c.ends.is_(None), keys.c.ends > now)
 
 
-def active_keys(connection: Connection, now: float) -> dict[str, tuple[str, Role, VerifyKey]]:
-    """Return the keys that are in force: party, role and key by id."""
-    rows = connection.execute(select(keys).where(in_force(now)))
-    return {row.key_id: (row.party, row.role, VerifyKey(row.public_key)) for row in rows}
+class KnownKey(NamedTuple):
+    """A key that was registered, and whether it is in force."""
+
+    party: str
+    role: Role
+    key: VerifyKey
+    is_active: bool
+
+
+def known_keys(connection: Connection, now: float) -> dict[str, KnownKey]:
+    """Return all keys by their id."""
+    rows = connection.execute(select(keys, in_force(now).label("is_active")))
+    return {row.key_id: KnownKey(row.party, row.role, VerifyKey(row.public_key), bool(row.is_active)) for row in rows}
 
 
 def list_keys(connection: Connection) -> list[RegisteredKey]:
@@ -71,6 +80,8 @@ def rotate_party_key(
     """
     rows = connection.execute(select(keys).where(keys.c.party == party, in_force(now))).all()
     others = [row for row in rows if row.key_id != key.key_id]
+    if rows and not others:
+        raise ValueError(f"Got the key that {party} has already, but expected a new one. Make one: keys new.")
     if not others:
         raise ValueError(f"Got {party}, but expected a party with a key in force. Register its first one: keys add.")
     add_key(connection, now, key, party, others[0].role)

@@ -13,8 +13,8 @@ from fairpremium.parties.store import Extent, Write, merge_batches, plan_merge, 
 from fairpremium.parties.store.schema import batch_files, reports
 
 from .._context import ServiceContext
-from .._settings import log_failure
 from .._studies import lock_study
+from ..operations import log_failure
 from ._reports import add_file, singles_of
 
 SINGLES = 1 << 14  # single reports of a collector that wait in the table for a file

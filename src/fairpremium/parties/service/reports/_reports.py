@@ -201,7 +201,7 @@ def put_report_batch(
             raise Problem("conflict")
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= context.limits.parts:
-        raise Problem("quota", "batches of a study")
+        raise Problem("quota", f"{context.limits.parts} batches of a study; send more reports in each")
     withdrawn = waits_for_withdrawal(connection, study, who.name)
     if withdrawn and (find_words(batch.high, batch.low, *to_words(as_keys(withdrawn))) >= 0).any():
         raise Problem("withdrawal-waits")

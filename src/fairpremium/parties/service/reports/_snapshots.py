@@ -7,6 +7,7 @@ a report: what is released in an epoch changes with nothing that comes in meanwh
 import hmac
 import json
 import math
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import batch_files, epochs, fits
 
 from .._context import Party, ServiceContext
-from .._epochs import end_of, newest_epoch
+from .._epochs import end_of, epoch_key, newest_epoch
 from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
 from ._compaction import write_singles
 from ._reports import sources_of
@@ -41,7 +42,7 @@ def choose_epoch(connection: Connection, context: ServiceContext, who: Party, st
     is_over = row is None or context.now() >= end_of(row, spec_of(study_row(connection, study)))
     number = (0 if row is None else row.number) + is_over
     if wanted not in (None, number):
-        raise Problem("epoch-over")
+        raise Problem("epoch-over", f"{number}, or none")
     if is_over:
         _begin(connection, context, who, study, number)
     return int(number)
@@ -56,21 +57,27 @@ def begin_epoch(connection: Connection, context: ServiceContext, who: Party, stu
     if number == newest + 1:
         _begin(connection, context, who, study, number)
     elif number != newest or not number:
-        raise Problem("epoch-over")
+        raise Problem("epoch-over", str(newest + 1))
     return describe_to_operator(connection, row)
 
 
 def _begin(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> None:
-    """Take a snapshot of the reports of a study, from which all is computed until the next one."""
+    """Take a snapshot of the reports of a study, from which all is computed until the next one.
+
+    The epoch gets random bytes of its own, on which all of its draws depend: its number alone would repeat in two
+    copies of a database.
+    """
     apply_withdrawals(connection, context, study)
     row = study_row(connection, study)
     files = _take(connection, context, study, spec_of(row))
-    count = _release_count(count_reports(connection, study), row, number, newest_epoch(connection, study))
-    values = {"study": study, "number": number, "closed": context.now(), "files": json.dumps(files)}
+    salt = secrets.token_bytes(32)
+    key = epoch_key(bytes(row.secret), salt)
+    count = _release_count(count_reports(connection, study), row, key, number, newest_epoch(connection, study))
+    values = {"study": study, "number": number, "closed": context.now(), "files": json.dumps(files), "salt": salt}
     connection.execute(insert(epochs).values(**values, **count))
     # A plain digest would tell whoever knows all reports but one what that one is, and one without the number whether
     # nobody reported since the epoch before.
-    sealed = hmac.digest(row.secret, canonical_json({"epoch": number, "files": files}), "sha256").hex()
+    sealed = hmac.digest(key, canonical_json({"epoch": number, "files": files}), "sha256").hex()
     append(connection, context.now(), who.name, "epoch.begun", study=study, epoch=number, sealed=sealed)
 
 
@@ -84,7 +91,7 @@ def _take(connection: Connection, context: ServiceContext, study: str, spec: Stu
     return found
 
 
-def _release_count(count: int, study: Any, number: int, before: Any | None) -> dict[str, Any]:
+def _release_count(count: int, study: Any, key: bytes, number: int, before: Any | None) -> dict[str, Any]:
     """Return the number of reports of an epoch with noise, and its standard error; rounded where rule 9 is off.
 
     It grows by released increments: what came since the epoch before, plus noise. A report is in exactly one increment,
@@ -95,8 +102,9 @@ def _release_count(count: int, study: Any, number: int, before: Any | None) -> d
         return {"reports": round_count(count, spec.rules), "standard_error": 0.0, "counted": count, "steps": 0}
     noise = CountNoise(spec.release.count_epsilon, spec.release.delta, most=len(_all_sources(spec)))
     counted, steps = (0, 0) if before is None else (before.counted, before.steps)
-    steps += noise.add(count - counted, study.secret, b"reports", study.id.encode(), b"%d" % number)
-    told = {"reports": max(round(steps * noise.grid), 0), "standard_error": noise.sigma * math.sqrt(number)}
+    steps += noise.add(count - counted, key, b"reports", study.id.encode(), b"%d" % number)
+    error = math.hypot(noise.sigma, 0.0 if before is None else before.standard_error)
+    told = {"reports": max(round(steps * noise.grid), 0), "standard_error": error}
     return {**told, "counted": count, "steps": steps}
 
 

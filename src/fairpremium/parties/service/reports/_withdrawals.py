@@ -5,6 +5,7 @@ number of epochs, not the log. The answer to who withdraws a report does not dep
 """
 
 from collections.abc import Iterable
+from itertools import compress
 
 import numpy as np
 from sqlalchemy import Connection, delete, insert, select, update
@@ -73,25 +74,37 @@ def _remove(connection: Connection, context: ServiceContext, study: str, source:
         there = (*mine, reports.c.key.in_(some))
         single |= set(map(bytes, connection.execute(select(reports.c.key).where(*there)).scalars()))
         connection.execute(delete(reports).where(*there))
+    _remove_from_files(connection, context, study, source, keys, single)
+
+
+def _remove_from_files(
+    connection: Connection, context: ServiceContext, study: str, source: str, keys: list[bytes], single: set[bytes]
+) -> None:
+    """Write the files of a source anew without some keys, and count what is left.
+
+    - `single`: Those of the keys that were reported on their own, and are not counted in a file.
+    """
     these = (batch_files.c.study == study, batch_files.c.collector == source)
     high, low = to_words(as_keys(keys))
-    # A report that is in several files counts in the first that came, whichever that was.
-    is_counted, left = np.array([key in single for key in keys], dtype=bool), 0
-    for file in connection.execute(select(batch_files).where(*these).order_by(batch_files.c.sha256)).all():
+    files = connection.execute(select(batch_files).where(*these).order_by(batch_files.c.sha256)).all()
+    is_gone = np.zeros(len(keys), dtype=bool)
+    for file in files:
         batch = context.open_batch(file.sha256)
         place = find_words(batch.high, batch.low, high, low)
         is_here = place >= 0
         if not is_here.any():
             continue
-        left += int(np.count_nonzero(is_here & ~is_counted))
-        is_counted |= is_here
-        rows = max(file.rows - left, 0)
-        left -= file.rows - rows
+        is_gone |= is_here
         connection.execute(delete(batch_files).where(*these, batch_files.c.sha256 == file.sha256))
         if is_here.sum() < len(batch):
-            rest = drop_rows(context.files, batch, place[is_here].tolist())
-            add_file(connection, study, source, rest, rows)
+            add_file(connection, study, source, drop_rows(context.files, batch, place[is_here].tolist()), 0)
         point("withdrawal.rewritten")
+    if is_gone.any():
+        # A report that is in several files counts once, in whichever came first: only the sum over the files is known.
+        left = sum(file.rows for file in files) - sum(key not in single for key in compress(keys, is_gone))
+        kept = connection.execute(select(batch_files.c.sha256).where(*these)).scalars().all()
+        connection.execute(update(batch_files).where(*these).values(rows=0))
+        connection.execute(update(batch_files).where(*these, batch_files.c.sha256.in_(kept[:1])).values(rows=left))
 
 
 def _hash_answers(connection: Connection, study: str, collector: str, keys: list[bytes], secret: bytes) -> None:

@@ -1,0 +1,61 @@
+"""Text in CSV files that a spreadsheet program would run as a formula gets an apostrophe in front.
+
+Every writer of the project uses `escape_formulas`, every reader `unescape_formulas`: what the project reads back is
+what was there before. Text with apostrophes in front of a formula gets one more, so that nothing is ambiguous.
+
+Examples
+--------
+>>> [escape_formula(text) for text in ("=1+1", "'=1+1", "-12.5", "it's")]
+["'=1+1", "''=1+1", '-12.5', "it's"]
+>>> [unescape_formula(text) for text in ("'=1+1", "''=1+1", "'quoted'")]
+['=1+1', "'=1+1", "'quoted'"]
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
+
+
+def escape_formula(text: str) -> str:
+    """Return text that no spreadsheet program runs."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """Return what `escape_formula` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def escape_formulas(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return a table whose cells and names of columns no spreadsheet program runs, and how many of them changed."""
+    return _change(frame, escape_formula)
+
+
+def unescape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the table that `escape_formulas` was given."""
+    return _change(frame, unescape_formula)[0]
+
+
+def _change(frame: pd.DataFrame, change: Callable[[str], str]) -> tuple[pd.DataFrame, int]:
+    changed, count = frame.copy(deep=False), 0
+    for position in range(frame.shape[1]):
+        column = frame.iloc[:, position]
+        if pd.api.types.is_numeric_dtype(column):
+            continue
+        cells, different = _change_texts(column.astype(object).tolist(), change)
+        if different:
+            count += different
+            changed.isetitem(position, pd.Series(cells, index=frame.index, dtype=object))
+    names, different = _change_texts(list(frame.columns), change)
+    if different:
+        changed.columns = pd.Index(names)
+    return changed, count + different
+
+
+def _change_texts(values: list[Any], change: Callable[[str], str]) -> tuple[list[Any], int]:
+    changed = [change(value) if isinstance(value, str) else value for value in values]
+    return changed, sum(new is not old for new, old in zip(changed, values, strict=True))

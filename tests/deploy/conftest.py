@@ -1,0 +1,3 @@
+"""The server that tests of this folder may ask for."""
+
+from helpers.postgres import postgres as postgres
