@@ -226,6 +226,17 @@ def test_the_workbook_holds_text_as_text_and_its_own_values(tariffs, tmp_path):
     assert "at least 0.08" in text
 
 
+def test_a_quote_begins_with_numbers_that_the_portfolio_has(tariffs, tmp_path):
+    """An age of 1 is nobody's: the quote shows the value in the middle, which the tariff's own file keeps."""
+    tariffs["formulas"].save(tmp_path / "tariff.json")
+    Tariff.load(tmp_path / "tariff.json").to_excel(tmp_path / "tariff.xlsx")
+    page = openpyxl.load_workbook(tmp_path / "tariff.xlsx")["Quote"]
+    shown = {page.cell(row, 1).value: page.cell(row, 2).value for row in (5, 6)}
+    X = portfolio()
+    for name in ("age", "power"):
+        assert (X[name] < shown[name]).mean() < 0.5 <= (X[name] <= shown[name]).mean()
+
+
 def test_sheet_names_are_those_that_excel_takes():
     names = ["a" * 40, "A" * 40, "x:y/z", "Notes", "'", "history", "vehicle [kW]"]
     found = list(sheet_names(names).values())

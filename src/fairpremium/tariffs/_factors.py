@@ -136,7 +136,12 @@ class BandFactor(TableFactor):
 
 @dataclass(frozen=True, eq=False)
 class FormulaFactor(Factor):
-    """A numeric column x that multiplies the premium by relativity ** x: one row, the relativity of one unit."""
+    """A numeric column x that multiplies the premium by relativity ** x: one row, the relativity of one unit.
+
+    - `typical`: A value that half of the exposure does not exceed, with which a quote begins.
+    """
+
+    typical: float = 1.0
 
     kind = "formula"
 
@@ -160,7 +165,7 @@ class FormulaFactor(Factor):
             return np.asarray(np.exp(self.slope * np.asarray(cells, dtype=np.float64)))
 
     def _own(self) -> dict[str, Any]:
-        return {}
+        return {"typical": self.typical}
 
 
 def number_text(value: float) -> str:
@@ -185,9 +190,9 @@ def band_factor(name: str, edges: tuple[float, ...]) -> BandFactor:
     return BandFactor(name, *_unknown(len(edges) + 1), edges)
 
 
-def formula_factor(name: str) -> FormulaFactor:
+def formula_factor(name: str, typical: float = 1.0) -> FormulaFactor:
     """Return a factor of a numeric column with a formula, without numbers yet."""
-    return FormulaFactor(name, *_unknown(1))
+    return FormulaFactor(name, *_unknown(1), typical)
 
 
 def factor_from_dict(data: dict[str, Any]) -> Factor:
@@ -207,7 +212,7 @@ def factor_from_dict(data: dict[str, Any]) -> Factor:
             raise ValueError(f"the edges of factor {name!r} are not ascending")
         found = band_factor(name, tuple(edges.tolist()))
     elif kind == "formula":
-        found = formula_factor(name)
+        found = formula_factor(name, *check_numbers([data.get("typical", 1.0)], (1,), "typical").tolist())
     else:
         raise ValueError(f"factor {name!r} is of an unknown kind")
     shape = (len(found.labels),)

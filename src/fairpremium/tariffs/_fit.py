@@ -15,7 +15,7 @@ from fairpremium.arrays import Array
 from fairpremium.models import is_number
 from fairpremium.tariffs._constraints import Constraints
 from fairpremium.tariffs._factor_choice import base_rows, choose_factors, exposures, factor_columns
-from fairpremium.tariffs._factors import Factor
+from fairpremium.tariffs._factors import Factor, FormulaFactor
 from fairpremium.tariffs._portfolio import Portfolio, Pricer, rows_of
 from fairpremium.tariffs._projection import Projection
 from fairpremium.tariffs._proxy_discrimination import proxy_discrimination
@@ -110,6 +110,9 @@ def _with_rows(portfolio: Portfolio, factors: Sequence[Factor], relativity: Arra
     found = []
     for factor, a, b in zip(factors, ends[:-1], ends[1:], strict=True):
         value, spread = relativity[a:b], np.exp(width[a:b])
+        if isinstance(factor, FormulaFactor):
+            cells = portfolio.cells[factor.name][: portfolio.n]
+            factor = replace(factor, typical=_quantile(cells, portfolio.exposure, 0.5))
         found.append(factor.with_rows(value, value / spread, value * spread, exposures(portfolio, factor)))
     return found
 
@@ -137,11 +140,6 @@ def _deviation(portfolio: Portfolio, premium: Array) -> dict[str, float]:
     n, w = portfolio.n, portfolio.exposure / portfolio.exposure.sum()
     h, t = portfolio.h[:n], premium
     relative = portfolio.relative_deviation(premium)
-    order = np.argsort(relative)
-    share = np.cumsum(w[order])
-
-    def quantile(level: float) -> float:
-        return float(relative[order[min(int(np.searchsorted(share, level * share[-1])), n - 1)]])
 
     def deviance(price: Any) -> float:
         return float(2 * w @ (xlogy(h, h / price) - (h - price)))
@@ -149,11 +147,19 @@ def _deviation(portfolio: Portfolio, premium: Array) -> dict[str, float]:
     flat = deviance(np.full(n, float(w @ h)))
     best = np.asarray(portfolio.pricer.predict_best_estimate(portfolio.given), dtype=np.float64)
     unaware = np.asarray(portfolio.pricer.predict_unaware(portfolio.given), dtype=np.float64)
-    found = {"median": quantile(0.5), "p99": quantile(0.99), "largest": float(relative.max()), "deviance": deviance(t)}
+    middle, high = _quantile(relative, w, 0.5), _quantile(relative, w, 0.99)
+    found = {"median": middle, "p99": high, "largest": float(relative.max()), "deviance": deviance(t)}
     found["deviance_explained"] = 1 - found["deviance"] / flat if flat > 0 else 1.0
     for name, price in (("before", h), ("after", t), ("unaware", unaware)):
         found[f"proxy_discrimination_{name}"] = proxy_discrimination(price, best, w)
     return found
+
+
+def _quantile(values: Array, weight: Array, level: float) -> float:
+    """Return the smallest value that a part of the weight does not exceed."""
+    order = np.argsort(values)
+    share = np.cumsum(weight[order])
+    return float(values[order[min(int(np.searchsorted(share, level * share[-1])), len(values) - 1)]])
 
 
 def _describe(

@@ -289,7 +289,7 @@ def _representatives(factor: Factor) -> list[Any]:
         return list(factor.levels)
     if isinstance(factor, BandFactor) and factor.edges:
         return [factor.edges[0] - 1.0, *factor.edges]
-    return [1.0]
+    return [factor.typical if isinstance(factor, FormulaFactor) else 1.0]
 
 
 def _value(factor: Factor, value: Any) -> float:
