@@ -16,7 +16,7 @@ from fairpremium.parties.clients._signed_auth import SignedAuth
 from fairpremium.parties.http._app import create_app
 from fairpremium.parties.protocol._invitations import invitation_key, write_token
 from fairpremium.parties.protocol._keys import new_key, read_key, write_key
-from fairpremium.parties.protocol._linkage import make_keys, new_secret
+from fairpremium.parties.protocol._linkage import LinkageSecret, make_keys
 from fairpremium.parties.protocol._messages import Question, QuestionText, Report
 from fairpremium.parties.protocol._policy_keys import KEY
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
@@ -48,7 +48,7 @@ def name_keys(start, stop):
     return np.frombuffer(made.buffers()[1], dtype=KEY)
 
 
-SECRET = new_secret()
+SECRET = LinkageSecret(bytes(range(32)))
 TABLE = zhang_liu_shi_2025(n=ROWS, rng=1, age_band=True)
 REPORTS = CHANNEL.privatize(TABLE.sensitive, rng=2)
 FRAME = TABLE.X.assign(y=TABLE.y, key=[bytes(key) for key in name_keys(0, ROWS)])

@@ -1,6 +1,12 @@
-"""What the tests of the parties share: a database of each kind."""
+"""What the tests of the parties share: draws that are the same in every run, and a database of each kind."""
 
 from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import secrets
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +23,41 @@ from helpers import places, processes
 from helpers import postgres as database_server
 
 postgres, postgres_url = database_server.postgres, database_server.postgres_url
+
+# Modules that draw the bytes from which reports are drawn once more, and noise is.
+_DRAWERS = (
+    "protocol._linkage",
+    "service._studies",
+    "service.answers._counts",
+    "service.keys._study_secret",
+    "service.reports._snapshots",
+)
+
+
+def _repeat_draws(patch, name):
+    """Let all that decides what is released in this process follow from a name, instead of the operating system."""
+    calls = itertools.count()
+
+    def draw(size):
+        return hashlib.shake_256(f"{name} {next(calls)}".encode()).digest(size)
+
+    for module in _DRAWERS:
+        patch.setattr(f"fairpremium.parties.{module}.secrets", SimpleNamespace(**vars(secrets) | {"token_bytes": draw}))
+    patch.setattr("fairpremium.privacy._sampling.os", SimpleNamespace(**vars(os) | {"urandom": draw}))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def draws_of_the_module(request):
+    """What is made once for a module is the same in every run."""
+    with pytest.MonkeyPatch.context() as patch:
+        _repeat_draws(patch, request.node.name)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def draws_of_the_test(request, monkeypatch):
+    """And so is what a test makes, whichever tests run before it. Other processes draw as they always do."""
+    _repeat_draws(monkeypatch, f"{request.module.__name__} {request.node.name}")
 
 
 @pytest.fixture(scope="session")

@@ -249,7 +249,9 @@ class Service(RuleBasedStateMachine):
 
     def take_out(self, study):
         for key in self.waiting(study):
-            self.reports.get(study, {}).pop(key, None)
+            gone = self.reports.get(study, {}).pop(key, None)
+            if gone is not None and self.epochs.get(study):
+                self.epochs[study][-1]["counted"] -= 1
         for (where, _, _), each in self.withdrawals.items():
             each["removed"] |= where == study
 
@@ -414,7 +416,8 @@ class Service(RuleBasedStateMachine):
 
     def begin_epoch_of(self, study, who):
         self.take_out(study)
-        begun = {"begun": self.clock(), "reports": dict(self.reports.get(study, {})), "kept": True}
+        taken = dict(self.reports.get(study, {}))
+        begun = {"begun": self.clock(), "reports": taken, "counted": len(taken), "kept": True}
         self.epochs.setdefault(study, []).append(begun)
         self.tell("epoch.begun", who)
 
@@ -634,7 +637,8 @@ class Service(RuleBasedStateMachine):
             assert set(rows) == {(study, n) for study, taken in self.epochs.items() for n in range(1, len(taken) + 1)}
             for (study, number), row in rows.items():
                 epoch = self.epochs[study][number - 1]
-                assert (row.files is not None, row.counted) == (epoch["kept"], len(epoch["reports"]))
+                counted = epoch["counted"] if number == len(self.epochs[study]) else 0
+                assert (row.files is not None, row.counted) == (epoch["kept"], counted)
                 if epoch["kept"]:
                     codes = open_snapshot(c, self.world.context, study, number, "app")(as_keys(KEYS))
                     found = {key: "FM"[k] for key, k in zip(KEYS, codes, strict=True) if k >= 0}

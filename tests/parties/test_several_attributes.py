@@ -10,14 +10,13 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
 from fairpremium.audit import render_markdown
 from fairpremium.parties import FitSpec, KnownChannel, NamedAttribute, Problem, SeveralAttributes, StudySpec
 from fairpremium.parties.protocol import (
     BATCH_TYPE,
-    LinkageSecret,
     Question,
     QuestionText,
     ReleaseRules,
@@ -70,9 +69,6 @@ def no_page(monkeypatch):
 def declare(parties, study="motor", attribute=BOTH, **changes):
     spec = StudySpec(title="Motor", attribute=attribute, collectors=("app", "web"), insurers=("acme",), **changes)
     parties.operator.put_study(study, spec)
-    same = update(studies).values(secret=b"the same in every run of the tests")
-    parties.context.database.write(lambda c: c.execute(same))
-    parties.secret = LinkageSecret(b"and this one, too, in every run.")
     parties.operator.set_state(study, "open")
 
 

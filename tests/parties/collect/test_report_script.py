@@ -60,7 +60,8 @@ def test_python_draws_from_words_as_from_the_operating_system(monkeypatch):
     channel = CHANNELS["product"]
     words = np.random.default_rng(2).integers(0, 2**32, (1, 6))
     rest = iter(words[0].tolist())
-    monkeypatch.setattr("os.urandom", lambda size: b"".join(next(rest).to_bytes(4, "little") for _ in range(size // 4)))
+    take = lambda size: b"".join(next(rest).to_bytes(4, "little") for _ in range(size // 4))  # noqa: E731
+    monkeypatch.setattr("fairpremium.privacy._sampling.os.urandom", take)
     assert list(channel.privatize([("F", True)])[0]) == list(draw_from_words(channel, [("F", True)], words)[0])
 
 

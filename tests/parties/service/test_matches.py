@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from fairpremium.parties.protocol import LinkageSecret, ReleaseRules
 from fairpremium.parties.service._leases import LeaseLost, acquire_lease, release_lease
 from fairpremium.parties.service._run_fit import run_fit
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.store.schema import releases, studies
+from fairpremium.parties.store.schema import releases
 from helpers import wire
 
 ROWS = 1500
@@ -20,9 +20,7 @@ RELEASE = ReleaseRules(epsilon=3.6, fit_epsilon=1.0, randomized_epsilon=2.0)
 def world(tmp_path):
     with wire.World(tmp_path / "third-party") as world:
         world.declare(release=RELEASE)
-        # Fixed secrets, so that the draws are the same in every run.
         world.secret, world.other = LinkageSecret(bytes(32)), LinkageSecret(bytes(range(32)))
-        world.context.database.write(lambda c: c.execute(update(studies).values(secret=bytes(32))))
         rng = np.random.default_rng(5)
         group = rng.choice(["F", "M"], ROWS)
         frame = pd.DataFrame({"age": rng.uniform(-1, 1, ROWS), "policy": [f"{i:06d}" for i in range(ROWS)]})

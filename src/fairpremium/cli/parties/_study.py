@@ -388,12 +388,12 @@ def _epoch(study: dict[str, Any]) -> str | None:
 
 
 def _received(study: dict[str, Any]) -> str | None:
-    """Say how many reports the newest snapshot has, as it was released."""
+    """Say how many reports were taken until the newest snapshot, as it was released."""
     if not study.get("epochs"):
         return None
     newest = study["epochs"][-1]
     error = f" (standard error {newest['standard_error']:.0f})" if newest["standard_error"] else ""
-    return f"{_count(newest, 'reports')} in epoch {newest['number']}{error}"
+    return f"{_count(newest, 'reports')} taken until epoch {newest['number']}{error}"
 
 
 def _spent(spent: dict[str, Any] | None) -> str | None:

@@ -373,9 +373,10 @@ class Epoch(Message):
 
 
 class CountedEpoch(Epoch):
-    """An epoch with the number of its reports, as it was released: with noise of a stated standard error.
+    """An epoch with the number of reports, as it was released: with noise of a stated standard error.
 
-    `reports` is None where rule 9 is off and the number is too small to be told.
+    `reports` are those taken until the epoch began; one that was withdrawn still counts, or the number would tell that
+    it was. Where rule 9 is off they are those of the snapshot, rounded, or None if they are too few to be told.
     """
 
     reports: int | None

@@ -6,7 +6,7 @@ An epoch begins with a snapshot of the reports (`reports.begin_epoch`), and last
 import hmac
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from fairpremium.parties.protocol import CountedEpoch, Epoch, StudySpec
 from fairpremium.parties.store.log import iso
@@ -28,6 +28,23 @@ def newest_epoch(connection: Connection, study: str) -> Any | None:
     """Return the row of the newest epoch of a study, None before the first one."""
     mine = select(epochs).where(epochs.c.study == study)
     return connection.execute(mine.order_by(epochs.c.number.desc()).limit(1)).one_or_none()
+
+
+def uncount_reports(connection: Connection, study: str, removed: int) -> None:
+    """Take reports that were deleted out of those that the next released number is counted from.
+
+    No number goes down for them: a report is in one increment of all numbers at most, also one that is withdrawn.
+    """
+    newest = newest_epoch(connection, study)
+    if newest is not None:
+        this = (epochs.c.study == study, epochs.c.number == newest.number)
+        connection.execute(update(epochs).where(*this).values(counted=epochs.c.counted - removed))
+
+
+def forget_counts(connection: Connection, study: str, before: int) -> None:
+    """Forget the exact numbers of reports of the epochs before one."""
+    earlier = (epochs.c.study == study, epochs.c.number < before)
+    connection.execute(update(epochs).where(*earlier).values(counted=0))
 
 
 def end_of(row: Any, spec: StudySpec) -> float:

@@ -19,7 +19,7 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import epochs, logins, meta, studies
 
 from ._context import RESTORED, ServiceContext
-from ._epochs import newest_epoch
+from ._epochs import forget_counts, newest_epoch
 from ._studies import spec_of
 
 RESTORED_EARLIER = "restored-earlier-version"  # in `meta`, until all is done; tells whether the log was intact
@@ -74,3 +74,4 @@ def _end_epoch(connection: Connection, study: str, closed: float) -> None:
         same = {name: getattr(last, name) for name in same}
     number = EPOCH_LEAP + (0 if last is None else last.number)
     connection.execute(insert(epochs).values(study=study, number=number, closed=closed, files=None, **same))
+    forget_counts(connection, study, before=number)

@@ -159,7 +159,7 @@ epochs = _table(  # snapshots of the reports of a study
     Column("files", Text),  # JSON: digests by source; none once the epoch is over and its files are gone
     Column("reports", Integer),  # as released
     _column("standard_error", Float),
-    _column("counted", BigInteger),  # reports, exactly: what the next number adds is counted from here
+    _column("counted", BigInteger),  # of the newest: reports less those deleted since; the next number starts here
     _column("steps", BigInteger),  # the released number, in units of its noise
     Column("salt", LargeBinary),  # random; all draws of the epoch depend on it. None in those of earlier versions
 )

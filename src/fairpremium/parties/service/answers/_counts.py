@@ -1,9 +1,9 @@
 """How many people have answered, as a released number.
 
 The number grows by released increments, each the number of answers since the one before plus discrete Gaussian noise.
-An answer is in exactly one increment, so that all increments together cost what one does, however many there are; the
-squares of their standard errors add up. There is at most one increment in a time step, and when it is drawn depends on
-who asks and never on an answer.
+An answer is in exactly one increment, also one that is withdrawn or erased later, so that all increments together cost
+what one does, however many there are; the squares of their standard errors add up. There is at most one increment in a
+time step, and when it is drawn depends on who asks and never on an answer.
 """
 
 import math

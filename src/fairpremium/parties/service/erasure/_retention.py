@@ -2,13 +2,14 @@
 
 from functools import partial
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, select, update
 
 from fairpremium.documents import canonical_json
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Retention
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import (
+    answer_counts,
     answers,
     batch_files,
     epochs,
@@ -64,6 +65,8 @@ def _erase_reports(connection: Connection, context: ServiceContext, study: str) 
     cancel_fits(connection, context, fits.c.study == study)
     for table in (reports, answers, batch_files, withdrawals):
         connection.execute(delete(table).where(table.c.study == study))
+    for table in (epochs, answer_counts):  # no released number goes down by what was erased
+        connection.execute(update(table).where(table.c.study == study).values(counted=0))
     forget_snapshots(connection, study)
     mark_for_scrub(connection)
 

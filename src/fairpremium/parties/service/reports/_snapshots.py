@@ -22,7 +22,7 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import batch_files, epochs, fits
 
 from .._context import Party, ServiceContext
-from .._epochs import end_of, epoch_key, newest_epoch
+from .._epochs import end_of, epoch_key, forget_counts, newest_epoch
 from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
 from ._compaction import write_singles
 from ._reports import sources_of
@@ -75,6 +75,7 @@ def _begin(connection: Connection, context: ServiceContext, who: Party, study: s
     count = _release_count(count_reports(connection, study), row, key, number, newest_epoch(connection, study))
     values = {"study": study, "number": number, "closed": context.now(), "files": json.dumps(files), "salt": salt}
     connection.execute(insert(epochs).values(**values, **count))
+    forget_counts(connection, study, before=number)
     # A plain digest would tell whoever knows all reports but one what that one is, and one without the number whether
     # nobody reported since the epoch before.
     sealed = hmac.digest(key, canonical_json({"epoch": number, "files": files}), "sha256").hex()
@@ -92,10 +93,11 @@ def _take(connection: Connection, context: ServiceContext, study: str, spec: Stu
 
 
 def _release_count(count: int, study: Any, key: bytes, number: int, before: Any | None) -> dict[str, Any]:
-    """Return the number of reports of an epoch with noise, and its standard error; rounded where rule 9 is off.
+    """Return how many reports were taken so far with noise, and its standard error; where rule 9 is off, those left.
 
-    It grows by released increments: what came since the epoch before, plus noise. A report is in exactly one increment,
-    so that the numbers of all epochs together cost what one does, however many there are.
+    The number grows by released increments: what was taken since the epoch before, plus noise. A report is in one
+    increment at most, whether it is withdrawn later or not (`uncount_reports`), so that the numbers of all epochs
+    together cost what one does, however many there are.
     """
     spec = spec_of(study)
     if spec.release is None:

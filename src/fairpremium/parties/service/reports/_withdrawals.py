@@ -17,9 +17,9 @@ from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import answers, batch_files, reports, withdrawals
 
 from .._context import Party, ServiceContext
-from .._epochs import newest_epoch
+from .._epochs import newest_epoch, uncount_reports
 from .._row_sets import hash_keys
-from .._studies import find_study, lock_study, source_of, spec_of, study_row
+from .._studies import count_reports, find_study, lock_study, source_of, spec_of, study_row
 from ._reports import add_file, page_of
 
 _AT_ONCE = 500  # keys of one statement
@@ -49,7 +49,7 @@ def apply_withdrawals(connection: Connection, context: ServiceContext, study: st
     rows = connection.execute(select(withdrawals).where(*waiting)).all()
     if not rows:
         return
-    row = study_row(connection, study)
+    row, before = study_row(connection, study), count_reports(connection, study)
     keys_of: dict[str, set[bytes]] = {}  # by collector
     for asked in rows:
         for collector in spec_of(row).collectors if not asked.party else (asked.party,):
@@ -58,6 +58,7 @@ def apply_withdrawals(connection: Connection, context: ServiceContext, study: st
         for source in _sources(spec_of(row), collector):
             _remove(connection, context, study, source, sorted(keys))
         _hash_answers(connection, study, collector, sorted(keys), bytes(row.secret))
+    uncount_reports(connection, study, before - count_reports(connection, study))
     connection.execute(update(withdrawals).where(*waiting).values(removed=1))
 
 
