@@ -2,7 +2,7 @@
 
     python benchmarks/disparity.py     # 1,000 samples for each of K = 2, 3, 4 and keep 0.9, 0.7; results/disparity.json
     python benchmarks/disparity.py --repeats 100 --groups 3 --json disparity.json
-    python benchmarks/disparity.py --part heavy
+    python benchmarks/disparity.py --part heavy --law "Burr, index 2.4"
 
 Cases that are not run keep their results in the file.
 
@@ -11,7 +11,8 @@ population itself with the true attribute. Samples have exposures, and one repor
 its 95 % intervals cover the truth in 93 to 97 % of the samples, over all groups.
 
 The second part draws losses with heavy tails, 4,000 rows, and compares the limits of the audit with normal ones
-(Fieller's alone): coverage over all groups, and how much wider the intervals are.
+(Fieller's alone): coverage over all groups, and how much wider the intervals are. With a heavy tail a measure passes if
+it covers in at least 93 %: wider limits are what is asked for there. No limit was chosen by the last two laws.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
+from scipy.special import beta, ndtri
 
 from fairpremium import RandomizedResponse, __version__
 from fairpremium import audit as fa
@@ -183,7 +184,18 @@ LAWS: dict[str, tuple[Losses, bool]] = {  # mean m; whether the tail is heavy
         lambda rng, m: 20 * rng.poisson(0.05 * m) * rng.lognormal(-1.125, 1.5, len(m)),
         True,
     ),
+    "Burr, index 2.4": (lambda rng, m: m * (rng.random(len(m)) ** -0.5 - 1) ** (1 / 1.2) / _BURR[1], True),
+    "lognormal, 5 % Pareto": (lambda rng, m: m * _mixture(rng, len(m)) / _MIXTURE[1], True),
 }
+
+_BURR = {p: 2 * float(beta(2 - p / 1.2, 1 + p / 1.2)) for p in (1, 2)}  # moments of 1.2 and 2
+_MIXTURE = {1: 0.95 + 0.05 * 2 * 2.5 / 1.5, 2: 0.95 * float(np.exp(1.0)) + 0.05 * 2**2 * 2.5 / 0.5}
+
+
+def _mixture(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Lognormal with sigma 1 and mean 1; one in twenty from Pareto's law of index 2.5 above 2."""
+    return np.where(rng.random(n) < 0.05, 2 * (1 + rng.pareto(2.5, n)), rng.lognormal(-0.5, 1.0, n))
+
 
 _LOGNORMAL, _LOGNORMAL_HEAVY = float(np.exp(1.0)), float(np.exp(2.25))  # second moments, mean one
 SECOND_MOMENTS = {  # E[Y^2] of each law with mean one
@@ -194,7 +206,13 @@ SECOND_MOMENTS = {  # E[Y^2] of each law with mean one
     "claims 10 %, gamma 1/2": 20.0**2 * (0.5 * 0.1 + 0.25 * (0.1 + 0.1**2)),
     "claims 10 %, lognormal 1": 10.0**2 * (0.1 + 0.1**2) * _LOGNORMAL,
     "claims 5 %, lognormal 1.5": 20.0**2 * (0.05 + 0.05**2) * _LOGNORMAL_HEAVY,
+    "Burr, index 2.4": _BURR[2] / _BURR[1] ** 2,
+    "lognormal, 5 % Pareto": _MIXTURE[2] / _MIXTURE[1] ** 2,
 }
+
+
+def _passes(law: str, coverage: float) -> bool:
+    return LOW <= coverage <= (1.0 if LAWS[law][1] else HIGH)
 
 
 def simulate_heavy(K: int, keep: float, law: str, repeats: int, seed: int, n: int = 4000) -> dict[str, Any]:
@@ -222,10 +240,11 @@ def simulate_heavy(K: int, keep: float, law: str, repeats: int, seed: int, n: in
         "keep": keep,
         "coverage": round(coverage, 4),
         "lowest_cell": round(float(cells.min()), 4),
+        "highest_cell": round(float(cells.max()), 4),
         "normal_limits": round(float(np.nanmean(found[:, 1])), 4),
         "normal_lowest_cell": round(float(np.nanmean(found[:, 1], axis=0).min()), 4),
         "wider": round(float(np.nanmedian(found[:, 2])), 3),
-        "passed": bool(LOW <= coverage <= HIGH),
+        "passed": _passes(law, coverage),
     }
 
 
@@ -254,10 +273,8 @@ def simulate_measures(K: int, keep: float, law: str, repeats: int, seed: int, n:
         known = (cells["note"] == "").to_numpy()
         inside = _inside(cells[known], "difference", np.zeros(int(known.sum())))
         found.setdefault("multicalibration, all cells", []).append([np.nan if not known.any() else inside.all()])
-    return [
-        {"law": law, "groups": K, "keep": keep, **describe(name, "heavy tails", np.array(parts, dtype=float))}
-        for name, parts in found.items()
-    ]
+    rows = [describe(name, "heavy tails", np.array(parts, dtype=float)) for name, parts in found.items()]
+    return [{"law": law, "groups": K, "keep": keep, **row, "passed": _passes(law, row["coverage"])} for row in rows]
 
 
 def _heavy_rows(K: int, law: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -302,7 +319,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--groups", type=int, choices=list(SHARES), help="only this number of groups")
     parser.add_argument("--keep", type=float, choices=KEEPS, help="only this keep")
-    parser.add_argument("--part", choices=["measures", "heavy"], help="only this part")
+    parser.add_argument("--part", choices=["measures", "heavy", "heavy measures"], help="only this part")
+    parser.add_argument("--law", choices=list(LAWS), help="only this law of heavy tails")
     parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
     cases = [(K, keep) for K in SHARES for keep in KEEPS if given.groups in (None, K) and given.keep in (None, keep)]
@@ -321,12 +339,13 @@ def main() -> int:
     start = time.perf_counter()
     for K, keep in cases:
         seed = given.seed + 100 * K + int(10 * keep)
-        if given.part != "heavy":
+        if given.part in (None, "measures"):
             for row in simulate(K, given.rows, keep, given.repeats, seed):
                 say({"groups": K, "keep": keep, **row})
         if given.part != "measures":
-            for law in LAWS:
-                say(simulate_heavy(K, keep, law, given.repeats, seed))
+            for law in LAWS if given.law is None else [given.law]:
+                if given.part != "heavy measures":
+                    say(simulate_heavy(K, keep, law, given.repeats, seed))
                 for row in simulate_measures(K, keep, law, given.repeats, seed):
                     say(row)
     print(f"{sum(done)} passed, {len(done) - sum(done)} failed, {time.perf_counter() - start:.0f} s")

@@ -457,8 +457,46 @@ def test_ratio_limits_cover_when_rates_are_small():
     assert 0.93 <= inside / samples <= 0.985
 
 
+@pytest.mark.parametrize("spread", ["population", "groups"])
+def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spread):
+    rng = np.random.default_rng(1)
+    n, names = 2000, np.array(["a", "b"], dtype=object)
+    channel = RandomizedResponse(list(names), keep=0.8)
+    d, h = rng.integers(0, 2, n), rng.uniform(1, 2, n)
+    y, S = h * (1 + 0.5 * d) * rng.lognormal(-0.5, 1.0, n), channel.privatize(names[d], rng=1)
+    table = fa.compute_standardized_difference(
+        h, y, spread=spread, sensitive=S, channel=channel, against="a"
+    ).set_index("quantity")
+    row = table.loc["loss_ratio"]
+    u = h[:, None] * channel.inverse.T[(names[1] == S).astype(int)]  # what a row's premium counts for each group
+    v, U = (y / h)[:, None], u.sum(axis=0)
+    mean = (u * v).sum(axis=0) / U
+    of_mean = u * (v - mean) / U
+    if spread == "population":
+        whole = h / h.sum()
+        square = whole @ (y / h - whole @ (y / h)) ** 2
+        of_square = whole * ((y / h - whole @ (y / h)) ** 2 - square)
+    else:
+        squares = (u * (v - mean) ** 2).sum(axis=0) / U
+        square, of_square = squares.mean(), (u * ((v - mean) ** 2 - squares) / U).mean(axis=1)
+    s, gap = np.sqrt(square), mean[1] - mean[0]
+    low, high = limits(gap, of_mean[:, 1] - of_mean[:, 0])
+    largest = np.sqrt(limits(square, of_square)[1])
+    error = np.sqrt(np.sum(of_square**2)) / (2 * square)
+    x = gap / s
+    assert x > 0
+    assert row["standardized"] == pytest.approx(x, abs=1e-9)
+    below, above = (
+        np.hypot(x - low / s, x * (1 - s / largest)),
+        np.hypot(high / s - x, x * math.expm1(1.959964 * error)),
+    )
+    assert row["standardized_low"] == pytest.approx(x - below, abs=1e-6)
+    assert row["standardized_high"] == pytest.approx(x + above, abs=1e-6)
+
+
 @pytest.mark.parametrize(
-    ("groups", "keep", "law"), [(2, 0.9, "claims 5 %, lognormal 1.5"), (3, 0.7, "Pareto, index 2.5")]
+    ("groups", "keep", "law"),
+    [(2, 0.9, "claims 5 %, lognormal 1.5"), (3, 0.7, "Pareto, index 2.5"), (3, 0.9, "Burr, index 2.4")],
 )
 def test_heavy_tails_are_covered_in_all_cells_and_in_standard_deviations(groups, keep, law):
     from benchmarks import disparity

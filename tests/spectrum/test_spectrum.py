@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from scipy.stats import ks_2samp, norm, wasserstein_distance
 
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
@@ -328,3 +329,52 @@ def test_multicalibration_holds_for_all_cells_together():
     margin = 3 * np.sqrt(0.05 * 0.95 / 150)
     assert np.mean(rejected) <= 0.05 + margin
     assert np.mean(covered) >= 0.95 - margin
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_limits_of_cells_are_what_their_tests_do_not_reject(clustered):
+    """The rarity of both limits of all cells, computed row by row, is one number: that of the largest of all cells."""
+    rng = np.random.default_rng(3)
+    n, names = 3000, np.array(["a", "b"], dtype=object)
+    channel = RandomizedResponse(list(names), keep=0.8)
+    d, w, h = rng.integers(0, 2, n), rng.choice([0.5, 1.0], n), rng.choice([1.0, 2.0], n)
+    person = rng.integers(0, 2000, n) if clustered else np.arange(n)
+    S, y = channel.privatize(names[d], rng=3), h * rng.lognormal(-0.5, 1.0, n)
+    roles = {"sensitive": S, "channel": channel, "sample_weight": w, "cluster": person if clustered else None}
+    table = compute_multicalibration(h, y, bins=2, **roles)
+    a = w[:, None] * channel.inverse.T[np.searchsorted(names.astype(str), S.astype(str))]
+    moments = [np.sum((w * (y - h)) ** p) / np.sum((w * h**0.75) ** p) for p in (2, 3, 4)]
+    found = []
+    for _, row in table.iterrows():
+        k = int(row["group"] == "b")
+        share = a[:, k] * (h == row["bin"])
+        share = share / share.sum()
+        by_person = np.bincount(person, share)
+
+        def rarity(t, share=share, by_person=by_person, estimate=row["difference"]):
+            psi = np.bincount(person, share * (y - h - t))
+            own = [np.sum(psi**p) for p in (2, 3, 4)]
+            pooled = [moment * np.sum((share * h**0.75) ** p) for moment, p in zip(moments, (2, 3, 4), strict=True)]
+            rows = np.count_nonzero(by_person)
+            f = min(1 / (own[2] / own[0] ** 2 - 1 / rows), 0.5 / np.sum(by_person**2))
+            weight = 4 / (4 + f) if pooled[0] > own[0] else 0.0
+            second, third, fourth = ((1 - weight) * o + weight * p for o, p in zip(own, pooled, strict=True))
+            skewness = third / second**1.5
+            T = (estimate - t) / np.sqrt(second)
+            g = T + skewness * T**2 / 3 + skewness**2 * T**3 / 27 + skewness / 6
+            return stats.norm.isf(stats.t.sf(abs(g), 2 / (fourth / second**2 - 1 / rows)))
+
+        found += [rarity(row["difference_low"]), rarity(row["difference_high"])]
+    np.testing.assert_allclose(found, found[0], rtol=1e-8)
+    single, bonferroni = (stats.norm.isf(0.025 / m) for m in (1, len(table)))
+    assert single < found[0] < bonferroni + 0.03  # 10,000 draws
+
+
+def test_a_cell_without_a_claim_is_not_certain():
+    """Of 80 contracts at one price none has a claim, where 2 % have one: chance, and no interval of width zero."""
+    h, D = np.ones(4080), np.array(["a"] * 4000 + ["b"] * 80)
+    y = np.where(np.arange(4080) % 50 == 0, 50.0, 0.0) * (D == "a")
+    row = compute_multicalibration(h, y, sensitive=D, bins=1).set_index("group").loc["b"]
+    assert row["difference"] == -1
+    assert row["difference_low"] < -1 < 0 < row["difference_high"]
+    assert row["p_value"] > 0.05

@@ -1,13 +1,16 @@
 """Whether a price is right for every group at every level of the price: multicalibration, with a test of all cells."""
 
-from dataclasses import replace
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_matrix
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from fairpremium.arrays import Array
 from fairpremium.audit.tables import AuditData, ErrorShape, frame_like_source, premium_bins
@@ -16,7 +19,9 @@ from fairpremium.corrections import describe_lack
 from ._group_distributions import DRAWS, draw_normal
 from ._parity_distance import signed_weights
 
-_PRIOR = 4.0  # degrees of freedom of the variance that is common to all cells
+_PRIOR = 4.0  # degrees of freedom of the moments that are common to all cells
+_POWERS = (2, 3, 4)
+_STEPS = 60  # of a search for limits: 2^-60 of a standard error
 
 
 def compute_multicalibration(
@@ -57,11 +62,15 @@ def compute_multicalibration(
     and bins B. The smallest p-value of the table is that of this hypothesis. With a_ik = w_i T^-1[k, s_i] and the
     ratio estimator d_kb = sum a_ik (y_i - h_i) / sum a_ik over the bin, the z-values of all cells are about jointly
     normal with the correlation of their rows' contributions. The largest |z| of draws of that law says how much
-    smaller than 1 - `level` the probability of an error in one cell must be. The limits of a cell with that
-    probability allow for the skewness of its losses, as those of the audit do. A cell that happens to have none of
-    the large losses has a variance V that is too small: with f degrees of freedom it is taken as at least (f V + 4
-    V') / (f + 4), where V' is that of losses which vary in all cells alike, in proportion to the premium to the power
-    1.5. Cells with too few reports have a note instead of numbers and take no part.
+    smaller than 1 - `level` the probability of an error in one cell must be.
+
+    The limits of a cell are those differences d that a test with this probability does not reject. It compares sum
+    a_ik (y_i - h_i - d) with its standard error if d is true, and allows for the skewness of the losses and for the
+    error of the standard error, as the limits of the audit do. A cell that happens to have none of the large losses
+    would look certain. Where its variance is below that of losses which vary in all cells alike, in proportion to the
+    premium to the power 3/4, their second to fourth moments are mixed into its own: with the weight 4 / (f + 4) if it
+    has f degrees of freedom, at most half its effective reports. With heavy tails limits are therefore wide, and hold
+    more often than `level` says. Cells with too few reports have a note instead of numbers and take no part.
 
     `compute_calibration` of the audit has the same differences with limits for one cell at a time.
     """
@@ -82,33 +91,21 @@ def compute_multicalibration(
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.where((volume > 0) & (squares > 0), volume**2 / squares, 0.0)
         premium, loss, difference = (totals(v) / volume for v in (h, losses, losses - h))
-        influence = signed * ((losses - h)[:, None] - difference[cell]) / volume[cell]
     notes = [describe_lack(count) for count in effective]
     known = np.array([note == "" for note in notes])
-    unit = np.arange(len(h)) if data.reports.cluster is None else data.reports.cluster
-    use = known[cell]
-    sums = csr_matrix(
-        (influence[use], (np.broadcast_to(unit[:, None], use.shape)[use], cell[use])), shape=(int(unit.max()) + 1, m)
-    )
-    covariance = (sums.T @ sums).toarray()[np.ix_(known, known)]
-    sup = draw_largest_z(covariance)
-    shape = _shape_of(sums)
-    shape = replace(shape, freedom=2 * shape.freedom)  # Satterthwaite's own: their half is for limits of one number
-    error = np.full(m, np.nan)
-    error[known] = np.sqrt(np.diag(covariance))
-    wide = error * _widening(error**2, _pooled_variance(data, signed, cell, volume), shape.freedom)
-    low, high = shape.critical(1 - 2 * ndtr(-np.quantile(sup, data.level)))  # of one cell, so that all hold
+    errors = _CellErrors.of(data, signed, cell, np.where(known, volume, np.nan), np.where(known, difference, np.nan))
+    sup = draw_largest_z(errors.covariance[np.ix_(known, known)])
+    below, above = errors.limits(float(np.quantile(sup, data.level)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = difference / error
-        straight = -ndtri(shape.p_value(difference / wide) / 2)  # the normal value that is as rare
-    p_value = (1 + (sup[:, None] >= straight).sum(axis=0)) / (1 + len(sup))
+        z = difference / np.sqrt(np.diag(errors.covariance))
+    p_value = (1 + (sup[:, None] >= errors.rarity(-difference)).sum(axis=0)) / (1 + len(sup))
     numbers = {
         "share": volume / signed.sum(),
         "premium": premium,
         "loss": loss,
         "difference": difference,
-        "difference_low": difference - high * wide,
-        "difference_high": difference - low * wide,
+        "difference_low": difference - below,
+        "difference_high": difference + above,
         "z": z,
         "p_value": p_value,
     }
@@ -118,27 +115,91 @@ def compute_multicalibration(
     return frame_like_source(premiums, table)
 
 
-def _pooled_variance(data: AuditData, signed: Array, cell: npt.NDArray[Any], volume: Array) -> Array:
-    """Variance of each cell's difference if losses varied in all cells alike, in proportion to |premium|^1.5."""
-    w, size = data.reports.weight, np.abs(data["premiums"]) ** 1.5
-    scale = float((w**2) @ size)
-    phi = float((w * (data["y"] - data["premiums"])) @ (w * (data["y"] - data["premiums"]))) / scale if scale else 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        squares = np.bincount(cell.ravel(), (signed**2 * size[:, None]).ravel(), len(volume))
-        return np.asarray(phi * squares / volume**2)
+@dataclass(frozen=True)
+class _CellErrors:
+    """What tests of the differences of cells need: sums of powers of the rows' influences.
+
+    If the true difference is larger than the estimate by t, the estimate's error is the sum over rows, or persons, of
+    psi - t delta, with psi = a (y - h - difference) / sum a and delta = a / sum a.
+    """
+
+    covariance: Array  # (m, m), of the estimates
+    rows: Array  # (m,), how many count
+    sums: dict[tuple[int, int], Array]  # of psi^i delta^j: (m,)
+    pooled: tuple[Array, ...]  # sums of powers if losses varied in all cells alike: (m,) each
+
+    @classmethod
+    def of(
+        cls, data: AuditData, signed: Array, cell: npt.NDArray[Any], volume: Array, difference: Array
+    ) -> _CellErrors:
+        """Sum them up; cells whose volume is nan take no part."""
+        m, excess, size = len(volume), data["y"] - data["premiums"], np.abs(data["premiums"]) ** 0.75
+        share = signed / volume[cell]
+        use = np.isfinite(share)
+        unit = np.arange(len(excess)) if data.reports.cluster is None else data.reports.cluster
+        place = (np.broadcast_to(unit[:, None], use.shape)[use], cell[use])
+
+        def by_unit(values: Array) -> csr_matrix:
+            return csr_matrix((values[use], place), shape=(int(unit.max()) + 1, m))
+
+        def by_cell(cells: npt.NDArray[Any], values: Array) -> Array:
+            return np.asarray(np.bincount(cells, values, m), dtype=np.float64)
+
+        psi, delta = by_unit(share * (excess[:, None] - difference[cell])), by_unit(share)
+        x, d = _powers(psi.data), _powers(delta.data)
+        exponents = [(power - j, j) for power in _POWERS for j in range(power + 1)]
+        sums = {(i, j): by_cell(psi.indices, x[i] * d[j]) for i, j in exponents}
+        weight = data.reports.weight
+        scale, moment = ([float(v.sum()) for v in _powers(weight * column)] for column in (size, excess))
+        alike = _powers((share * size[:, None])[use])
+        ratio = [a / b if b else 0.0 for a, b in zip(moment, scale, strict=True)]
+        pooled = tuple(by_cell(cell[use], ratio[p] * alike[p]) for p in _POWERS)
+        rows = by_cell(delta.indices, (delta.data != 0).astype(np.float64))
+        return cls((psi.T @ psi).toarray(), rows, sums, pooled)
+
+    @property
+    def effective(self) -> Array:
+        """Effective reports of the cells: twice the degrees of freedom that normal losses would have."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / self.sums[0, 2])
+
+    def rarity(self, shift: Array) -> Array:
+        """Return the |z| of a normal law that is as rare as the estimate if the truth is larger than it by `shift`."""
+
+        def moment(p: int) -> Array:
+            terms = [comb(p, j) * (-shift) ** j * self.sums[p - j, j] for j in range(p + 1)]
+            return np.asarray(np.sum(terms, axis=0))
+
+        own = [moment(p) for p in _POWERS]
+        freedom = np.minimum(ErrorShape.of(self.rows, *own).freedom, self.effective / 2)
+        weight = np.where(self.pooled[0] > own[0], _PRIOR / (freedom + _PRIOR), 0.0)
+        mixed = [(1 - weight) * mine + weight * common for mine, common in zip(own, self.pooled, strict=True)]
+        shape = ErrorShape.of(self.rows, *mixed)
+        shape = replace(shape, freedom=2 * shape.freedom)  # Satterthwaite's own: their half is for limits of one number
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(-ndtri(shape.p_value(-shift / np.sqrt(mixed[0])) / 2))
+
+    def limits(self, largest: float) -> Array:
+        """Return how far below and above the estimate the truth may be, so that it is not rarer than this |z|."""
+        sign, near = np.array([[-1.0], [1.0]]), np.zeros((2, len(self.rows)))
+        far = near + np.sqrt(np.maximum(np.diag(self.covariance), self.pooled[0]))
+        for _ in range(_STEPS):
+            inside = self.rarity(sign * far) < largest
+            if not inside.any():
+                break
+            near, far = np.where(inside, far, near), np.where(inside, 2 * far, far)
+        open_ended = inside
+        for _ in range(_STEPS):
+            middle = (near + far) / 2
+            inside = self.rarity(sign * middle) < largest
+            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+        return np.where(open_ended, np.inf, far)
 
 
-def _widening(own: Array, pooled: Array, freedom: Array) -> Array:
-    """Return by what standard errors are multiplied: the variance is at least its mean with the pooled one."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        blend = (freedom + _PRIOR * pooled / own) / (freedom + _PRIOR)
-    return np.asarray(np.sqrt(np.where(own > 0, np.maximum(blend, 1.0), 1.0)))
-
-
-def _shape_of(sums: csr_matrix) -> ErrorShape:
-    """Compute the shape of the errors of totals from what each unit adds to them."""
-    powers = [np.asarray(sums.power(p).sum(axis=0)).ravel() for p in (2, 3, 4)]
-    return ErrorShape.of(np.asarray(sums.getnnz(axis=0)), *powers)
+def _powers(x: Array) -> list[Array]:
+    """Return x to the powers 0 to 4."""
+    square = x * x
+    return [np.ones_like(x), x, square, square * x, square * square]
 
 
 def draw_largest_z(covariance: Array) -> Array:

@@ -117,16 +117,13 @@ def _differences(data: AuditData, quantity: str, pairs: Pairs, spread: str) -> R
     variance = two / zero - mean * mean
     first, second = pairs
     difference = mean[first] - mean[second]
-    if spread == "population":
-        deviation = variance[[K] * len(first)].sqrt()
-    else:
-        deviation = _half(variance[first] + variance[second]).sqrt()
-    standardized = difference / deviation
+    square = variance[[K] * len(first)] if spread == "population" else _half(variance[first] + variance[second])
+    standardized = difference / square.sqrt()
     limits = difference.interval(data.level)
     if quantity == "premium":
         scaled = standardized.interval(data.level)
     else:
-        scaled = _scaled_limits(difference, limits, deviation, data.level)
+        scaled = _scaled_limits(difference, limits, square, data.level)
     numbers = {
         **with_limits("difference", difference, limits),
         **with_limits("standardized", standardized, scaled),
@@ -137,22 +134,22 @@ def _differences(data: AuditData, quantity: str, pairs: Pairs, spread: str) -> R
 
 
 def _scaled_limits(
-    difference: Estimate, limits: tuple[Array, Array], deviation: Estimate, level: float
+    difference: Estimate, limits: tuple[Array, Array], variance: Estimate, level: float
 ) -> tuple[Array, Array]:
     """Return limits of a difference in standard deviations, from those of both.
 
-    A sample from a heavy tail rarely has its largest losses, so that the deviation s is more often too small than too
-    large, and by more than its standard error says. With its upper limit s' from Student's t, the limit towards zero is
-    x - sqrt((x - low / s)^2 + (x - x s / s')^2) for x = difference / s > 0, and likewise elsewhere (the method of
-    variance estimates recovery, Zou and Donner 2008).
+    A sample from a heavy tail rarely has its largest losses, so that the variance s^2 is more often too small than too
+    large, and by more than its standard error says. Its upper limit s'^2 is therefore that of the audit's means, which
+    allows for skewness. The limit towards zero is x - sqrt((x - low / s)^2 + (x - x s / s')^2) for x = difference / s >
+    0, and likewise elsewhere (the method of variance estimates recovery, Zou and Donner 2008).
     """
-    s, (low, high) = deviation.value, limits
+    s, (low, high) = variance.sqrt(), limits
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x = difference.value / s
-        inner = np.abs(x) * (1 - s / deviation.ratio_interval(level)[1])
-        outer = np.abs(x) * np.expm1(ndtri(0.5 + level / 2) * deviation.standard_error / s)
+        x = difference.value / s.value
+        inner = np.abs(x) * (1 - s.value / np.sqrt(variance.interval(level)[1]))
+        outer = np.abs(x) * np.expm1(ndtri(0.5 + level / 2) * s.standard_error / s.value)
         below, above = np.where(x > 0, inner, outer), np.where(x > 0, outer, inner)
-        return x - np.hypot(x - low / s, below), x + np.hypot(high / s - x, above)
+        return x - np.hypot(x - low / s.value, below), x + np.hypot(high / s.value - x, above)
 
 
 def _half(estimate: Estimate) -> Estimate:
