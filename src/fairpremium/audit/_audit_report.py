@@ -14,8 +14,8 @@ from fairpremium.pricing import DiscriminationFreePricer, describe_pooling
 
 from ._audit_report_text import PRICE_NAMES, describe_measure
 from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
-from ._comparison_chart import draw_price_comparison
-from ._plot_functions import EVERYBODY, MAX_CLASSES, draw
+from ._comparison_chart import draw_classes, draw_price_comparison
+from ._plot_functions import EVERYBODY, MAX_CLASSES, draw, draw_panels
 from ._signatures import with_arguments_of
 from ._summary import summarize_pricer
 from .drawing import choose_places, format_percent, format_price, import_extra, import_vl_convert, to_svg
@@ -112,14 +112,15 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
         If Jinja2, Altair or vl-convert is not installed.
     """
     form = {"level": summary["level"], "unit": summary["amounts"], "scale": summary["scale"]}
-    drawn = {s["id"]: _chart(s, **form) for s in summary["sections"]}
-    charts = {name: chart for name, chart in drawn.items() if chart is not None}
+    drawn = {s["id"]: _charts(s, **form) for s in summary["sections"]}
     script = ""
     if interactive:
-        specs = json.dumps({name: chart.to_dict() for name, chart in charts.items()}).replace("<", "\\u003c")
+        charts = {s["id"]: _chart(s, **form) for s in summary["sections"]}
+        specs = {name: chart.to_dict() for name, chart in charts.items() if chart is not None}
+        specs = json.dumps(specs).replace("<", "\\u003c")
         bundle = re.sub("</(?=script)", r"<\\/", import_vl_convert().javascript_bundle(), flags=re.IGNORECASE)
         script = f"{bundle}\nconst specs = {specs};"
-    pictures = {name: _fluid(to_svg(chart)) for name, chart in charts.items()}
+    pictures = {name: [_picture(to_svg(chart)) for chart in charts] for name, charts in drawn.items() if charts}
     return _fill("report.html", summary, charts=pictures, script=script)
 
 
@@ -184,7 +185,7 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
 def _shown(section: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """Return a section with its table as text: headers, and rows of cells with their limits apart."""
     columns, text = section["columns"], section["text"]
-    words = [column["form"] in _WORDS or column["key"] == "risk_class" for column in columns]
+    words = [column["form"] in _WORDS or column["key"] in _WORD_KEYS for column in columns]
     if section["measure"] == "price_comparison":
         table = _comparison_table(section["classes"], scale)
         words = [cell["label"] == "Risk class" for cell in table[0]]
@@ -286,9 +287,16 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "number": lambda value: "" if value is None else f"{value:.4f}",
     "p_value": lambda value: "" if value is None else f"{value:.3f}" if value >= 0.001 else "below 0.001",
     "whole": lambda value: "" if value is None else f"{value:,.0f}",
-    "change": lambda value: "none" if value is None else f"{100 * value:+.1f}\N{NO-BREAK SPACE}%",
+    "change": lambda value: "none" if value is None else _signed(100 * value) + "\N{NO-BREAK SPACE}%",
 }
 _WORDS = {"group", "label", "price_name", "list_name", "measure"}  # forms of columns that are read, not compared
+_WORD_KEYS = {"risk_class", "factor", "level", "band", "answer"}
+
+
+def _signed(value: float) -> str:
+    """Write a number with its sign, and zero without one."""
+    text = f"{value:+.1f}"
+    return text if text.strip("+-0.") else text[1:]
 
 
 def _with_error(value: float | None, error: float | None) -> str:
@@ -329,7 +337,27 @@ def _markdown(value: Any) -> Any:
 
 
 def _chart(section: Mapping[str, Any], level: float, unit: str, scale: float) -> Any:
-    """Draw a section; None if it has no chart or too many classes for one."""
+    """Draw a section as one chart; None if it has none or too many classes for one."""
+    table = _drawn_table(section, scale)
+    if table is None:
+        return None
+    if section["measure"] == "price_comparison":
+        return draw_price_comparison(table, level=level, unit=unit)
+    return draw(section["measure"], table, unit=unit)
+
+
+def _charts(section: Mapping[str, Any], level: float, unit: str, scale: float) -> list[Any]:
+    """Draw a section as one chart for each panel, so that a printed page can end between them."""
+    table = _drawn_table(section, scale)
+    if table is None:
+        return []
+    if section["measure"] == "price_comparison":
+        return draw_classes(table, level=level, unit=unit)
+    return draw_panels(section["measure"], table, unit=unit)
+
+
+def _drawn_table(section: Mapping[str, Any], scale: float) -> pd.DataFrame | None:
+    """Return the numbers of a chart in the unit of the report; None for a section without a chart."""
     if section["measure"] in _WITHOUT_CHART or not section["records"]:
         return None
     table = pd.DataFrame(section["records"])
@@ -339,16 +367,18 @@ def _chart(section: Mapping[str, Any], level: float, unit: str, scale: float) ->
         numbers = [c for c in ("mean", "low", "high", "truth") if c in table]
         table = table.astype(dict.fromkeys(numbers, float))
         table[numbers] *= scale
-        return draw_price_comparison(table, level=level, unit=unit)
+        return table
     numbers = [c for c in table.columns if c.endswith(("_low", "_high")) or f"{c}_low" in table]
     amounts = [c["key"] for c in section.get("columns", ()) if c["form"] == "price"]
     scaled = [name for key in amounts for name in (key, f"{key}_low", f"{key}_high") if name in table]
     table = table.astype(dict.fromkeys([*numbers, *scaled], float))
     table[scaled] *= scale
-    return draw(section["measure"], table, unit=unit)
+    return table
 
 
-def _fluid(svg: str) -> str:
-    """Let a picture shrink with the page, and grow no further than letters of the text's size."""
-    width = re.search(r'<svg[^>]*? width="([\d.]+)"', svg)
-    return svg if width is None else svg.replace("<svg", f'<svg style="max-width:{1.15 * float(width[1]):.0f}px"', 1)
+def _picture(svg: str) -> dict[str, Any]:
+    """Return a picture and its width, with which letters have the same size in all pictures."""
+    found = re.search(r'<svg[^>]*? width="([\d.]+)"', svg)
+    if found is None:
+        raise AssertionError("a chart without a width")
+    return {"svg": svg, "width": float(found[1])}

@@ -18,6 +18,7 @@ from .drawing import (
     cycle_to,
     format_price,
     import_altair,
+    wrap,
 )
 
 _WIDTH, _LANE = 280, 40
@@ -59,18 +60,29 @@ def plot_price_comparison(
     return draw_price_comparison(table, level=level, unit=unit)
 
 
-def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str = "") -> Any:
-    """Draw a table of `compute_price_comparison`."""
+def draw_classes(table: pd.DataFrame, *, level: float = 0.95, unit: str = "") -> list[Any]:
+    """Draw the same as one chart for each class, so that a page can end between them."""
+    return [
+        draw_price_comparison(table[table["risk_class"] == name], level=level, unit=unit, whole=table)
+        for name in dict.fromkeys(table["risk_class"])
+    ]
+
+
+def draw_price_comparison(
+    table: pd.DataFrame, *, level: float = 0.95, unit: str = "", whole: pd.DataFrame | None = None
+) -> Any:
+    """Draw a table of `compute_price_comparison`, or a part of a whole one: with its scale, and the note on top."""
+    whole = table if whole is None else whole
     alt = import_altair()
     lane, is_best = table["price"].map(PRICE_NAMES), table["price"] == BEST_ESTIMATE
     kind = table["group"].map(str).where(is_best, lane)
-    places = choose_places(table["mean"], (table["high"] - table["low"]) / 4)
+    places = choose_places(whole["mean"], (whole["high"] - whole["low"]) / 4)
     write = functools.partial(format_price, places=places)
     label = (kind + " ").where(is_best, "") + table["mean"].map(write)
     data = table.drop(columns="group").assign(
-        risk_class=table["risk_class"].map(str), lane=lane, kind=kind, label=label
+        risk_class=table["risk_class"].map(str).map(lambda name: wrap(name, 44)), lane=lane, kind=kind, label=label
     )
-    numbers = data[[c for c in ("mean", "low", "high", "truth") if c in data]]
+    numbers = whole[[c for c in ("mean", "low", "high", "truth") if c in whole]]
     low, high = float(numbers.min().min()), float(numbers.max().max())
     room = 0.1 * ((high - low) or abs(high) or 1.0)  # for half a label on both sides
     scale = alt.Scale(domain=[low - room, high + room], zero=False, nice=False)
@@ -96,11 +108,13 @@ def draw_price_comparison(table: pd.DataFrame, *, level: float = 0.95, unit: str
         notes.append("black tick: the truth")
     header = alt.Header(
         title=None, labelOrient="top", labelAnchor="start", labelFontSize=14, labelFontWeight="bold",
-        labelColor=INK, labelPadding=8,
+        labelColor=INK, labelPadding=8, labelLimit=0,
     )  # fmt: skip
     rows = alt.Row("risk_class:N", sort=list(dict.fromkeys(data["risk_class"])), header=header)
     panels = alt.layer(*layers, data=data).properties(width=_WIDTH, height=alt.Step(_LANE))
-    chart = panels.facet(row=rows, spacing=10, title=alt.Title("; ".join(notes)) if notes else alt.Undefined)
+    is_first = table.index[0] == whole.index[0]
+    title = alt.Title("; ".join(notes)) if notes and is_first else alt.Undefined
+    chart = panels.facet(row=rows, spacing=10, title=title)
     return apply_style(chart).configure_title(
         anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
     )

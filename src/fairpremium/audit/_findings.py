@@ -1,6 +1,7 @@
 """The findings at the top of an audit report: what the tables show, in words that a compliance officer understands."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -9,6 +10,7 @@ from .drawing import choose_places, format_percent, format_price
 from .report import MATERIAL_BALANCE
 
 Tables = Mapping[str, list[dict[str, Any]]]
+_NAMED = 3  # most pairs of groups that a sentence names
 
 
 def findings(
@@ -89,17 +91,17 @@ def _thresholds(tables: Tables) -> dict[str, str]:
     rows = tables.get("threshold_check", [])
     if not rows:
         return {}
-    by_answer = {
-        answer: [f"{r['quantity']}, {r['group']} against {r['against']}" for r in rows if r["answer"] == answer]
-        for answer in ("beyond", "cannot tell", "within")
-    }
-    said = [f"{answer}: {'; '.join(pairs)}" for answer, pairs in by_answer.items() if pairs]
     low, high = rows[0]["at_least"], rows[0]["at_most"]
-    return _finding(
-        "Ratios between groups",
-        f"Against thresholds of {low:.3g} and {high:.3g}: {'. '.join(text[0].upper() + text[1:] for text in said)}.",
-        "attention" if by_answer["beyond"] else "plain",
+    count = Counter(r["answer"] for r in rows)
+    beyond = [f"{r['group']} against {r['against']} ({r['quantity']})" for r in rows if r["answer"] == "beyond"]
+    named = "; ".join(beyond[:_NAMED]) + (f"; and {len(beyond) - _NAMED} more" if len(beyond) > _NAMED else "")
+    text = (
+        f"Of {len(rows)} ratios between groups, {count['within']} {'is' if count['within'] == 1 else 'are'} within "
+        f"{low:.3g} to {high:.3g} and {len(beyond)} beyond{': ' + named if beyond else ''}."
     )
+    if count["cannot tell"]:
+        text += f" For {count['cannot tell']} these reports cannot tell; the table says how many would."
+    return _finding("Ratios between groups", text, "attention" if beyond else "plain")
 
 
 def _who_costs(tables: Tables, is_model: bool) -> dict[str, str]:

@@ -30,6 +30,7 @@ from .drawing import (
     cycle_to,
     import_altair,
     panel_title,
+    wrap,
 )
 
 EVERYBODY = "everyone"
@@ -48,7 +49,9 @@ _KIND_COLOURS = {
     "beyond": "#d55e00",
 }
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
-WIDTH, _LANE, _PANEL = 290, 19, 165
+WIDTH, _LANE, _PANEL = 290, 15, 165
+_LETTER, _TEXT_LINE = 8, 16  # pixels; a reader's font may be wider than the one that measured the labels
+_LEGEND, _MARK = 500, 45  # widest row of a legend, and what a mark takes of it beside its letters
 TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
 _DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
 
@@ -56,6 +59,25 @@ _DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
 def draw(name: str, table: Any, *, unit: str = "") -> Any:
     """Draw the table of a `compute_*` function by its name."""
     return apply_style(_DRAWINGS[name](as_pandas(table), unit))
+
+
+def draw_panels(name: str, table: Any, *, unit: str = "") -> list[Any]:
+    """Draw the same as one chart for each panel, so that a page can end between them; the first has the legend."""
+    alt, chart = import_altair(), _DRAWINGS[name](as_pandas(table), unit)
+    panels = [chart]
+    if isinstance(chart, alt.VConcatChart | alt.ConcatChart):
+        panels = chart.vconcat if isinstance(chart, alt.VConcatChart) else chart.concat
+    for panel in panels[1:]:
+        _remove_legends(panel)
+    return [apply_style(panel) for panel in panels]
+
+
+def _remove_legends(panel: Any) -> None:
+    for part in getattr(panel, "layer", None) or getattr(panel, "concat", ()):
+        _remove_legends(part)
+        for channel in ("color", "shape", "strokeDash"):
+            if isinstance(part.encoding, import_altair().FacetedEncoding) and part.encoding.to_dict().get(channel):
+                part.encoding[channel].legend = None
 
 
 def plots(
@@ -165,7 +187,7 @@ def plot_premium_change(table: pd.DataFrame, unit: str) -> Any:
     if "bin" not in table:
         return dots(whole, title, reference=0.0)
     alt = import_altair()
-    data = whole.assign(bin=table["bin"]).dropna(subset=["value"])
+    data = whole.assign(bin=table["bin"])  # a line has a gap where a bin has no number
     x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
     y = alt.Y("value:Q", axis=number_axis(alt, title, tickCount=5))
     kinds = list(dict.fromkeys(whole["kind"]))
@@ -203,6 +225,8 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
             base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2="high:Q"),
             base.mark_point(filled=True, size=45, opacity=1, color=colour).encode(y=y),
         ]
+        if not (data["group"] == group).any():
+            layers.append(_said(alt, table[groups == group].head(1), y=alt.value(14)))
         panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=panel_title(group)))
     return alt.concat(*panels, columns=2, spacing=24)
 
@@ -311,7 +335,8 @@ def dots(
     alt = import_altair()
     if set(data["kind"]) == set(data["lane"]):
         data = data.assign(kind="")
-    x_axis = alt.Axis(title=title, tickCount=5, labelFlush=False, **axis)
+    data = data.assign(lane=data["lane"].map(wrap), kind=data["kind"].map(wrap))
+    x_axis = alt.Axis(title=wrap(title, WIDTH // 7), tickCount=5, labelFlush=False, **axis)
     if "risk_class" not in data:
         return _panel(alt, data, data, x_axis, reference)
     classes = list(dict.fromkeys(data["risk_class"]))
@@ -320,27 +345,40 @@ def dots(
     panels = []
     for name in classes:
         own = data[data["risk_class"] == name]
-        panel = _panel(alt, own, own if own_lanes else data, x_axis, reference)
+        panel = _panel(alt, own, data, x_axis, reference, own_lanes=own_lanes)
         panels.append(panel.properties(title=panel_title(name)))
     return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
 
 
 def _panel(
-    alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | list[float] | None
+    alt: Any,
+    data: pd.DataFrame,
+    whole: pd.DataFrame,
+    x_axis: Any,
+    reference: float | list[float] | None,
+    *,
+    own_lanes: bool = False,
 ) -> Any:
     """Draw one class; the scales are those of the whole table."""
-    lanes, kinds = list(dict.fromkeys(whole["lane"])), list(dict.fromkeys(whole["kind"]))
-    x = alt.X("value:Q", scale=alt.Scale(zero=False, padding=8), axis=x_axis)
-    # A reader's font may be wider than the one that measured the labels: leave room for it.
-    lane_axis = alt.Axis(title=None, minExtent=max(92, 9 * max(map(len, lanes))))
+    lanes = list(dict.fromkeys(data["lane"] if own_lanes else whole["lane"]))
+    kinds = list(dict.fromkeys(whole["kind"]))
+    x = alt.X("value:Q", scale=_common_scale(alt, whole, reference), axis=x_axis)
+    texts = [lane.split("\n") for lane in lanes]
+    lines = max(map(len, texts))
+    extent = max(92, _LETTER * max(len(line) for text in texts for line in text))
+    lane_axis = alt.Axis(title=None, minExtent=extent, labelOffset=_middle_of_lines(lines))
     y = alt.Y("lane:N", sort=lanes, axis=lane_axis, scale=alt.Scale(domain=lanes))
     others = cycle_to(GROUP_COLOURS, len(kinds))
     colours = [_KIND_COLOURS.get(kind or PREMIUM, other) for kind, other in zip(kinds, others, strict=True)]
     legend = top_legend(alt) if len(kinds) > 1 else None
+    marks = len(kinds) if whole.duplicated([c for c in ("risk_class", "lane") if c in whole]).any() else 1
     offset = alt.YOffset("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, paddingOuter=0.35))
     known = data[data["value"].notna()]
     base = alt.Chart(known).encode(
-        y=y, yOffset=offset, color=by_kind(alt.Color, kinds, colours, legend), tooltip=TOOLTIP
+        y=y,
+        yOffset=offset if marks > 1 else alt.Undefined,
+        color=by_kind(alt.Color, kinds, colours, legend),
+        tooltip=TOOLTIP,
     )
     shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
     layers = [
@@ -352,11 +390,34 @@ def _panel(
         layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="reference:Q"))
     unknown = data[data["value"].isna()].drop_duplicates("lane")
     if len(unknown):
-        text = alt.Chart(unknown.assign(said=unknown["note"].str.split(" (", regex=False).str[0]))
-        said = text.encode(y=y, x=alt.value(6), text="said:N")
-        layers.append(said.mark_text(align="left", fontSize=12, color="#555555"))
-    height = max(28, _LANE * len(kinds) + 10) * len(lanes)
+        layers.append(_said(alt, unknown, y=y))
+    height = max(28, _LANE * marks + 10, _TEXT_LINE * lines + 8) * len(lanes)
     return alt.layer(*layers).properties(width=WIDTH, height=height)
+
+
+def _common_scale(alt: Any, whole: pd.DataFrame, reference: float | list[float] | None) -> Any:
+    """Return one scale for all panels, also where they are drawn apart."""
+    numbers = whole[["value", "low", "high"]].to_numpy(dtype=np.float64)
+    known = np.append(numbers[np.isfinite(numbers)], [] if reference is None else reference)
+    domain = [float(known.min()), float(known.max())] if len(known) else alt.Undefined
+    return alt.Scale(zero=False, padding=8, nice=True, domain=domain)
+
+
+def _middle_of_lines(most: int) -> Any:
+    """Return the offset that puts the middle of a label of several lines beside its lane."""
+    tests = [
+        {"test": f"length(split(datum.label, '\\n')) === {lines}", "value": -_TEXT_LINE * (lines - 1) / 2}
+        for lines in range(2, most + 1)
+    ]
+    return {"condition": tests, "value": 0} if tests else 0
+
+
+def _said(alt: Any, rows: pd.DataFrame, **place: Any) -> Any:
+    """Write why rows have no numbers at the left of a panel, readable across its lines."""
+    text = rows.assign(said=rows["note"].str.split(" (", regex=False).str[0])
+    words = alt.Chart(text).encode(x=alt.value(6), text="said:N", **place)
+    mark = {"align": "left", "fontSize": 12}
+    return words.mark_text(stroke="white", strokeWidth=4, **mark) + words.mark_text(color="#555555", **mark)
 
 
 def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
@@ -370,12 +431,16 @@ def number_axis(alt: Any, title: str, **more: Any) -> Any:
 
 def top_legend(alt: Any, **form: Any) -> Any:
     symbols = {"symbolSize": 90, "symbolStrokeWidth": 3, "symbolOpacity": 1}
-    return alt.Legend(orient="top", title=None, labelFontSize=13, columns=4, columnPadding=26, **symbols, **form)
+    return alt.Legend(orient="top", title=None, labelFontSize=13, columnPadding=26, **symbols, **form)
 
 
 def by_kind(channel: Any, kinds: list[str], values: list[Any], legend: Any) -> Any:
     """Return a colour, shape or dash for every kind, from the first again if there are more kinds than values."""
     scale = import_altair().Scale(domain=kinds, range=cycle_to(values, len(kinds)))
+    if legend is not None:
+        widths = [_MARK + _LETTER * max(map(len, kind.split("\n"))) for kind in kinds if kind]
+        one_row = sum(widths) <= _LEGEND
+        legend.columns = len(kinds) if one_row else max(1, _LEGEND // max(widths))
     return channel("kind:N", legend=legend, scale=scale)
 
 

@@ -6,6 +6,7 @@ Importing this module does not load Altair.
 import importlib
 import itertools
 import math
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "import_vl_convert",
     "panel_title",
     "to_svg",
+    "wrap",
 ]
 
 # Okabe and Ito: told apart by all common kinds of colour vision.
@@ -42,22 +44,37 @@ PRICE_NAMES = {BEST_ESTIMATE: "best estimate", UNAWARE: "unaware", DISCRIMINATIO
 INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
 FONT = "Helvetica, Arial, sans-serif"
 _MOST_PLACES = 8
+_LINE, _LINES = 24, 3  # characters in a line of a label, and lines above which they get longer
 
 
 def apply_style(chart: Any, size: int = 13) -> Any:
     """Give a chart the fonts, colours and quiet axes that all drawings share."""
     axis = {
         "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
-        "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 200, "labelPadding": 6,
+        "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 0, "labelPadding": 6,
     }  # fmt: skip
-    styled = chart.configure(font=FONT, background="white", padding=8)
-    styled = styled.configure_axis(**axis).configure_view(stroke=None)
+    styled = chart.configure(font=FONT, background="white", padding=8, lineBreak="\n")
+    styled = styled.configure_axis(**axis).configure_view(stroke=None).configure_legend(labelLimit=0)
     return styled.configure_axisXQuantitative(labelOverlap="greedy", labelSeparation=8)
 
 
 def panel_title(text: str, size: int = 14, **more: Any) -> Any:
     """Return the title of a panel."""
-    return import_altair().Title(text, anchor="start", fontSize=size, fontWeight="bold", color=INK, **more)
+    return import_altair().Title(
+        wrap(text, 2 * _LINE), anchor="start", fontSize=size, fontWeight="bold", color=INK, **more
+    )
+
+
+def wrap(text: str, width: int = _LINE) -> str:
+    r"""Break a long label into lines, of which drawings cut nothing off.
+
+    Examples
+    --------
+    >>> wrap("female / minority against male / majority")
+    'female / minority against\nmale / majority'
+    """
+    width = max(width, math.ceil(len(text) / _LINES) + 4)
+    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False))
 
 
 def to_svg(chart: Any) -> str:

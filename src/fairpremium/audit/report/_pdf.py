@@ -41,6 +41,17 @@ def render_pdf(page: str) -> bytes:
     ValueError
         If the page refers to another file or an address: nothing is fetched.
     """
+    check_pdf()
+    urls = importlib.import_module("weasyprint.urls")
+    try:
+        content: bytes = lay_out(page).write_pdf(pdf_tags=True)
+    except urls.FatalURLFetchingError as error:
+        raise ValueError(f"Got a page that refers to {str(error)!r}, but expected one that stands alone.") from None
+    return content
+
+
+def lay_out(page: str) -> Any:
+    """Return the printed pages as WeasyPrint's document, which knows what stands where."""
     weasyprint = check_pdf()
     style = files("fairpremium.audit").joinpath("templates", "paper.css").read_text(encoding="utf-8")
     paper = page.replace("</head>", f"<style>{style}</style></head>", 1)
@@ -50,9 +61,4 @@ def render_pdf(page: str) -> bytes:
         def fetch(self, url: str, headers: Any = None) -> NoReturn:
             raise urls.FatalURLFetchingError(url[:80])
 
-    document = weasyprint.HTML(string=paper, url_fetcher=NoFetcher())
-    try:
-        content: bytes = document.write_pdf(pdf_tags=True)
-    except urls.FatalURLFetchingError as error:
-        raise ValueError(f"Got a page that refers to {str(error)!r}, but expected one that stands alone.") from None
-    return content
+    return weasyprint.HTML(string=paper, url_fetcher=NoFetcher()).render(pdf_tags=True)
