@@ -49,7 +49,7 @@ _KIND_COLOURS = {
 }
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
 WIDTH, _LANE, _PANEL = 290, 19, 165
-TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
+TOOLTIP = ("lane:N", "kind:N", "value:Q", "low:Q", "high:Q")
 _DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
 
 
@@ -169,15 +169,15 @@ def plot_premium_change(table: pd.DataFrame, unit: str) -> Any:
     x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
     y = alt.Y("value:Q", axis=number_axis(alt, title, tickCount=5))
     kinds = list(dict.fromkeys(whole["kind"]))
-    base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds), tooltip=TOOLTIP)
+    base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds), tooltip=tooltips(alt, *TOOLTIP))
     shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, top_legend(alt))
     layers = [
-        alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y="zero:Q"),
-        base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y=alt.Y("zero:Q")),
+        base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=2).encode(y=y),
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=shape),
     ]
-    return alt.layer(*layers).properties(width=WIDTH + 60, height=200)
+    return alt.layer(*layers, width=WIDTH + 60, height=200)
 
 
 @plots(compute_calibration)
@@ -195,15 +195,15 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
     y = alt.Y("value:Q", scale=scale, axis=number_axis(alt, "mean loss", tickCount=4))
     panels = []
     for group in dict.fromkeys(groups):
-        tooltip = ["bin:O", "premium:Q", "value:Q", "low:Q", "high:Q"]
+        tooltip = tooltips(alt, "bin:O", "premium:Q", "value:Q", "low:Q", "high:Q")
         base = alt.Chart(data[data["group"] == group]).encode(x=x, tooltip=tooltip)
         colour = INK if group == EVERYBODY else _KIND_COLOURS[PREMIUM]
         layers = [
             _diagonal(alt, x, y, low, high),
-            base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2="high:Q"),
+            base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
             base.mark_point(filled=True, size=45, opacity=1, color=colour).encode(y=y),
         ]
-        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=panel_title(group)))
+        panels.append(alt.layer(*layers, width=_PANEL, height=_PANEL, title=panel_title(group)))
     return alt.concat(*panels, columns=2, spacing=24)
 
 
@@ -219,10 +219,10 @@ def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
     marks = {
         "color": group_colours(alt, kinds),
         "strokeDash": by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt)),
-        "tooltip": ["kind:N", "volume:Q", "value:Q"],
+        "tooltip": tooltips(alt, "kind:N", "volume:Q", "value:Q"),
     }
     curves = alt.Chart(data).mark_line(strokeWidth=2).encode(x=x, y=y, **marks)
-    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves).properties(width=WIDTH, height=240)
+    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves, width=WIDTH, height=240)
 
 
 @plots(compute_keep_sensitivity)
@@ -251,14 +251,16 @@ def _keep_panels(alt: Any, table: pd.DataFrame, unit: str) -> Any:
         data = estimates(table, name).assign(keep=table["keep"]).dropna(subset=["value"])
         y = alt.Y("value:Q", scale=alt.Scale(zero=False), axis=number_axis(alt, f"mean {name}", tickCount=4))
         kinds, lines = list(dict.fromkeys(data["kind"])), {"symbolType": "stroke"}
-        base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds, **lines), tooltip=["keep:Q", *TOOLTIP])
+        base = alt.Chart(data).encode(
+            x=x, color=group_colours(alt, kinds, **lines), tooltip=tooltips(alt, "keep:Q", *TOOLTIP)
+        )
         dash = by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt, **lines))
         layers = [
             alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
-            base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q"),
+            base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2=alt.Y2("high:Q")),
             base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash),
         ]
-        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL))
+        panels.append(alt.layer(*layers, width=_PANEL, height=_PANEL))
     return alt.concat(*panels, columns=2, spacing=24)
 
 
@@ -320,15 +322,15 @@ def dots(
     panels = []
     for name in classes:
         own = data[data["risk_class"] == name]
-        panel = _panel(alt, own, own if own_lanes else data, x_axis, reference)
-        panels.append(panel.properties(title=panel_title(name)))
-    return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
+        whole = own if own_lanes else data
+        panels.append(_panel(alt, own, whole, x_axis, reference, title=panel_title(name)))
+    return alt.vconcat(*panels, spacing=14, resolve={"scale": {"x": "shared"}})
 
 
 def _panel(
-    alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | list[float] | None
+    alt: Any, data: pd.DataFrame, whole: pd.DataFrame, x_axis: Any, reference: float | list[float] | None, **more: Any
 ) -> Any:
-    """Draw one class; the scales are those of the whole table."""
+    """Draw one class; the scales are those of the whole table. `more` belongs to the panel, such as its title."""
     lanes, kinds = list(dict.fromkeys(whole["lane"])), list(dict.fromkeys(whole["kind"]))
     x = alt.X("value:Q", scale=alt.Scale(zero=False, padding=8), axis=x_axis)
     # A reader's font may be wider than the one that measured the labels: leave room for it.
@@ -340,28 +342,33 @@ def _panel(
     offset = alt.YOffset("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, paddingOuter=0.35))
     known = data[data["value"].notna()]
     base = alt.Chart(known).encode(
-        y=y, yOffset=offset, color=by_kind(alt.Color, kinds, colours, legend), tooltip=TOOLTIP
+        y=y, yOffset=offset, color=by_kind(alt.Color, kinds, colours, legend), tooltip=tooltips(alt, *TOOLTIP)
     )
     shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
     layers = [
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")),
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
     ]
     if reference is not None and len(known):
         rule = alt.Chart(pd.DataFrame({"reference": np.atleast_1d(reference)}))
-        layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="reference:Q"))
+        layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=alt.X("reference:Q")))
     unknown = data[data["value"].isna()].drop_duplicates("lane")
     if len(unknown):
         text = alt.Chart(unknown.assign(said=unknown["note"].str.split(" (", regex=False).str[0]))
-        said = text.encode(y=y, x=alt.value(6), text="said:N")
+        said = text.encode(y=y, x=alt.value(6), text=alt.Text("said:N"))
         layers.append(said.mark_text(align="left", fontSize=12, color="#555555"))
     height = max(28, _LANE * len(kinds) + 10) * len(lanes)
-    return alt.layer(*layers).properties(width=WIDTH, height=height)
+    return alt.layer(*layers, width=WIDTH, height=height, **more)
 
 
 def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
     ends = pd.DataFrame({x.shorthand.removesuffix(":Q"): [low, high], "value": [low, high]})
     return alt.Chart(ends).mark_line(color=GREY, strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
+
+
+def tooltips(alt: Any, *fields: str) -> list[Any]:
+    """Return what the mouse shows; Altair takes long to make channels of texts."""
+    return [alt.Tooltip(field) for field in fields]
 
 
 def number_axis(alt: Any, title: str, **more: Any) -> Any:

@@ -44,15 +44,20 @@ FONT = "Helvetica, Arial, sans-serif"
 _MOST_PLACES = 8
 
 
-def apply_style(chart: Any, size: int = 13) -> Any:
-    """Give a chart the fonts, colours and quiet axes that all drawings share."""
+def apply_style(chart: Any, size: int = 13, **more: Any) -> Any:
+    """Give a chart the fonts, colours and quiet axes that all drawings share, and return it.
+
+    The chart itself is changed; `more` are further settings. Altair's own ``configure`` copies all of it at every call.
+    """
     axis = {
         "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
         "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 200, "labelPadding": 6,
     }  # fmt: skip
-    styled = chart.configure(font=FONT, background="white", padding=8)
-    styled = styled.configure_axis(**axis).configure_view(stroke=None)
-    return styled.configure_axisXQuantitative(labelOverlap="greedy", labelSeparation=8)
+    numbers = {"labelOverlap": "greedy", "labelSeparation": 8}
+    chart.config = import_altair().Config(
+        font=FONT, background="white", padding=8, axis=axis, view={"stroke": None}, axisXQuantitative=numbers, **more
+    )
+    return chart
 
 
 def panel_title(text: str, size: int = 14, **more: Any) -> Any:
@@ -62,7 +67,7 @@ def panel_title(text: str, size: int = 14, **more: Any) -> Any:
 
 def to_svg(chart: Any) -> str:
     """Return a chart as SVG text, without a browser and without the network."""
-    return str(import_vl_convert().vegalite_to_svg(chart.to_dict()))
+    return str(import_vl_convert().vegalite_to_svg(chart.to_dict(validate=False)))
 
 
 def import_altair() -> Any:
