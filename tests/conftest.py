@@ -1,8 +1,9 @@
-"""What all tests share: one BLAS thread per process, real data, the size of simulations, the list of skips."""
+"""What all tests share: one BLAS thread per process, bytecode, real data, sizes of simulations, the list of skips."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Tests start hundreds of processes. Where bytecode is not kept, as in many containers, each compiles the library again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -70,6 +70,38 @@ def test_importing_fairpremium_and_its_cli_package_loads_no_extra():
     assert result.stdout.strip() == ""
 
 
+TABLES = ("numpy", "pandas", "pyarrow")
+ESTIMATES = ("sklearn", "scipy.stats", "scipy.optimize", "scipy.interpolate", "pyarrow.dataset", "altair", "jinja2")
+MODELS = ("sklearn.linear_model", "sklearn.metrics", "sklearn.ensemble", "torch", "lightgbm", "altair", "jinja2")
+SERVICE = ("fastapi", "httpx", "sqlalchemy", "cryptography", "argon2")
+
+
+@pytest.mark.parametrize(
+    ("commands", "not_loaded"),
+    [
+        ((), (*TABLES, *ESTIMATES, *MODELS, *SERVICE)),
+        (("keys", "log", "account", "backup", "restore"), (*TABLES, *ESTIMATES, *MODELS, *SERVICE)),
+        (("privatize", "price", "serve", "worker", "study", "collector", "insurer"), (*ESTIMATES, *MODELS, *SERVICE)),
+        (("fit", "plan", "tariff", "audit", "monitor", "card", "spectrum", "alternatives"), (*MODELS, *SERVICE)),
+    ],
+    ids=["list", "keys and files", "tables", "estimates"],
+)
+def test_a_command_starts_without_what_others_need(commands, not_loaded):
+    """What is loaded before a command does anything, so before its help; loading is most of what it takes to start."""
+    help_of = [[command, "--help"] for command in commands] or [["--help"], ["--version"], ["prise"]]
+    code = (
+        "import contextlib, io, sys\n"
+        "from fairpremium.cli import main\n"
+        f"for words in {help_of!r}:\n"
+        "    sys.argv = ['fairpremium', *words]\n"
+        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        "        main()\n"
+        f"print(*sorted(set({not_loaded!r}) & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_a_bug_shows_its_traceback(call, monkeypatch):
     def broken(*_, **__):
         raise KeyError("a bug")

@@ -1,5 +1,6 @@
 """The audit report: numbers to a dict (`_summary`), the dict to HTML, Markdown or JSON, the text to a file."""
 
+import functools
 import json
 import math
 import re
@@ -160,6 +161,12 @@ def render_chart(section: Mapping[str, Any], *, level: float = 0.95, unit: str =
 def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] | None = None, **more: Any) -> str:
     """Fill a template with a summary and its tables as text."""
     jinja2 = import_extra("jinja2", "Audit reports need jinja2")
+    shown = [_shown(section, summary["scale"]) for section in summary["sections"]]
+    return str(_template(jinja2, name, finalize).render(summary, shown=shown, **more))
+
+
+@functools.cache
+def _template(jinja2: Any, name: str, finalize: Callable[[Any], Any] | None) -> Any:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fairpremium.audit"),
         autoescape=name.endswith(".html"),
@@ -175,8 +182,7 @@ def _fill(name: str, summary: Mapping[str, Any], finalize: Callable[[Any], Any] 
         "pooling": describe_pooling,
         "detail": ReportDetails.label,
     }
-    shown = [_shown(section, summary["scale"]) for section in summary["sections"]]
-    return str(environment.get_template(name).render(summary, shown=shown, **more))
+    return environment.get_template(name)
 
 
 # --- tables as text ---

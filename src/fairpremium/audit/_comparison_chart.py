@@ -97,27 +97,26 @@ def draw_price_comparison(
     layers = [
         base.transform_filter(alt.datum.price == BEST_ESTIMATE)
         .mark_rule(color=LIGHT, strokeWidth=5)
-        .encode(x=alt.X("min(mean):Q"), x2="max(mean):Q"),
-        band.encode(x="low:Q", x2="high:Q"),
+        .encode(x=alt.X("min(mean):Q"), x2=alt.X2("max(mean):Q")),
+        band.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")),
         _points(alt, base, data),
-        base.mark_text(dy=-17, fontSize=13, color=INK).encode(text="label:N"),
+        base.mark_text(dy=-17, fontSize=13, color=INK).encode(text=alt.Text("label:N")),
     ]
     notes = [f"green band: {100 * level:g} % interval"] if data["low"].notna().any() else []
     if "truth" in data:
-        layers.append(base.mark_tick(color=INK, thickness=1.5, size=18).encode(x="truth:Q"))
+        layers.append(base.mark_tick(color=INK, thickness=1.5, size=18).encode(x=alt.X("truth:Q")))
         notes.append("black tick: the truth")
     header = alt.Header(
         title=None, labelOrient="top", labelAnchor="start", labelFontSize=14, labelFontWeight="bold",
         labelColor=INK, labelPadding=8, labelLimit=0,
     )  # fmt: skip
     rows = alt.Row("risk_class:N", sort=list(dict.fromkeys(data["risk_class"])), header=header)
-    panels = alt.layer(*layers, data=data).properties(width=_WIDTH, height=alt.Step(_LANE))
+    panels = alt.layer(*layers, data=data, width=_WIDTH, height=alt.Step(_LANE))
     is_first = table.index[0] == whole.index[0]
     title = alt.Title("; ".join(notes)) if notes and is_first else alt.Undefined
     chart = panels.facet(row=rows, spacing=10, title=title)
-    return apply_style(chart).configure_title(
-        anchor="start", frame="bounds", fontSize=13, fontWeight="normal", color=INK, offset=12
-    )
+    heading = {"anchor": "start", "frame": "bounds", "fontSize": 13, "fontWeight": "normal", "color": INK, "offset": 12}
+    return apply_style(chart, title=heading)
 
 
 def _points(alt: Any, base: Any, data: pd.DataFrame) -> Any:

@@ -52,7 +52,7 @@ _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
 WIDTH, _LANE, _PANEL = 290, 15, 165
 _LETTER, _TEXT_LINE = 8, 16  # pixels; a reader's font may be wider than the one that measured the labels
 _LEGEND, _MARK = 500, 45  # widest row of a legend, and what a mark takes of it beside its letters
-TOOLTIP = ["lane:N", "kind:N", "value:Q", "low:Q", "high:Q"]
+TOOLTIP = ("lane:N", "kind:N", "value:Q", "low:Q", "high:Q")
 _DRAWINGS: dict[str, Callable[[pd.DataFrame, str], Any]] = {}
 
 
@@ -191,15 +191,15 @@ def plot_premium_change(table: pd.DataFrame, unit: str) -> Any:
     x = alt.X("bin:O", axis=alt.Axis(title="old price, from the lowest tenth to the highest", labelAngle=0))
     y = alt.Y("value:Q", axis=number_axis(alt, title, tickCount=5))
     kinds = list(dict.fromkeys(whole["kind"]))
-    base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds), tooltip=TOOLTIP)
+    base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds), tooltip=tooltips(alt, *TOOLTIP))
     shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, top_legend(alt))
     layers = [
-        alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y="zero:Q"),
-        base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color=GREY).encode(y=alt.Y("zero:Q")),
+        base.mark_rule(strokeWidth=2, opacity=0.4).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=2).encode(y=y),
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=shape),
     ]
-    return alt.layer(*layers).properties(width=WIDTH + 60, height=200)
+    return alt.layer(*layers, width=WIDTH + 60, height=200)
 
 
 @plots(compute_calibration)
@@ -217,17 +217,17 @@ def plot_calibration(table: pd.DataFrame, unit: str) -> Any:
     y = alt.Y("value:Q", scale=scale, axis=number_axis(alt, "mean loss", tickCount=4))
     panels = []
     for group in dict.fromkeys(groups):
-        tooltip = ["bin:O", "premium:Q", "value:Q", "low:Q", "high:Q"]
+        tooltip = tooltips(alt, "bin:O", "premium:Q", "value:Q", "low:Q", "high:Q")
         base = alt.Chart(data[data["group"] == group]).encode(x=x, tooltip=tooltip)
         colour = INK if group == EVERYBODY else _KIND_COLOURS[PREMIUM]
         layers = [
             _diagonal(alt, x, y, low, high),
-            base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2="high:Q"),
+            base.mark_rule(color=colour, strokeWidth=2, opacity=0.45).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
             base.mark_point(filled=True, size=45, opacity=1, color=colour).encode(y=y),
         ]
         if not (data["group"] == group).any():
             layers.append(_said(alt, table[groups == group].head(1), y=alt.value(14)))
-        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL, title=panel_title(group)))
+        panels.append(alt.layer(*layers, width=_PANEL, height=_PANEL, title=panel_title(group)))
     return alt.concat(*panels, columns=2, spacing=24)
 
 
@@ -243,10 +243,10 @@ def plot_lorenz(table: pd.DataFrame, unit: str) -> Any:
     marks = {
         "color": group_colours(alt, kinds),
         "strokeDash": by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt)),
-        "tooltip": ["kind:N", "volume:Q", "value:Q"],
+        "tooltip": tooltips(alt, "kind:N", "volume:Q", "value:Q"),
     }
     curves = alt.Chart(data).mark_line(strokeWidth=2).encode(x=x, y=y, **marks)
-    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves).properties(width=WIDTH, height=240)
+    return alt.layer(_diagonal(alt, x, y, 0.0, 1.0), curves, width=WIDTH, height=240)
 
 
 @plots(compute_keep_sensitivity)
@@ -275,14 +275,16 @@ def _keep_panels(alt: Any, table: pd.DataFrame, unit: str) -> Any:
         data = estimates(table, name).assign(keep=table["keep"]).dropna(subset=["value"])
         y = alt.Y("value:Q", scale=alt.Scale(zero=False), axis=number_axis(alt, f"mean {name}", tickCount=4))
         kinds, lines = list(dict.fromkeys(data["kind"])), {"symbolType": "stroke"}
-        base = alt.Chart(data).encode(x=x, color=group_colours(alt, kinds, **lines), tooltip=["keep:Q", *TOOLTIP])
+        base = alt.Chart(data).encode(
+            x=x, color=group_colours(alt, kinds, **lines), tooltip=tooltips(alt, "keep:Q", *TOOLTIP)
+        )
         dash = by_kind(alt.StrokeDash, kinds, _DASHES, top_legend(alt, **lines))
         layers = [
             alt.Chart(used).mark_rule(color=GREY, strokeDash=[2, 3]).encode(x=x),
-            base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q"),
+            base.mark_area(opacity=0.12).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2=alt.Y2("high:Q")),
             base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash),
         ]
-        panels.append(alt.layer(*layers).properties(width=_PANEL, height=_PANEL))
+        panels.append(alt.layer(*layers, width=_PANEL, height=_PANEL))
     return alt.concat(*panels, columns=2, spacing=24)
 
 
@@ -345,9 +347,8 @@ def dots(
     panels = []
     for name in classes:
         own = data[data["risk_class"] == name]
-        panel = _panel(alt, own, data, x_axis, reference, own_lanes=own_lanes)
-        panels.append(panel.properties(title=panel_title(name)))
-    return alt.vconcat(*panels, spacing=14).resolve_scale(x="shared")
+        panels.append(_panel(alt, own, data, x_axis, reference, own_lanes=own_lanes, title=panel_title(name)))
+    return alt.vconcat(*panels, spacing=14, resolve={"scale": {"x": "shared"}})
 
 
 def _panel(
@@ -358,8 +359,9 @@ def _panel(
     reference: float | list[float] | None,
     *,
     own_lanes: bool = False,
+    **more: Any,
 ) -> Any:
-    """Draw one class; the scales are those of the whole table."""
+    """Draw one class; the scales are those of the whole table. `more` belongs to the panel, such as its title."""
     lanes = list(dict.fromkeys(data["lane"] if own_lanes else whole["lane"]))
     kinds = list(dict.fromkeys(whole["kind"]))
     x = alt.X("value:Q", scale=_common_scale(alt, whole, reference), axis=x_axis)
@@ -378,21 +380,21 @@ def _panel(
         y=y,
         yOffset=offset if marks > 1 else alt.Undefined,
         color=by_kind(alt.Color, kinds, colours, legend),
-        tooltip=TOOLTIP,
+        tooltip=tooltips(alt, *TOOLTIP),
     )
     shape = by_kind(alt.Shape, kinds, GROUP_SHAPES, legend)
     layers = [
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")),
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, shape=shape),
     ]
     if reference is not None and len(known):
         rule = alt.Chart(pd.DataFrame({"reference": np.atleast_1d(reference)}))
-        layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="reference:Q"))
+        layers.insert(0, rule.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=alt.X("reference:Q")))
     unknown = data[data["value"].isna()].drop_duplicates("lane")
     if len(unknown):
         layers.append(_said(alt, unknown, y=y))
     height = max(28, _LANE * marks + 10, _TEXT_LINE * lines + 8) * len(lanes)
-    return alt.layer(*layers).properties(width=WIDTH, height=height)
+    return alt.layer(*layers, width=WIDTH, height=height, **more)
 
 
 def _common_scale(alt: Any, whole: pd.DataFrame, reference: float | list[float] | None) -> Any:
@@ -423,6 +425,11 @@ def _said(alt: Any, rows: pd.DataFrame, **place: Any) -> Any:
 def _diagonal(alt: Any, x: Any, y: Any, low: float, high: float) -> Any:
     ends = pd.DataFrame({x.shorthand.removesuffix(":Q"): [low, high], "value": [low, high]})
     return alt.Chart(ends).mark_line(color=GREY, strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
+
+
+def tooltips(alt: Any, *fields: str) -> list[Any]:
+    """Return what the mouse shows; Altair takes long to make channels of texts."""
+    return [alt.Tooltip(field) for field in fields]
 
 
 def number_axis(alt: Any, title: str, **more: Any) -> Any:

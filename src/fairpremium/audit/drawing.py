@@ -47,15 +47,28 @@ _MOST_PLACES = 8
 _LINE, _LINES = 24, 3  # characters in a line of a label, and lines above which they get longer
 
 
-def apply_style(chart: Any, size: int = 13) -> Any:
-    """Give a chart the fonts, colours and quiet axes that all drawings share."""
+def apply_style(chart: Any, size: int = 13, **more: Any) -> Any:
+    """Give a chart the fonts, colours and quiet axes that all drawings share, and return it.
+
+    The chart itself is changed; `more` are further settings. Altair's own ``configure`` copies all of it at every call.
+    """
     axis = {
         "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK,
         "gridColor": "#eeeeee", "domain": False, "ticks": False, "labelLimit": 0, "labelPadding": 6,
     }  # fmt: skip
-    styled = chart.configure(font=FONT, background="white", padding=8, lineBreak="\n")
-    styled = styled.configure_axis(**axis).configure_view(stroke=None).configure_legend(labelLimit=0)
-    return styled.configure_axisXQuantitative(labelOverlap="greedy", labelSeparation=8)
+    numbers = {"labelOverlap": "greedy", "labelSeparation": 8}
+    chart.config = import_altair().Config(
+        font=FONT,
+        background="white",
+        padding=8,
+        lineBreak="\n",
+        axis=axis,
+        axisXQuantitative=numbers,
+        view={"stroke": None},
+        legend={"labelLimit": 0},
+        **more,
+    )
+    return chart
 
 
 def panel_title(text: str, size: int = 14, **more: Any) -> Any:
@@ -79,7 +92,7 @@ def wrap(text: str, width: int = _LINE) -> str:
 
 def to_svg(chart: Any) -> str:
     """Return a chart as SVG text, without a browser and without the network."""
-    return str(import_vl_convert().vegalite_to_svg(chart.to_dict()))
+    return str(import_vl_convert().vegalite_to_svg(chart.to_dict(validate=False)))
 
 
 def import_altair() -> Any:

@@ -10,13 +10,13 @@ import pandas as pd
 import typer
 
 from fairpremium.audit import MAX_GROUPS, check_pdf, limit_changes, save_report, summarize_prices
-from fairpremium.cli._channel_file import load_channel
+from fairpremium.cli._channel_file import load_channel, noise_option
 from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._model_options import make_family
 from fairpremium.cli._parsing import split_list, split_numbers, split_pairs
 from fairpremium.cli._portfolio import Data, Roles, column_option, load_data
 from fairpremium.cli._report_options import ReportOptions, report_option
-from fairpremium.cli._report_source import Found, ReportSource, ask_twice, noise_option
+from fairpremium.cli._report_source import Found, ReportSource, ask_twice
 from fairpremium.cli._terminal import progress, stdout_console
 from fairpremium.cli.tables import (
     TableFormat,

@@ -1,13 +1,19 @@
-"""Channels as files describe them, and what a summary says about a channel."""
+"""Channels as options and files describe them, and what a summary says about a channel."""
 
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from fairpremium.cli._command import option_panel
 from fairpremium.cli.tables import require_file
 from fairpremium.privacy import Channel, KeyedChannels, SubsetSelection, describe_reports
+
+noise_option = option_panel("How the reports were drawn")
+KeepOption = Annotated[float | None, noise_option(help="Probability that a report is the truth.")]
+EpsilonOption = Annotated[float | None, noise_option(help="Privacy parameter, instead of keep.")]
+ChannelOption = Annotated[Path | None, noise_option(help="JSON file that describes the channel.")]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """The options of fit for claims: which columns hold their numbers and amounts, and how both parts are fitted."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._model_options import ModelOptions, PricerOptions, make_family
 from fairpremium.cli._parsing import split_list, split_numbers
 from fairpremium.cli._portfolio import Roles, column_option
-from fairpremium.pricing import FrequencySeverityPricer
+
+if TYPE_CHECKING:
+    from fairpremium.pricing import FrequencySeverityPricer
 
 claim_option = option_panel("Claims")
 ONE_PERIL = "all"
@@ -106,6 +110,8 @@ class ClaimOptions:
 
     def make_pricer(self, options: PricerOptions) -> FrequencySeverityPricer:
         """Return the pricer that the options describe, without a channel."""
+        from fairpremium.pricing import FrequencySeverityPricer
+
         _refuse_family(options)
         if options.unreported != "exclude":
             raise ValueError(

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 from sklearn.base import clone
 
-from fairpremium.cli._channel_file import channel_text, describe_channel
+from fairpremium.cli._channel_file import channel_text, describe_channel, noise_option
 from fairpremium.cli._claims import ClaimOptions, FitRoles
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._large_portfolio import LargeData, is_large, large_data
 from fairpremium.cli._model_options import PricerOptions, model_option
 from fairpremium.cli._parsing import split_list
 from fairpremium.cli._portfolio import Data, column_option, load_data
-from fairpremium.cli._report_source import NoiseMethod, ReportSource, noise_option
+from fairpremium.cli._report_source import NoiseMethod, ReportSource
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.cli.tables import TableFormat, check_output
 from fairpremium.diagnostics import evaluate, hold_out

@@ -1,13 +1,16 @@
 """The options that say what is fitted, for ``fairpremium fit`` here and ``fairpremium insurer fit`` at the service."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fairpremium.cli._command import option_panel
 from fairpremium.cli._parsing import split_list, split_weights
 from fairpremium.families import FAMILIES, get_family
-from fairpremium.models import LinearModel, parse_terms
-from fairpremium.pricing import DiscriminationFreePricer
+
+if TYPE_CHECKING:
+    from fairpremium.pricing import DiscriminationFreePricer
 
 model_option = option_panel("Model")
 
@@ -69,11 +72,15 @@ class PricerOptions(ModelOptions):
 
     def columns(self) -> list[str] | None:
         """Return the columns that --terms names; None if all without a role may be features."""
+        from fairpremium.models import parse_terms
+
         parsed = None if self.terms is None else parse_terms(self.terms)
         return None if parsed is None or parsed.others else list(parsed.columns)
 
     def models(self) -> Any:
         """Return the model class, or the list of those to choose from."""
+        from fairpremium.models import LinearModel
+
         names = split_list(self.model, "--model") or []
         for option, given in (("ridge", self.ridge), ("terms", self.terms), ("slopes", self.slopes != "own")):
             if given and "linear" not in names:
@@ -84,6 +91,8 @@ class PricerOptions(ModelOptions):
 
     def make_pricer(self) -> DiscriminationFreePricer:
         """Return the pricer that the options describe, without a channel."""
+        from fairpremium.pricing import DiscriminationFreePricer
+
         return DiscriminationFreePricer(
             family=make_family(self.family, self.power),
             model=self.models(),

@@ -11,7 +11,6 @@ import pandas as pd
 from fairpremium.cli._channel_file import Described, find_channel
 from fairpremium.cli._command import option_panel
 from fairpremium.cli.tables import TableFormat, as_text, read_table, require_columns, require_filled, require_numbers
-from fairpremium.models import describe_texts
 
 column_option = option_panel("Columns")
 OutcomeOption = Annotated[
@@ -190,6 +189,8 @@ def _features(frame: pd.DataFrame, names: list[str] | None, roles: Roles, path: 
     found = [name for name in frame.columns if name not in roles.columns.values()]
     if not found:
         raise ValueError(f"{path} has no column left to be a feature.")
+    from fairpremium.models import describe_texts
+
     for name in found:
         if not pd.api.types.is_numeric_dtype(frame[name]):
             looks = describe_texts(frame[name].value_counts().to_dict())

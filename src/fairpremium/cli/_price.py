@@ -1,21 +1,24 @@
 """``fairpremium price``: a model and features in, premiums out."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 import typer
 
 from fairpremium.cli._command import Answer, command
-from fairpremium.cli._large_portfolio import is_large
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.tables import TableFormat, check_output, read_table, require_file, write_table
-from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, load_pricer
+
+if TYPE_CHECKING:
+    from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
+
+    Pricer = DiscriminationFreePricer | FrequencySeverityPricer
 
 _DEFAULT_LEVEL = 0.95
-
-Pricer = DiscriminationFreePricer | FrequencySeverityPricer
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ def price(
     Example: fairpremium price model.json new.csv -o premiums.csv
     """
     require_file(model)
+    from fairpremium.cli._large_portfolio import is_large
+    from fairpremium.pricing import load_pricer
+
     if is_large(new):
         return _price_large(model, new, options, key)
     check_output(options.output, inputs=[model, new])
@@ -74,6 +80,8 @@ def price_rows(
 
 def _price_large(model: Path, new: Path, options: PriceOptions, key: str | None) -> Answer:
     """Price without ever holding the table."""
+    from fairpremium.pricing import load_pricer
+
     output, level = options.output, options.level
     if options.every:
         raise ValueError(f"--all needs a table that is read at once, but {new} is read piece by piece. Leave it out.")

@@ -1,10 +1,14 @@
 """The options that say whose prices an audit report is about, for ``fairpremium audit`` and ``insurer fit``."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from __future__ import annotations
 
-from fairpremium.audit import ReportDetails
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
 from fairpremium.cli._command import option_panel
+
+if TYPE_CHECKING:
+    from fairpremium.audit import ReportDetails
 
 report_option = option_panel("Report")
 
@@ -22,6 +26,8 @@ class ReportOptions:
 
     def details(self) -> ReportDetails:
         """Return them as the report takes them."""
+        from fairpremium.audit import ReportDetails
+
         given = asdict(self)
         del given["unit"]
         return ReportDetails(**given)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from fairpremium.cli._channel_file import Described, load_channel
-from fairpremium.cli._command import option_panel
+from fairpremium.cli._channel_file import Described, EpsilonOption, KeepOption, load_channel, noise_option
 from fairpremium.cli._parsing import split_list, split_pairs, split_weights
 from fairpremium.cli._portfolio import Data
 from fairpremium.cli.tables import TableFormat, as_labels, as_text, read_table
@@ -23,11 +22,6 @@ _KNOWN = "none"  # --channel source=none: its rows hold the true attribute
 _PAIRS = "app=channel.json, or consent=none where the attribute is known"
 
 Found = Channel | NoiseEstimator | dict[str, Channel | NoiseEstimator | None] | None
-
-noise_option = option_panel("How the reports were drawn")
-KeepOption = Annotated[float | None, noise_option(help="Probability that a report is the truth.")]
-EpsilonOption = Annotated[float | None, noise_option(help="Privacy parameter, instead of keep.")]
-ChannelOption = Annotated[Path | None, noise_option(help="JSON file that describes the channel.")]
 
 
 class NoiseMethod(StrEnum):

@@ -13,9 +13,6 @@ The density need not be centred. It serves to tell the groups apart; prices are 
 from __future__ import annotations
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.ndimage import gaussian_filter1d
-from scipy.stats import t as student
 
 from fairpremium.arrays import Array
 from fairpremium.families._law import Law, LawTerms
@@ -33,6 +30,8 @@ class ResidualLaw(Law):
     has_dispersion = True
 
     def __init__(self, grid: Array, values: Array, multiplicative: bool = False):
+        from scipy.interpolate import CubicSpline
+
         self.grid, self.multiplicative = grid, multiplicative
         self._spline = CubicSpline(grid, values, bc_type="natural")
 
@@ -42,6 +41,8 @@ class ResidualLaw(Law):
 
         The bandwidth is the part of Silverman's under which each residual is most likely given the others.
         """
+        from scipy.ndimage import gaussian_filter1d
+
         v = np.arcsinh(e)
         edges = np.linspace(float(v.min()) - 1.0, float(v.max()) + 1.0, _POINTS + 1)
         step = edges[1] - edges[0]
@@ -50,7 +51,7 @@ class ResidualLaw(Law):
         quartiles = middle[np.searchsorted(np.cumsum(plain) / plain.sum(), (0.25, 0.75))]
         spread = max(float(quartiles[1] - quartiles[0]) / 1.34, 4 * step)
         silverman = 0.9 * spread * float(plain.sum()) ** -0.2
-        tails = student.pdf(np.sinh(middle), 3) * np.cosh(middle)
+        tails = 6 * np.sqrt(3) / (np.pi * (3 + np.sinh(middle) ** 2) ** 2) * np.cosh(middle)  # Student, 3 degrees
         best, best_fit = tails, -np.inf
         for width in (max(part * silverman, 0.7 * step) for part in _PARTS):
             smooth, whole = (gaussian_filter1d(c, width / step, mode="constant") for c in (counts, plain))

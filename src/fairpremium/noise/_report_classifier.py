@@ -9,9 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from fairpremium.noise._base import report_codes
 
@@ -33,6 +30,10 @@ class ReportClassifier:
 
     def __post_init__(self) -> None:
         if self.classifier is None:
+            from sklearn.linear_model import LogisticRegression
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import StandardScaler
+
             self.classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
             if not np.isfinite(self.design).all():
                 raise ValueError(

@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.metrics import confusion_matrix
 
 from fairpremium.noise._base import SampleNoiseEstimator, check_level
 from fairpremium.noise._keep_formulas import binomial_interval
@@ -118,7 +117,7 @@ class ValidationNoise(SampleNoiseEstimator):
         self, d: NDArray[np.intp], s: NDArray[np.intp], groups: tuple[Any, ...], level: float, sentences: list[str]
     ) -> Self:
         K = len(groups)
-        counts = confusion_matrix(s, d, labels=range(K))  # (reports, groups)
+        counts = np.bincount(s * K + d, minlength=K * K).reshape(K, K)  # (reports, groups)
         people = counts.sum(axis=0)
         if not people.all():
             absent = [group for group, n in zip(groups, people, strict=True) if n == 0]

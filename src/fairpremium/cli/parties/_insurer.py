@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fairpremium.audit import check_pdf, render_pdf
 from fairpremium.cli._claims import (
     AmountOption,
     ClaimOptions,
@@ -286,11 +285,15 @@ def fetch(
             check_output(path, suffixes=suffixes)
     is_pdf = report is not None and report.suffix.lower() == ".pdf"
     if is_pdf:
+        from fairpremium.audit import check_pdf
+
         check_pdf()  # before any work is done
     keys = trusted.read()
     with progress("Fetching and checking"), connection.open(Insurer) as insurer:
         bundle = insurer.fetch(fit, output, trusted=keys)
     if report is not None:
+        from fairpremium.audit import render_pdf
+
         page = bundle.report or ""
         report.write_bytes(render_pdf(page) if is_pdf else page.encode())
     if model is not None:

@@ -6,10 +6,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fairpremium.cli._channel_file import channel_text, describe_channel, load_channel
+from fairpremium.cli._channel_file import (
+    ChannelOption,
+    EpsilonOption,
+    KeepOption,
+    channel_text,
+    describe_channel,
+    load_channel,
+    noise_option,
+)
 from fairpremium.cli._command import Answer, make_group, option_panel
 from fairpremium.cli._parsing import split_list, split_pairs
-from fairpremium.cli._report_source import ChannelOption, EpsilonOption, KeepOption, noise_option
 from fairpremium.cli._terminal import print_facts
 from fairpremium.cli.parties._service import Connection, check_ids, make_message, message_fields, party_command
 from fairpremium.cli.tables import require_file
