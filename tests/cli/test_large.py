@@ -10,7 +10,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer
 from fairpremium.cli import _large_portfolio
-from fairpremium.pricing import _source_portfolio
+from fairpremium.pricing import _model_selection, _source_portfolio
 from fairpremium.privacy import read_reports
 
 WORDS = ["--outcome", "y", "--features", "age,smoker,age_20_40", "--random-state", 0, "-o"]
@@ -48,6 +48,25 @@ def test_a_folder_and_a_large_file_give_the_same_model(call, call_json, stored, 
     monkeypatch.setattr(_large_portfolio, "LARGE_BYTES", 0)
     call("fit", "both.parquet", *WORDS, "large.json", *REPORTS)
     assert_same("csv.json", "large.json")
+
+
+def test_boosted_trees_are_fitted_to_a_sample_that_is_named(call, call_json, stored, monkeypatch):
+    monkeypatch.setattr(_model_selection, "_SAMPLE_ROWS", 700)
+    words = [
+        "--sensitive",
+        "report",
+        "--keep",
+        0.8,
+        "--model",
+        "boosted",
+        "--correction",
+        "posterior",
+        "--no-intervals",
+    ]
+    found = call_json("fit", "both", *WORDS, "model.json", *words)
+    assert (found["rows"], found["rows_sampled"]) == (len(stored), 700)
+    assert f"700 random rows of {len(stored):,} rows" in call("fit", "both", *WORDS, "again.json", *words).output
+    assert DiscriminationFreePricer.load("model.json").n_sampled_rows_ == 700
 
 
 def test_reports_are_joined_on_disk(call, call_json, stored):

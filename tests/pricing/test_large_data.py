@@ -623,16 +623,8 @@ def test_arguments_that_do_not_fit(frame: pd.DataFrame, folder: Path, tmp_path: 
         fit(folder, y="loss", sensitive="report", features="x1")
     with pytest.raises(ValueError, match="a column of its own for each"):
         fit(folder, y="loss", sensitive="loss")
-    with pytest.raises(ValueError, match=r"cluster=\.\.\., which needs all rows in memory"):
-        fit(folder, y="loss", sensitive="report", cluster="policy")
     with pytest.raises(ValueError, match="chooses columns of a source"):
         fit(frame[FEATURES], frame["loss"], sensitive=frame["report"], features=["x1"])
-
-
-def test_other_model_classes_ask_for_a_table(frame: pd.DataFrame, folder: Path) -> None:
-    for model in ("boosted", ["linear", "boosted"]):
-        with pytest.raises(ValueError, match='only model="linear" fits rows that are read piece by piece'):
-            from_source(folder, model=model)
 
 
 def test_premiums_never_overwrite_what_is_there(

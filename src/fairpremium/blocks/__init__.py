@@ -1,16 +1,19 @@
 """Where rows live. Estimators see one operation: sum a function over blocks of rows."""
 
+from fairpremium.blocks._job import Job, Reader, Source
 from fairpremium.blocks._join import Joined, join_reports
 from fairpremium.blocks._merge import merge_rows, worth_merging
+from fairpremium.blocks._persons import Persons, person_codes, person_totals
 from fairpremium.blocks._pool import start_processes
 from fairpremium.blocks._rows import Block, RowFunction, Rows, blas
 from fairpremium.blocks._sources import open_source, source_kind
-from fairpremium.blocks._stream import Job, Reader, Reduction, Source, Stream
+from fairpremium.blocks._stream import Reduction, Stream
 
 __all__ = [
     "Block",
     "Job",
     "Joined",
+    "Persons",
     "Reader",
     "Reduction",
     "RowFunction",
@@ -21,6 +24,8 @@ __all__ = [
     "join_reports",
     "merge_rows",
     "open_source",
+    "person_codes",
+    "person_totals",
     "source_kind",
     "start_processes",
     "worth_merging",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fairpremium.blocks._job import Job, Source
 from fairpremium.blocks._rows import blas
-from fairpremium.blocks._stream import Job, Source
 
 
 class DaskSource(Source):

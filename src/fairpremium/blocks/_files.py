@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._pool import WorkerPool
 from fairpremium.blocks._rows import blas, count_workers
-from fairpremium.blocks._stream import PIECE_ROWS, Job, Source
 
 _PARTITION_ROWS = 262_144  # row groups are combined until they have so many rows
 _FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start

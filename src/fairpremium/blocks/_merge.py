@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from fairpremium.blocks._job import PIECE_ROWS
 from fairpremium.blocks._rows import Rows
-from fairpremium.blocks._stream import PIECE_ROWS, Stream
+from fairpremium.blocks._stream import Stream
 
 Merged: TypeAlias = Any  # a table, or _TOO_MANY
 

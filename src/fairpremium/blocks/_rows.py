@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from threadpoolctl import ThreadpoolController
 
 from fairpremium.arrays import Array
@@ -85,8 +86,17 @@ class Rows:
         """Divide the rows at random into folds of equal size, all rows of a person into the same."""
         if self.cluster is None:
             return rng.permutation(np.arange(len(self), dtype=np.uint32) % n_folds).astype(np.uint8)
-        persons, code = np.unique(self.cluster, return_inverse=True)
-        return rng.permutation(np.arange(len(persons)) % n_folds).astype(np.uint8)[code]
+        code, persons = pd.factorize(self.cluster)  # numbered as they appear, whatever their codes
+        return np.asarray(rng.permutation(np.arange(len(persons)) % n_folds).astype(np.uint8)[code])
+
+    @property
+    def clustered(self) -> bool:
+        """Whether it is known that persons have several rows."""
+        return self.cluster is not None
+
+    def without_persons(self) -> Rows:
+        """Return the same rows, each as a person of its own."""
+        return replace(self, cluster=None)
 
     def with_shares(self, function: RowFunction) -> Rows:
         """Return the same rows with a weight for each group, a function of the row."""

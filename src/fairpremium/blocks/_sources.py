@@ -6,8 +6,8 @@ from typing import Any
 
 from fairpremium.blocks._dask import DaskSource
 from fairpremium.blocks._files import open_files
+from fairpremium.blocks._job import Source
 from fairpremium.blocks._spark import SparkSource
-from fairpremium.blocks._stream import Source
 
 _OPENERS: dict[str, Callable[[Any], Source]] = {"files": open_files, "dask": DaskSource, "spark": SparkSource}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._rows import blas
-from fairpremium.blocks._stream import PIECE_ROWS, Job, Source
 
 _RESULT = "partition long, rows long, payload binary"
 

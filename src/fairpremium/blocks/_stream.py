@@ -9,74 +9,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from fairpremium.arrays import Array
+from fairpremium.blocks._job import Job, PersonReader, Reader, Source, Task
+from fairpremium.blocks._persons import Persons, PersonSquares, concatenate, small_codes, squares_of_totals
 from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
-
-PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
-_GLANCES = 8  # partitions that a glance looks at
-
-Batches = Iterable[pa.Table]
-
-
-class Reader(Protocol):
-    """From columns as they are stored to rows as a model sees them; it travels to the workers."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns to read."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-
-    def __call__(self, table: pa.Table) -> Any:
-        """Turn some rows of a table into numbers (`Rows`), or into whatever the task wants."""
-
-
-class Task(Protocol):
-    """What is computed from each piece of a partition, and how the results of two pieces become one."""
-
-    def __call__(self, rows: Rows, start: int) -> Any:
-        """Work on rows whose first one has the position `start`."""
-
-    def join(self, a: Any, b: Any) -> Any:
-        """Combine two results, in the order of the rows."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A task for one partition, with everything that its worker needs."""
-
-    reader: Reader
-    task: Task
-    start: int  # position of the partition's first row among those that count
-    missing: int | None
-
-    def __call__(self, batches: Batches) -> Any:
-        """Work through the partition; None if it has no rows."""
-        start, result = self.start, None
-        for table in batches:
-            for first in range(0, table.num_rows, PIECE_ROWS):
-                piece = table.slice(first, PIECE_ROWS)
-                rows: Rows = self.reader(piece)
-                if self.missing is not None:
-                    rows = rows.reported(self.missing)
-                if not len(rows):
-                    continue
-                found = self.task(rows, start)
-                result = found if result is None else self.task.join(result, found)
-                start += len(rows)
-        return result
 
 
 @dataclass(frozen=True)
@@ -117,38 +61,6 @@ def _count_reports(missing: int, block: Block) -> Sums:
     return (np.asarray(np.count_nonzero(block.report != missing), dtype=np.float64),)
 
 
-class Source(AbstractContextManager["Source"]):
-    """Partitions in a fixed order, and workers that process them."""
-
-    names: tuple[str, ...]  # columns
-    counts: tuple[int, ...]  # rows of each partition
-    schema: pa.Schema
-
-    @abstractmethod
-    def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
-        """Give each partition its job and yield the results in order; partitions without a job are left out."""
-
-    @abstractmethod
-    def glance(self, columns: Sequence[str], size: int) -> pa.Table:
-        """Return some rows from all over, without reading everything."""
-
-    def type_of(self, column: str) -> pa.DataType:
-        """Return the Arrow type of a column."""
-        return self.schema.field(column).type
-
-    def _glance_at(self, size: int) -> tuple[list[int], int]:
-        """Choose partitions from all over, and how many rows to take of each so that there are `size`."""
-        full = [i for i, rows in enumerate(self.counts) if rows]
-        chosen = full[:: max(1, len(full) // _GLANCES)]
-        return chosen, max(1, -(-size // len(chosen)))
-
-    def close(self) -> None:
-        """Release what the source holds."""
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @dataclass(frozen=True, eq=False)
 class Stream:
     """A portfolio that is read piece by piece.
@@ -166,6 +78,8 @@ class Stream:
     thorough : bool
         Whether a glance returns the same rows as a glance at rows in memory, which takes a pass. Any rows will do where
         the scale of the columns serves the accuracy of the arithmetic alone.
+    persons : Persons, optional
+        Whose the rows are, if persons have several. The reader then has `with_persons`.
     """
 
     source: Source
@@ -174,6 +88,7 @@ class Stream:
     share: RowFunction | None = None
     missing: int | None = None
     thorough: bool = False
+    persons: Persons | None = None
     _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -190,18 +105,44 @@ class Stream:
 
     def reduce(self, function: Callable[[Block], Sums], *, block_rows: int = 8192) -> Sums:
         """Sum a function over blocks of rows; see `Rows.reduce`. The function must be picklable."""
-        if self.share is not None:
-            function = functools.partial(_with_shares, function, self.share)
-        return functools.reduce(add, self.apply(Reduction(function, block_rows)))
+        return functools.reduce(add, self.apply(Reduction(self._shared(function), block_rows)))
+
+    def _shared(self, function: Callable[[Block], Any]) -> Callable[[Block], Any]:
+        return function if self.share is None else functools.partial(_with_shares, function, self.share)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether it is known that persons have several rows."""
+        return self.persons is not None
+
+    def without_persons(self) -> Stream:
+        """Return the same rows, each as a person of its own."""
+        return replace(self, persons=None, _known={})
+
+    def square_persons(self, function: RowFunction) -> Array:
+        """Sum u u' over persons, u the total of a function over a person's rows; the function must be picklable.
+
+        A partition is in memory at once where a worker is at it.
+        """
+        assert self.persons is not None
+        scattered, passes = self.persons.scattered, 1
+        if not self.persons.are_few:
+            some = self.take(np.zeros(1, dtype=np.int64))
+            passes = self.persons.passes(function(some.block(0, 1)).shape[1])
+        total: Array | float = 0.0
+        for i in range(passes):
+            tasks = [PersonSquares(self._shared(function), own, i, passes) for own in scattered]
+            codes, totals = [], []
+            for squares, own, apart in self.apply(tasks):
+                total = total + squares
+                codes.append(own)
+                totals.append(apart)
+            total = total + squares_of_totals(codes, totals)
+        return np.asarray(total)
 
     def take(self, index: npt.NDArray[Any]) -> Rows:
-        """Copy the rows at these ascending positions into memory, without persons."""
-
-        def joined(values: tuple[Any, ...]) -> Any:
-            return None if values[0] is None else np.ascontiguousarray(np.concatenate(values))
-
-        pieces = [(p.X, p.y, p.weight, p.report) for p in self.pick(index)]
-        rows = Rows(*map(joined, zip(*pieces, strict=True)))
+        """Copy the rows at these ascending positions into memory."""
+        rows = small_codes(concatenate([replace(piece, share=None) for piece in self.pick(index)]))
         return rows if self.share is None else rows.with_shares(self.share)
 
     def pick(self, index: npt.NDArray[Any]) -> Iterator[Any]:
@@ -212,7 +153,8 @@ class Stream:
             first, last = np.searchsorted(index, [start, stop])
             return Pick(index[first:last]) if last > first else None
 
-        for pieces in self._run(pick):
+        starts = pairwise(accumulate(self.counts, initial=0))
+        for pieces in self._run([pick(start, stop) for start, stop in starts]):
             yield from pieces
 
     def spaced(self, size: int) -> Rows:
@@ -226,8 +168,9 @@ class Stream:
         """Return some rows from all over the portfolio, without a pass if it need not be thorough."""
         if self.thorough:
             return self.spaced(size)
-        rows: Rows = self.reader(self.source.glance(self.reader.columns, size))
-        return rows
+        reader = self._reader(persons=True)
+        rows: Rows = reader(self.source.glance(reader.columns, size))
+        return small_codes(rows) if self.clustered else rows
 
     def reported(self, missing: int) -> Stream:
         """Return the rows whose report is not the code of a missing one."""
@@ -245,13 +188,19 @@ class Stream:
         """Return the same rows with a weight for each group, a function of the row."""
         return replace(self, share=function, _known={})
 
-    def apply(self, task: Task) -> Iterator[Any]:
-        """Yield the result of a task for each partition, in order."""
-        return self._run(lambda start, stop: task)
+    def apply(self, task: Task | Sequence[Task]) -> Iterator[Any]:
+        """Yield the result of a task for each partition, in order; there may be one task for each partition."""
+        return self._run(task if isinstance(task, Sequence) else [task] * len(self.counts))
 
-    def _run(self, task: Callable[[int, int], Task | None]) -> Iterator[Any]:
+    def _reader(self, *, persons: bool) -> Reader:
+        if self.persons is None or not persons:
+            return self.reader
+        return cast(PersonReader, self.reader).with_persons(self.persons.column)
+
+    def _run(self, tasks: Sequence[Task | None]) -> Iterator[Any]:
+        """Run a task on each partition; those that copy rows or add up persons need to know whose rows they are."""
+        reader = self._reader(persons=any(isinstance(task, Pick | PersonSquares) for task in tasks))
         jobs: list[Job | None] = []
-        for start, stop in pairwise(accumulate(self.counts, initial=0)):
-            given = task(start, stop) if stop > start else None
-            jobs.append(None if given is None else Job(self.reader, given, start, self.missing))
-        yield from (result for result in self.source.run(jobs, self.reader.columns) if result is not None)
+        for (start, stop), task in zip(pairwise(accumulate(self.counts, initial=0)), tasks, strict=True):
+            jobs.append(None if task is None or stop == start else Job(reader, task, start, self.missing))
+        yield from (result for result in self.source.run(jobs, reader.columns) if result is not None)

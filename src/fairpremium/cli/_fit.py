@@ -167,6 +167,7 @@ def _summary(
     names = [str(group) for group in pricer.groups_]
     return {
         "rows": pricer.n_rows_,
+        "rows_sampled": getattr(pricer, "n_sampled_rows_", None),  # None: all were fitted
         "reports_missing": pricer.n_missing_reports_,
         "join": data.joined,
         "features": list(data.X.columns),
@@ -201,9 +202,10 @@ def _noise_text(noise: dict[str, Any] | None) -> str | None:
 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
     join, channel, source = result["join"], result["channel"], result["channel_source"]
-    missing, reference = result["reports_missing"], result["reference"]
+    missing, reference, sampled = result["reports_missing"], result["reference"], result["rows_sampled"]
+    of = "" if sampled is None else f"{sampled:,} random rows of "
     return {
-        "Fitted": f"{result['rows']:,} rows, {_family(result)}",
+        "Fitted": f"{of}{result['rows']:,} rows, {_family(result)}",
         "Features": ", ".join(result["features"]),
         "Terms": result["terms"],
         "Joined": join and _JOINED.format(**join),

@@ -4,7 +4,8 @@
     M step:  fit the classifier to every row K times, as a member of group k with weight r_k
 
 It is used like the built-in logits. A classifier has no score function, so standard errors come from the
-inverse-weighted moments of the final fit, T^-1[k, s] w loss'(y, f_k) z, which need no model of q.
+inverse-weighted moments of the final fit, T^-1[k, s] w loss'(y, f_k) z, which need no model of q. Of a source that is
+read piece by piece it is trained on evenly spaced rows; its predictions are made for all.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +22,20 @@ from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, 
 from fairpremium.models import LinearProblem
 
 _PASSES = 12
+_TRAIN_ROWS = 100_000  # at least so many rows of a source, and less than twice as many
+
+
+@dataclass(frozen=True)
+class ClassifierFeatures:
+    """The classifier's columns: features, standardised residual of the outcome, volume."""
+
+    residual: OutcomeFeatures
+
+    def __call__(self, block: Block) -> Array:
+        """Compute them for the rows of a block."""
+        e, _, Z = self.residual.residual(block)
+        columns = [Z[:, 1:], e[:, None] / self.residual.knots[-1]]
+        return np.column_stack(columns if block.weight is None else [*columns, block.weight])
 
 
 @dataclass(frozen=True)
@@ -28,7 +43,7 @@ class FittedClassifier:
     """A classifier of the groups that was trained on reports."""
 
     classifier: Any  # fitted, with `predict_proba` over the codes of the groups
-    features: RowFunction  # the classifier's columns: features, standardised residual of the outcome, volume
+    features: RowFunction  # see `ClassifierFeatures`
     T: Array  # (codes, K), P(report given group), with a row of ones for a missing report
     everyone: bool = False  # whether rows without a report take part
 
@@ -52,16 +67,10 @@ class FittedClassifier:
 
 def train_classifier(classifier: Any, problem: LinearProblem, matrix: Array) -> FittedClassifier:
     """Train a scikit-learn classifier, which is cloned, on the problem's rows that reported; `matrix` is T."""
-    rows = reported_rows(problem, len(matrix))
-    assert isinstance(rows, Rows)  # a stream is refused before it comes here
+    every = reported_rows(problem, len(matrix))
+    rows = every if isinstance(every, Rows) else every.spaced(_TRAIN_ROWS)
     T = with_missing_row(matrix)
-    residual = OutcomeFeatures.learn(problem, rows, spline=False, products=False)
-
-    def features(block: Block) -> Array:
-        e, _, Z = residual.residual(block)
-        columns = [Z[:, 1:], e[:, None] / residual.knots[-1]]
-        return np.column_stack(columns if block.weight is None else [*columns, block.weight])
-
+    features = ClassifierFeatures(OutcomeFeatures.learn(problem, every, spline=False, products=False))
     block = rows.block(0, len(rows))
     n, K = len(rows), T.shape[1]
     U = np.tile(features(block), (K, 1))

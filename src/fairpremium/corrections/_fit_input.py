@@ -29,15 +29,14 @@ class FitInput:
         """Return the rows, or say that this cannot be done with rows that are read piece by piece."""
         if isinstance(self.rows, Stream):
             raise ValueError(
-                f'Got a source of {len(self.rows):,} rows, but only model="linear" fits rows that are read piece by '
-                "piece; for another model class, or a choice between several, pass a table that fits into memory."
+                f'Got a source of {len(self.rows):,} rows, but only model="linear" prices claims of rows that are '
+                "read piece by piece; for another model class, or a choice between several, pass a table in memory."
             )
         return self.rows
 
     def merges(self) -> bool:
         """Tell whether the linear class fits to merged rows."""
-        clustered = isinstance(self.rows, Rows) and self.rows.cluster is not None
-        if clustered or isinstance(self.family, Normal):
+        if self.rows.clustered or isinstance(self.family, Normal):
             return False  # squared loss has its moments and needs no second pass
         if self.merge is not None:
             return self.merge

@@ -163,8 +163,7 @@ def expected_evidence(latent: Latent, at: Parameters) -> Evidence:
     rows = latent.rows
     if len(rows) > 4 * INFORMATION_ROWS:
         rows = rows.spaced(INFORMATION_ROWS)
-    rows = rows if isinstance(rows, Stream) else replace(rows, cluster=None)
-    information = len(latent.rows) / len(rows) * sum_of_squares(rows, partial(latent.scores, at=at))
+    information = len(latent.rows) / len(rows) * sum_of_squares(rows.without_persons(), partial(latent.scores, at=at))
     if not np.isfinite(information).all():
         raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")
     own, other = _own_and_other(at, len(information))
@@ -284,10 +283,9 @@ def learn_law(latent: Latent, at: Parameters) -> tuple[Latent, Parameters]:
 
 def _some(latent: Latent) -> Block:
     """Return some of the rows, one of each person: the choice of a bandwidth takes residuals for independent."""
-    rows = latent.rows
-    if isinstance(rows, Rows) and rows.cluster is not None:
+    rows = latent.rows.spaced(_LAW_ROWS)
+    if rows.cluster is not None:
         rows = rows.take(np.sort(np.unique(rows.cluster, return_index=True)[1]))
-    rows = rows.spaced(_LAW_ROWS)
     return rows.block(0, len(rows))
 
 

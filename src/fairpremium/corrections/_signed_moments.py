@@ -261,8 +261,8 @@ def _parts(problem: LinearProblem, channel: ReportChannel) -> npt.NDArray[np.int
 def _repeats(problem: LinearProblem, channel: ReportChannel) -> float:
     """Compute by how much persons with several rows make the moments scatter more than independent rows would."""
     rows = problem.rows
-    if isinstance(rows, Stream) or rows.cluster is None:
+    if not rows.clustered:
         return 1.0
     scores = TableScores(problem, problem.start(len(channel.groups)), np.ascontiguousarray(channel.table.T))
-    by_person, by_row = sum_of_squares(rows, scores), sum_of_squares(replace(rows, cluster=None), scores)
+    by_person, by_row = sum_of_squares(rows, scores), sum_of_squares(rows.without_persons(), scores)
     return max(1.0, float(np.trace(np.linalg.lstsq(by_row, by_person, rcond=1e-10)[0])) / len(by_row))

@@ -65,6 +65,18 @@ def check_models(model: Any, correction: str, channel: Any) -> list[LinearModel 
     return models
 
 
+def check_importable(*given: Any) -> None:
+    """Raise if a class is one that the running script defines: workers of a source do not import the script."""
+    for each in given:
+        parts = [each, *(each.get_params(deep=True).values() if hasattr(each, "get_params") else ())]
+        for part in parts:
+            if type(part).__module__ == "__main__":
+                raise ValueError(
+                    f"Got {type(part).__name__}, a class of the script that runs, but expected one that the workers "
+                    "of a source can import. Put it into a module of its own."
+                )
+
+
 def terms_of(models: list[LinearModel | GroupModel]) -> str | None:
     """Return the terms of the linear model; classes that are compared see the same features, so there is one only."""
     found = {model.terms if isinstance(model, LinearModel) else None for model in models}

@@ -54,6 +54,8 @@ def to_document(pricer: Any) -> dict[str, Any]:
         "rows": pricer.n_rows_,
         "missing_reports": pricer.n_missing_reports_,
     }
+    if pricer.n_sampled_rows_ is not None:
+        body["sampled_rows"] = pricer.n_sampled_rows_
     return {**body, "sha256": digest(body)}
 
 
@@ -97,6 +99,7 @@ def _build(cls: Any, body: dict[str, Any]) -> Any:
         candidates=_candidates(body["candidates"]),
         n_rows=int(body["rows"]),
         n_missing_reports=int(body["missing_reports"]),
+        n_sampled_rows=None if body.get("sampled_rows") is None else int(body["sampled_rows"]),
         reference=dict(zip(groups, weights.tolist(), strict=True)) if reference == "given" else reference,
         unseen_levels=body["unseen_levels"],
     )

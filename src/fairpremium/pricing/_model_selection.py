@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections import (
     CHECK_ROWS,
     FAILURES,
@@ -28,6 +28,7 @@ from fairpremium.corrections import (
     ModelFit,
     ReportChannel,
     Statistics,
+    balance_shift,
     fit_correction,
     fit_model,
     held_persons,
@@ -38,7 +39,7 @@ from fairpremium.corrections import (
     portfolio_means,
     sandwich,
 )
-from fairpremium.models import GroupModel, LinearModel, prepare
+from fairpremium.models import AddedPrices, GroupModel, LinearModel, prepare
 from fairpremium.noise import NoiseEstimator
 from fairpremium.pricing._fit_arguments import check_counts
 from fairpremium.pricing._fit_quality import Outcomes, PriceQuality, count_parameters, measure_fit, with_joint_aic
@@ -47,6 +48,8 @@ from fairpremium.privacy import KeyedChannels, RandomizedResponse
 from fairpremium.progress import quiet, section, tell
 
 _COMPARE_FOLDS = 5
+_SAMPLE_ROWS = 200_000  # rows of a source that a model class beyond the linear one is fitted to,
+_SAMPLE_CELLS = 20_000_000  # or fewer, if they have many features
 _COLUMNS = {  # of the table of candidates, from fields of a result
     "model": "model",
     "correction": "correction",
@@ -241,10 +244,14 @@ def select_model(
 ) -> tuple[ClassFit, list[CandidateResult]]:
     """Fit each model class and return the one whose held-out corrected risk is smallest, with all results.
 
-    The preferred class is the first: a later one has to be better than it.
+    The preferred class is the first: a later one has to be better than it. Of a source that is read piece by piece all
+    rows are fitted by the linear class alone, and a random sample by other classes.
     """
-    if not all(isinstance(model, LinearModel) for model in models):
-        inputs.rows_in_memory()
+    every = inputs
+    if isinstance(inputs.rows, Stream) and not all(isinstance(model, LinearModel) for model in models):
+        sample = draw_sample(inputs.rows, inputs.seed)
+        check_counts(np.bincount(sample.report, minlength=inputs.channel.n_codes), inputs.channel)
+        inputs = replace(inputs, rows=sample)
     fits: list[ClassFit] = []
     failed: list[CandidateResult] = []
     for i, model in enumerate(models):
@@ -258,7 +265,59 @@ def select_model(
             if len(failed) == len(models):
                 raise
     best, results = (fits[0], fits[0].results) if len(fits) == 1 else _compare(inputs, fits)
+    if isinstance(best, LinearFit) and every is not inputs:
+        best = LinearFit.of(every, best.model)
+    elif isinstance(best, NonlinearFit) and isinstance(every.rows, Stream):
+        missing = every.channel.n_codes - 1
+        best = replace(best, n_missing=len(every.rows) - len(every.rows.reported(missing)))
     return best, [*results, *failed]
+
+
+def draw_sample(rows: Stream, seed: int) -> Rows:
+    """Return random rows of a source, in their order: as many as a model class beyond the linear one is fitted to."""
+    size = min(len(rows), _SAMPLE_ROWS, max(2, _SAMPLE_CELLS // max(1, rows.n_features)))
+    tell(0.0, f"reading {size:,} random rows of {len(rows):,}")
+    return rows.take(np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)))
+
+
+def balance_on(prices: ModelPrices, rows: Stream) -> ModelPrices:
+    """Shift all prices of a model class together, so that the unaware price reproduces the total of all rows.
+
+    They reproduce that of the sample that they were fitted to. The shift takes the sample's error of the total away
+    from the groups' prices, too. Intervals stay those of the sample.
+    """
+    shift = balance_shift(prices.family, rows, _UnawarePredictor(prices.formula.unaware), _everyone)
+
+    def moved(formula: Formula) -> Formula:
+        # best estimates are linear in u(x), too: what the shift of u(x) does to them is taken back
+        best, start = formula.best, formula.best.coefficients.copy()
+        start[0] -= shift * start[-1]
+        return replace(
+            formula,
+            unaware=replace(formula.unaware, shift=formula.unaware.shift + shift),
+            best=replace(best, coefficients=start, shift=best.shift + shift),
+        )
+
+    return replace(
+        prices,
+        formula=moved(prices.formula),
+        replicates=tuple(map(moved, prices.replicates)),
+        shifted=tuple(map(moved, prices.shifted)),
+    )
+
+
+def _everyone(block: Block) -> Array:
+    return np.ones((len(block.y), 1))
+
+
+@dataclass(frozen=True)
+class _UnawarePredictor:
+    """Linear predictors of u(x); it is sent to the workers."""
+
+    unaware: AddedPrices
+
+    def __call__(self, block: Block) -> Array:
+        return self.unaware.predictor(block.X, block.X)
 
 
 def candidates_table(results: list[CandidateResult], correction: str) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, source_kind
+from fairpremium.blocks import Rows, Stream, source_kind
 from fairpremium.corrections import CandidateResult, FitInput, ReportChannel, corrected_risk
 from fairpremium.documents import load_json
 from fairpremium.families import Family, get_family
@@ -36,6 +36,7 @@ from fairpremium.pricing._explain import explain_prices
 from fairpremium.pricing._fit_arguments import (
     check_counts,
     check_features,
+    check_importable,
     check_merge,
     check_models,
     check_pooling,
@@ -50,10 +51,10 @@ from fairpremium.pricing._fit_arguments import (
     warn_if_sources_depend,
 )
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
-from fairpremium.pricing._model_selection import candidates_table, correction_for, select_model
+from fairpremium.pricing._model_selection import balance_on, candidates_table, correction_for, select_model
 from fairpremium.pricing._onnx_graph import to_onnx
 from fairpremium.pricing._predict_to import Priced, predict_to
-from fairpremium.pricing._prices import LinearPrices, Prices, Reference, check_level
+from fairpremium.pricing._prices import LinearPrices, ModelPrices, Prices, Reference, check_level
 from fairpremium.pricing._sensitivity import sensitivity_band
 from fairpremium.pricing._source_portfolio import SourcePortfolio
 from fairpremium.pricing._summary import essentials_html, feature_tests, summary_table, without_samples
@@ -173,6 +174,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
     has_intervals_ : bool
         Whether `predict_interval` works.
     n_rows_, n_missing_reports_ : int
+    n_sampled_rows_ : int or None
+        How many random rows of a source larger than memory a model class other than the linear one was fitted to; None
+        if it was fitted to all rows.
 
     Examples
     --------
@@ -254,10 +258,17 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         Notes
         -----
         Data larger than memory: X may name a source instead of being a table - a Parquet file or folder, a
-        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `channel_key`, `sample_weight` and `exposure`
-        are then names of its columns (a list of them for several attributes or several reports of one person). Rows are
-        read piece by piece, as often as the fit needs to see them: once for squared loss with the inverse correction, a
-        given pooling strength and ``intervals=False``. The column of an exposure is checked first.
+        `pyarrow.dataset`, a Dask or a Spark data frame. `y`, `sensitive`, `channel_key`, `sample_weight`, `exposure`
+        and `cluster` are then names of its columns (a list of them for several attributes or several reports of one
+        person). Rows are read piece by piece, as often as the fit needs to see them: once for squared loss with the
+        inverse correction, a given pooling strength and ``intervals=False``. The column of an exposure is checked
+        first.
+
+        A `classifier` is then trained on 100,000 to 200,000 evenly spaced rows, and its predictions are made for all.
+        A model class other than the linear one, and every class of a list, is fitted to 200,000 random rows (fewer with
+        more than 100 features; `random_state` decides which), or to all rows of a smaller source. Its prices are then
+        shifted together on the scale of the link, so that the unaware price reproduces the total of all rows. If the
+        linear class of a list is chosen, it is fitted again to all rows. `n_sampled_rows_` tells how many were used.
 
         A given channel is checked against the reports of at most 20,000 rows, one of each person:
         `fairpremium.check_declared_channel` at level 0.999 says what can be seen. Of a source the first rows of some
@@ -292,15 +303,15 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         merges = check_merge(merge, self.correction, self.channel, pooling)
         make = partial(FitInput, family, self.correction, pooling, self.classifier, merges)
         if source_kind(X) is not None:
-            for name, value in (("cluster", cluster), ("classifier", self.classifier)):
-                if value is not None:
-                    raise ValueError(f"Got {name}=..., which needs all rows in memory; expected None with a source.")
-            with SourcePortfolio(X, y, sensitive, sample_weight, features, terms, exposure, channel_key) as portfolio:
+            roles = (y, sensitive, sample_weight, features, terms, exposure, channel_key, cluster)
+            with SourcePortfolio(X, *roles) as portfolio:
                 seen = portfolio.preview(self.channel, np.random.default_rng(0))
                 channel = replace(resolve_channel(self.channel, *seen), everyone=everyone)
                 simple = self.correction == "inverse" and pooling is not None
                 penalised = not channel.truth and not simple  # in units of the columns' scale
                 found = portfolio.rows(channel, family, thorough=penalised)
+                if isinstance(found, Stream):
+                    check_importable(self.classifier, *models)
                 if sample_weight is not None:
                     some = some_rows(found)
                     warn_if_counts(some.y, some.weight, family)
@@ -339,6 +350,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
                 best, results = select_model(inputs, models)
             with section(most, 1.0):
                 prices = best.prices(reference, self.intervals)
+                if isinstance(rows, Stream) and isinstance(prices, ModelPrices):
+                    prices = balance_on(prices, rows)
         fit = best.fit
         self._set_learned(
             prices,
@@ -350,6 +363,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             candidates=results,
             n_rows=len(rows),
             n_missing_reports=best.n_missing,
+            n_sampled_rows=len(best.inputs.rows) if len(best.inputs.rows) < len(rows) else None,
             noise=channel.estimator,
         )
         self._fitted_on_totals = on_totals
@@ -370,6 +384,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
         n_missing_reports: int,
+        n_sampled_rows: int | None = None,
         reference: Any = "marginal",
         unseen_levels: Literal["error", "base"] = "error",
     ) -> Self:
@@ -381,7 +396,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             The three prices with their family, columns, groups and P*.
         model : model object
             The model class of the prices.
-        channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports
+        channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports, n_sampled_rows
             What the fitted attributes of these names are to be. `candidates` may be a list of results.
         reference, unseen_levels
             As for the constructor.
@@ -401,8 +416,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             unseen_levels=unseen_levels,
         )
         pricer._set_learned(
-            prices, model, channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports
-        )
+            prices, model, channel, correction, pooling, group_distribution, candidates, n_rows, n_missing_reports,
+            n_sampled_rows,
+        )  # fmt: skip
         return pricer
 
     def _set_learned(
@@ -416,6 +432,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         candidates: list[CandidateResult] | pd.DataFrame,
         n_rows: int,
         n_missing_reports: int,
+        n_sampled_rows: int | None = None,
         noise: NoiseEstimator | dict[Any, NoiseEstimator] | None = None,
     ) -> None:
         """Set the attributes that a fit learns; nothing of an earlier fit stays."""
@@ -435,6 +452,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         self.history_ = getattr(prices, "history", None)
         self.n_rows_ = n_rows
         self.n_missing_reports_ = n_missing_reports
+        self.n_sampled_rows_ = n_sampled_rows
         self.has_intervals_ = prices.has_intervals
         self._prices = prices
 

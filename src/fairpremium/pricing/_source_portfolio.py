@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Job, Rows, Source, Stream, open_source, source_kind
+from fairpremium.blocks import Job, Persons, Rows, Source, Stream, open_source, source_kind
 from fairpremium.corrections import ReportChannel
 from fairpremium.families import Family
 from fairpremium.models import (
@@ -41,7 +41,7 @@ _KNOT_ROWS = 100_000  # rows from which knots, centers and base bands are learne
 _NOISE_ROWS = 200_000  # rows that a noise estimator sees
 _MAX_LEVELS = 10_000
 _TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_dictionary, pt.is_boolean)
-_OPTIONAL = ("sample_weight", "exposure", "channel_key")
+_OPTIONAL = ("sample_weight", "exposure", "channel_key", "cluster")
 _INDEX = re.compile(r"__index_level_\d+__")  # the name under which pandas stores a row index
 
 
@@ -51,7 +51,7 @@ def is_source(X: Any) -> bool:
 
 
 class SourcePortfolio:
-    """A source with roles for its columns: outcome, reports, volumes (optional), and features.
+    """A source with roles for its columns: outcome, reports, volumes and persons (optional), and features.
 
     X is anything that `open_source` opens; `features` are the columns to price with, by default all without a role.
     Volumes are weights, or an exposure over which the outcome is a total.
@@ -67,9 +67,10 @@ class SourcePortfolio:
         terms: str | None = None,
         exposure: Any = None,
         channel_key: Any = None,
+        cluster: Any = None,
     ):
         given = {"y": y, "sensitive": sensitive, "sample_weight": sample_weight, "exposure": exposure}
-        given["channel_key"] = channel_key
+        given |= {"channel_key": channel_key, "cluster": cluster}
         if isinstance(sensitive, list | tuple) and sensitive:
             del given["sensitive"]
             given |= {f"sensitive[{j}]": name for j, name in enumerate(sensitive)}
@@ -80,7 +81,7 @@ class SourcePortfolio:
         check_one_volume(sample_weight, exposure)
         self.X, self.y, self.sensitive, self._wanted = X, y, sensitive, features
         self.weight, self.is_total = (sample_weight, False) if exposure is None else (exposure, True)
-        self.terms, self.key = terms, channel_key
+        self.terms, self.key, self.cluster = terms, channel_key, cluster
         self._roles = {name: value for name, value in given.items() if value is not None}
         self.roles = list(self._roles.values())
 
@@ -111,7 +112,9 @@ class SourcePortfolio:
         if absent:
             raise ValueError(f"Got X without the columns {absent}; its columns are {list(names)}.")
         if len(set(roles)) < len(roles):
-            raise ValueError(f"Got {roles} as outcome, reports, key and weight; expected a column of its own for each.")
+            raise ValueError(
+                f"Got {roles} as outcome, reports, key, weight and cluster; expected a column of its own for each."
+            )
         if features is None:
             found = tuple(name for name in names if name not in roles and not _INDEX.fullmatch(name))
         else:
@@ -213,8 +216,13 @@ class SourcePortfolio:
         """Return the rows, read into memory if they are few; see `Stream` for `thorough`."""
         reports = self.reports(channel)
         reader = PortfolioReader(self.design, self.y, reports, self.weight, family, self.is_total)
-        stream = Stream(self.source, reader, self.source.counts, thorough=thorough)
+        stream = Stream(self.source, reader, self.source.counts, thorough=thorough, persons=self.persons)
         return stream.take(np.arange(len(stream))) if is_small(len(stream), reader.n_features) else stream
+
+    @cached_property
+    def persons(self) -> Persons | None:
+        """Whose the rows are; None if every row is a person of its own."""
+        return None if self.cluster is None else Persons(self.source, self.cluster)
 
     def reports(self, channel: ReportChannel) -> ReportReader:
         """Return what reads the reports; the samples of noise estimators stay here."""

@@ -1,15 +1,15 @@
 """From the columns of a large portfolio to numbers, piece by piece; the reader is sent to the workers."""
 
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, person_codes
 from fairpremium.corrections import ReportChannel
 from fairpremium.families import REAL, Family
 from fairpremium.models import Design, check_finite, check_outcome, check_volume, check_weight
@@ -59,12 +59,17 @@ class PortfolioReader:
     weight: str | None  # None for ones
     family: Family  # in whose domain the outcome has to be
     is_total: bool = False  # whether the outcome is a total over the volume
+    cluster: str | None = None  # None if it does not matter whose rows they are
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that are read."""
-        own = () if self.weight is None else (self.weight,)
+        own = [name for name in (self.weight, self.cluster) if name is not None]
         return (*self.design.names, self.y, *self.reports.columns, *own)
+
+    def with_persons(self, column: str) -> Self:
+        """Read whose rows they are, too."""
+        return replace(self, cluster=column)
 
     @property
     def n_features(self) -> int:
@@ -84,7 +89,8 @@ class PortfolioReader:
             y = y.astype(np.float64, copy=False)
         else:
             y = check_outcome(y, n, self.family)
-        return Rows(features_of(table, self.design), y, weight, self.reports(table))
+        person = None if self.cluster is None else person_codes(table, self.cluster)
+        return Rows(features_of(table, self.design), y, weight, self.reports(table), cluster=person)
 
 
 def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.NDArray[Any]:

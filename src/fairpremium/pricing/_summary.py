@@ -210,7 +210,9 @@ def claim_essentials_html(pricer: Any) -> str:
 
 
 def _describe_rows(pricer: Any) -> str:
-    return f"{pricer.n_rows_:,} rows, {pricer.n_missing_reports_:,} without a report"
+    sampled = getattr(pricer, "n_sampled_rows_", None)
+    fitted = "" if sampled is None else f"{sampled:,} random rows of "
+    return f"{fitted}{pricer.n_rows_:,} rows, {pricer.n_missing_reports_:,} without a report"
 
 
 def _describe_quality(prices: Prices) -> str:

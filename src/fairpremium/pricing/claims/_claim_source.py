@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from fairpremium.blocks import Block, Reduction, Rows, Stream
+from fairpremium.blocks import Block, Reduction, Rows, Stream, person_codes
 from fairpremium.corrections import ReportChannel
 from fairpremium.families import Normal
 from fairpremium.models import Design, check_weight
@@ -32,6 +32,7 @@ class ClaimSource(SourcePortfolio):
         features: Sequence[str] | None,
         terms: str | None = None,
         channel_key: Any = None,
+        cluster: Any = None,
     ):
         wanted = {
             "sensitive": sensitive if isinstance(sensitive, list) else [sensitive],
@@ -40,11 +41,13 @@ class ClaimSource(SourcePortfolio):
         }
         wanted["exposure"] = [] if exposure is None else [exposure]
         wanted["channel_key"] = [] if channel_key is None else [channel_key]
+        wanted["cluster"] = [] if cluster is None else [cluster]
         for name, values in wanted.items():
             for value in values:
                 if not isinstance(value, str):
                     raise TypeError(f"Got {name} with {type(value).__name__}, but expected names of columns of X.")
-        super().__init__(X, next(iter(counts.values())), sensitive, None, features, terms, exposure, channel_key)
+        first = next(iter(counts.values()))
+        super().__init__(X, first, sensitive, None, features, terms, exposure, channel_key, cluster)
         self.counts, self.amounts = tuple(counts.values()), tuple(amounts.values())
         claims = {"counts": counts, "amounts": amounts}
         own = {f"{kind} of {peril}": name for kind, given in claims.items() for peril, name in given.items()}
@@ -55,7 +58,7 @@ class ClaimSource(SourcePortfolio):
         """Return the rows with their claims."""
         reports = self.reports(channel)
         reader = ClaimReader(layout, self.design, self.counts, self.amounts, reports, self.weight)
-        return Stream(self.source, reader, self.source.counts, thorough=thorough)
+        return Stream(self.source, reader, self.source.counts, thorough=thorough, persons=self.persons)
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,17 @@ class ClaimReader:
     amounts: tuple[str, ...]
     reports: ReportReader
     exposure: str | None
+    cluster: str | None = None  # None if it does not matter whose rows they are
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that are read."""
-        own = () if self.exposure is None else (self.exposure,)
+        own = [name for name in (self.exposure, self.cluster) if name is not None]
         return (*self.design.names, *self.counts, *self.amounts, *self.reports.columns, *own)
+
+    def with_persons(self, column: str) -> Self:
+        """Read whose rows they are, too."""
+        return replace(self, cluster=column)
 
     @property
     def n_features(self) -> int:
@@ -90,7 +98,8 @@ class ClaimReader:
         )
         exposure = None if self.exposure is None else read_numbers(table, self.exposure)
         volume = check_weight(None, n, exposure=exposure)
-        return self.layout.pack(plain.X, counts, amounts, volume, plain.report, of=" of a piece of the source")
+        person = None if self.cluster is None else person_codes(table, self.cluster)
+        return self.layout.pack(plain.X, counts, amounts, volume, plain.report, person, " of a piece of the source")
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,10 @@ class PartReader:
         """Number of columns of X."""
         return self.reader.layout.n_features
 
+    def with_persons(self, column: str) -> Self:
+        """Read whose rows they are, too."""
+        return replace(self, reader=self.reader.with_persons(column))
+
     def __call__(self, table: pa.Table) -> Rows:
         """Turn some rows of a table into rows of the part; the severity's have claims."""
         return self.reader.layout.part(self.reader(table), self.peril, self.kind)
@@ -124,7 +137,8 @@ def part_of_stream(stream: Stream, peril: int, kind: Kind) -> Rows | Stream:
     if kind == "severity":
         found = stream.apply(Reduction(partial(_count_claims, layout=layout, peril=peril), 1 << 20))
         counts = tuple(int(next(found)[0]) if n else 0 for n in counts)
-    rows = Stream(stream.source, reader, counts, thorough=stream.thorough or kind == "severity")
+    thorough = stream.thorough or kind == "severity"
+    rows = Stream(stream.source, reader, counts, thorough=thorough, persons=stream.persons)
     small = kind == "severity" and is_small(len(rows), layout.n_features)
     return rows.take(np.arange(len(rows))) if small else rows
 

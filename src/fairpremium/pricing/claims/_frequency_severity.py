@@ -195,9 +195,9 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
 
         Only a row's total is known, not its single claims. A row with m claims is capped at m times the cap.
 
-        Data larger than memory: X may name a source, and `counts`, `amounts`, `sensitive`, `channel_key` and `exposure`
-        are then names of its columns (by peril: dicts of names). Claims are read into memory if they are few, as they
-        usually are.
+        Data larger than memory: X may name a source, and `counts`, `amounts`, `sensitive`, `channel_key`, `exposure`
+        and `cluster` are then names of its columns (by peril: dicts of names). Claims are read into memory if they are
+        few, as they usually are. The linear class prices them; others need a table in memory.
         `DiscriminationFreePricer.fit` has more about sources, and the errors and warnings of a fit.
         """
         if self.unseen_levels not in ("error", "base"):
@@ -207,9 +207,7 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
         _check_exposure(perils, exposure)
         terms = _terms_of_parts(perils)
         if source_kind(X) is not None:
-            if cluster is not None:
-                raise ValueError("Got cluster=..., which needs all rows in memory; expected None with a source.")
-            with ClaimSource(X, counts, amounts, sensitive, exposure, features, terms, channel_key) as source:
+            with ClaimSource(X, counts, amounts, sensitive, exposure, features, terms, channel_key, cluster) as source:
                 channel = resolve_channel(self.channel, *source.preview(self.channel, np.random.default_rng(0)))
                 layout = ClaimLayout(len(source.design.features), tuple(each.peril for each in perils))
                 stream = source.stream(layout, channel, thorough=not channel.truth)
@@ -366,7 +364,10 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
                     done = 0.4 * len(fits) / len(perils)
                     with listening(self.verbose), section(done, done + 0.4 / len(perils)):
                         tell(0.0, " ".join(filter(None, (kind, peril.name if len(perils) > 1 else None))))
-                        fits.append(select_model(settings.inputs(own, design, channel, seed), settings.models)[0])
+                        inputs = settings.inputs(own, design, channel, seed)
+                        if not all(isinstance(model, LinearModel) for model in settings.models):
+                            inputs.rows_in_memory()  # replicates of all parts leave out the same rows
+                        fits.append(select_model(inputs, settings.models)[0])
         joint = JointFit(rows, layout, tuple(fits), reference, totals, seed)
         with listening(self.verbose):
             tell(0.8, "prices and intervals of all parts")
