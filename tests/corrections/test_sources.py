@@ -10,7 +10,7 @@ from scipy.stats import binom
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel, fit_inverse
-from fairpremium.corrections._score import _Instruments, _omega
+from fairpremium.corrections._score import _Instruments, _omega, _solve_symmetric
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.families import Poisson
 from fairpremium.models import LinearModel, prepare
@@ -100,14 +100,16 @@ def test_omega_is_that_of_the_source():
     mixed = _Instruments(given, CHANNEL, gamma, B, 1.0)
     Z = given.moments.coordinates.matrix(given.rows.X)
     report = given.rows.report
-    found = mixed._terms(given.rows.block(0, 200), Z)
+    found = mixed.terms(given.rows.block(0, 200), (Z @ B).T, (Z @ gamma.T).T)
+    upper = np.triu_indices(2)
     for channel, codes in ((ONCE, (0, 1, 2, 3)), (SOURCES["twice"], (4, 5, 6, 7)), (None, (8, 9, 10, 11))):
         alone = _Instruments(given, ReportChannel.of(channel, tuple(GROUPS)), gamma, B, 1.0)
         here = np.isin(report, codes)
         rows = given.rows.take(here)
-        expected = alone._terms(replace(rows, report=np.zeros(len(rows), dtype=int)).block(0, len(rows)), Z[here])
-        for own, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(own[here], other, rtol=1e-9)
+        block = replace(rows, report=np.zeros(len(rows), dtype=int)).block(0, len(rows))
+        expected = alone.terms(block, (Z[here] @ B).T, (Z[here] @ gamma.T).T)
+        np.testing.assert_allclose(found.factor[:, here], expected.factor, rtol=1e-9)
+        np.testing.assert_allclose(found.omega[upper][:, here], expected.omega[upper], rtol=1e-9)
 
 
 @pytest.mark.parametrize("K", [2, 4])
@@ -121,7 +123,18 @@ def test_omega_is_the_covariance_of_the_moments(K):
     expected = np.zeros((5, K, K))
     for i, j, d, e in product(range(5), *[range(K)] * 3):
         expected[i, d, e] += q[i, j] * C[j, d, e] * (V[i, j] + (f[i, j] - f[i, d]) * (f[i, j] - f[i, e]))
-    np.testing.assert_allclose(_omega(C, q, f, V), expected, rtol=1e-9)
+    d, e = np.triu_indices(K)  # the upper triangle counts
+    np.testing.assert_allclose(_omega(C, q.T, f.T, V.T)[d, e], expected[:, d, e].T, rtol=1e-9)
+
+
+@pytest.mark.parametrize("K", [1, 2, 5])
+def test_elimination_in_all_rows_solves_every_row(K):
+    rng = np.random.default_rng(K)
+    root, vectors = rng.normal(size=(50, K, 2 * K)), rng.normal(size=(K, 50))
+    matrices = root @ root.transpose(0, 2, 1)  # positive definite
+    expected = np.linalg.solve(matrices, vectors.T[:, :, None])[:, :, 0]
+    given = np.where(np.tri(K, k=-1)[:, :, None], np.nan, matrices.transpose(1, 2, 0))  # the lower triangle is not read
+    np.testing.assert_allclose(_solve_symmetric(given, vectors), expected.T, rtol=1e-8)
 
 
 def test_intervals_cover():

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
@@ -116,34 +115,30 @@ def balanced(fit: GroupFit, base: GroupFit, posterior: Any = None) -> GroupFit:
     if fit.posterior is None:
         return fit
     assert base.moments is not None
-    influence, first = fit.influence, fit.influence.first
-    own = _Imbalance(fit, posterior)
-    at = len(influence.response) if posterior is None else 0  # where the parameters of the weights begin
-    response, gradient = influence.response, influence.share_gradient
-    if posterior is None:
-        learned = base.moments.propensity
-        own = replace(own, posterior=learned)
-        if learned.latent is not None and learned.parameters is not None:
-            own = replace(own, posterior=GroupPosterior(learned.latent, learned.parameters), stacked=True)
-            covariance = learned.latent.sampled_covariance(learned.parameters)
-            response = block_diag(response, covariance)
-            gradient = np.hstack([gradient, np.zeros((len(gradient), len(covariance)))])
+    influence, first, size = fit.influence, fit.influence.first, fit.B.size
+    learned, model = base.moments.propensity, None
+    if posterior is None and learned.latent is not None and learned.parameters is not None:
+        model = GroupPosterior(learned.latent, learned.parameters)
+    own = _Imbalance(fit, posterior or model or learned)
     shift = balance_shift(problem.family, problem.rows, own.predictor, own.weights)
     B = fit.B + shift * np.eye(len(fit.B))[:, :1]
     own = replace(own, B=B)
     some = problem.rows.spaced(_SLOPE_ROWS)
     factor = len(problem.rows) / len(some)
     slope, of_B, of_weights = (factor * each for each in some.reduce(own.derivatives, block_rows=2048))
-    size = fit.B.size
+    response = influence.response
     G = np.zeros(len(response))
     G[first : first + size] -= of_B.T.ravel()
-    G[at : at + len(of_weights)] += of_weights
+    if model is not None:  # its parameters matter for the imbalance alone
+        own = replace(own, follow=model.latent.sampled_covariance(model.parameters) @ of_weights)
+    else:
+        G[: len(of_weights)] += of_weights  # the weights' parameters are the first ones of the fit
     level = np.kron(np.ones(fit.B.shape[1]), np.eye(len(fit.B))[0]) / float(slope)
     moved = response[first : first + size] + np.outer(level, G @ response)
     # the parameters as they were, from which the shares follow, and after them the balanced coefficients
     response = np.block([[response, np.zeros((len(G), 1))], [moved, level[:, None]]])
-    gradient = np.hstack([gradient, np.zeros((len(fit.shares), size))])
-    extended = replace(influence, scores=own.scores, response=response, first=len(G), share_gradient=gradient)
+    gradient = np.hstack([influence.share_gradient, np.zeros((len(fit.shares), size))])
+    extended = replace(influence, scores=own.scores, respond=response, first=len(G), share_gradient=gradient)
     unaware = 0.0
     if not _is_canonical(problem.family) or problem.ridge is not None:
         unaware = balance_shift(problem.family, problem.rows, own.unaware_predictor, _ones)
@@ -156,8 +151,8 @@ class _Imbalance:
 
     fit: GroupFit
     posterior: Any  # that gives the weights
-    stacked: bool = False  # whether its scores stand after those of the fit
     B: Array | None = None  # (q, K), after the shift
+    follow: Array | None = None  # how the sum moves with the scores of the weights' own model: (parameters,)
 
     def weights(self, block: Block) -> Array:
         if isinstance(self.posterior, GroupPosterior):  # those who did not report count by what else is known
@@ -167,19 +162,21 @@ class _Imbalance:
 
     def predictor(self, block: Block) -> Array:
         B = self.fit.B if self.B is None else self.B
-        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ B)
+        return np.asarray(B.T @ self.fit.problem.moments.coordinates.matrix(block.X).T).T
 
     def unaware_predictor(self, block: Block) -> Array:
         return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.problem.unaware)
 
     def scores(self, block: Block) -> Array:
         mu = self.fit.problem.family.link.mean_of(self.predictor(block))
-        gap = (self._volumes(block) * self.weights(block) * (block.y[:, None] - mu)).sum(axis=1)
-        columns = [self.fit.influence.scores(block)]
-        if self.stacked:
-            latent, at = self.posterior.latent, self.posterior.parameters
-            columns.append(latent.scores(block, at) * latent.takes_part(block)[:, None])
-        return np.column_stack([*columns, gap])
+        follows: Array | float = 0.0
+        if self.follow is None:
+            weights = self.weights(block)
+        else:
+            model = self.posterior
+            weights, follows = model.latent.responsibilities_and_scores(block, model.parameters, self.follow)
+        gap = (self._volumes(block) * weights * (block.y[:, None] - mu)).sum(axis=1)
+        return np.concatenate([self.fit.influence.scores(block).T, (gap + follows)[None]]).T
 
     def derivatives(self, block: Block) -> tuple[Array, ...]:
         """Slope in the shift, in B (q, K), and in the parameters of the weights."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream, person_totals
 from fairpremium.corrections._empirical_bayes import Posterior
+from fairpremium.corrections._latent import row_products
 from fairpremium.corrections._propensity import report_shares
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.models import LinearProblem
@@ -24,10 +26,15 @@ class Influence:
     """How rows move the parameters of a fit: response @ scores(row), to first order."""
 
     scores: RowFunction  # estimating function of each row: (rows, scores), as many as parameters or more
-    response: Array  # (parameters, scores), inverse of minus the derivative of the scores and penalties
+    respond: Array | Callable[[], Array]  # the response, or what computes it where it is needed
     first: int  # where B starts among the parameters (group after group)
     share_scores: RowFunction  # what each row adds to W (shares - P(D)) at fixed parameters, per unit of weight
     share_gradient: Array  # (K, parameters), derivative of the shares in the parameters
+
+    @cached_property
+    def response(self) -> Array:
+        """Inverse of minus the derivative of the scores and penalties: shape (parameters, scores)."""
+        return self.respond() if callable(self.respond) else self.respond
 
 
 class Unpooled(NamedTuple):
@@ -89,10 +96,10 @@ class TableScores:
     def __call__(self, block: Block) -> Array:
         """Compute them for the rows of a block: shape (rows, K q)."""
         Z = self.problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
-        weight = self.row_table[block.report]
-        weight = weight if block.weight is None else weight * block.weight[:, None]
-        return np.asarray((-(weight * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+        _, slope, _ = self.problem.family.loss_terms(block.y, self.B.T @ Z.T)
+        weight = -np.take(self.row_table.T, block.report, axis=1)
+        weight = weight if block.weight is None else weight * block.weight
+        return row_products((weight * slope).T, Z)
 
 
 def table_fit(
@@ -100,7 +107,7 @@ def table_fit(
     correction: str,
     channel: ReportChannel,
     B: Array,
-    response: Array,
+    respond: Array | Callable[[], Array],
     strength: float | None,
     posterior: Posterior | None = None,
     scores: RowFunction | None = None,
@@ -112,19 +119,27 @@ def table_fit(
     table = channel.table
     shares, share_scores = report_shares(problem.moments, table)
     scores = scores or TableScores(problem, B, np.ascontiguousarray(table.T))
-    influence = Influence(scores, response, 0, share_scores, np.zeros((len(table), B.size)))
+    influence = Influence(scores, respond, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, correction, channel, B, shares, strength, influence, posterior)
 
 
-def _squares(block: Block, contributions: RowFunction) -> tuple[Array, ...]:
-    U = contributions(block)
-    return (U.T @ U,)
+def _squares(block: Block, contributions: tuple[RowFunction, ...]) -> tuple[Array, ...]:
+    return tuple(U.T @ U for U in (function(block) for function in contributions))
 
 
 def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
     """Compute sum_i u_i u_i', or the same over the persons' totals if rows are clustered."""
+    return sums_of_squares(rows, contributions)[0]
+
+
+def sums_of_squares(rows: Rows | Stream, *contributions: RowFunction) -> tuple[Array, ...]:
+    """Compute the sums of squares of several contributions, in one pass unless rows are clustered."""
     if not rows.clustered:
-        return rows.reduce(partial(_squares, contributions=contributions), block_rows=2048)[0]
+        return rows.reduce(partial(_squares, contributions=contributions), block_rows=2048)
+    return tuple(_squares_of_persons(rows, function) for function in contributions)
+
+
+def _squares_of_persons(rows: Rows | Stream, contributions: RowFunction) -> Array:
     if isinstance(rows, Stream):
         return rows.square_persons(contributions)
     return np.asarray(sum(totals.T @ totals for _, totals in person_totals(rows, contributions)))

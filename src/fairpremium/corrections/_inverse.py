@@ -8,11 +8,13 @@ and the weights are unbiased row by row. With empirical Bayes the moments of eac
 """
 
 from dataclasses import replace
+from functools import partial
 
+from fairpremium.arrays import Array
 from fairpremium.corrections._fit import GroupFit, table_fit
 from fairpremium.corrections._report_channel import ReportChannel
 from fairpremium.corrections._signed_moments import SignedMoments
-from fairpremium.models import LinearProblem
+from fairpremium.models import LinearProblem, Minimum, Span
 
 
 def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:
@@ -27,11 +29,16 @@ def fit_inverse(problem: LinearProblem, channel: ReportChannel, pooling: float |
     """
     if pooling is not None:
         minimum = problem.solve(channel.table, pooling, channel.groups)
-        response = problem.span(len(channel.groups)).inverse(minimum.hessian)
-        return table_fit(problem, "inverse", channel, minimum.B, response, pooling)
+        respond = partial(_response, problem.span(len(channel.groups)), minimum)
+        return table_fit(problem, "inverse", channel, minimum.B, respond, pooling)
     moments = SignedMoments.of(problem, channel)
     posterior, sums = moments.shrink()
     response = posterior.covariance @ sums.gain  # the mean of a posterior moves with its evidence by its covariance
     scores = moments.scores(posterior.B)
     fit = table_fit(problem, "inverse", channel, posterior.B, response, None, posterior, scores)
     return replace(fit, moments=moments)
+
+
+def _response(span: Span, minimum: Minimum) -> Array:
+    """Invert the Hessian, which standard errors alone need, and many rows must be read for."""
+    return span.inverse(minimum.hessian)

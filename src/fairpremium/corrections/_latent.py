@@ -87,13 +87,17 @@ class Latent:
 
     def log_propensity(self, U: Array, at: Parameters) -> Array:
         """Compute log q_k for rows with features U: shape (rows, K)."""
-        return log_softmax(U @ at.gamma.T)
+        return log_softmax((at.gamma @ U.T).T)
+
+    def _log_channel(self, block: Block) -> Array:
+        """Compute log T[s, k]: shape (rows, K)."""
+        with np.errstate(divide="ignore"):
+            return np.take(np.log(self.T.T), block.report, axis=1).T
 
     def log_terms(self, block: Block, at: Parameters) -> tuple[Array, Array, Array]:
         """Compute log q_k(u), log T[s, k] and log p_k(y) for the rows of a block: each (rows, K)."""
         log_q = self.log_propensity(self.features(block), at)
-        with np.errstate(divide="ignore"):
-            log_t = np.log(self.T)[block.report]
+        log_t = self._log_channel(block)
         _, terms = self._law_terms(block, at)
         return log_q, log_t, np.zeros_like(log_q) if terms is None else terms.log_density
 
@@ -102,7 +106,7 @@ class Latent:
         if self.law is None or self.predictors is None:
             return np.empty((len(block.y), 0)), None
         Z = self.predictors(block)
-        return Z, self.law.terms(block.y[:, None], _weights(block), Z @ at.B, at.log_dispersion)
+        return Z, self.law.terms(block.y[:, None], _weights(block), (at.B.T @ Z.T).T, at.log_dispersion)
 
     def share_sums(self, block: Block, at: Parameters) -> tuple[Array, Array]:
         """Sum w r_k over a block, and its derivative in the parameters: (K,) and (K, parameters).
@@ -156,7 +160,7 @@ class Latent:
 
     def _expand_without_information(self, at: Parameters) -> tuple[float, Array]:
         """Compute the penalised log-likelihood and its gradient."""
-        value, gradient = self.rows.reduce(partial(self._expansion, at=at, information=False))
+        value, gradient = self.rows.reduce(partial(self._expansion, at=at, information=False), block_rows=2048)
         p_value, p_gradient, _ = self._penalty(at, len(self.pack(at)))
         return float(value) - p_value, gradient - p_gradient
 
@@ -183,6 +187,12 @@ class Latent:
         joint = np.add.reduce(self.log_terms(block, at))
         return np.asarray(np.exp(joint - log_sum_exp(joint)[:, None]))
 
+    def responsibilities_and_scores(self, block: Block, at: Parameters, along: Array) -> tuple[Array, Array]:
+        """Compute P(D = k given x, s) without a law, and the scores' products with a vector: (rows, K) and (rows,)."""
+        row = self._row_terms(block, at)
+        moves = along.reshape(self.n_groups - 1, -1) @ row.U.T  # (K - 1, rows)
+        return row.r, ((row.r - row.q).T[1:] * moves).sum(axis=0)
+
     def report_log_loss(self, block: Block, at: Parameters) -> Array:
         """Compute -log P(s given x, y) for the rows of a block."""
         log_q, log_t, log_p = self.log_terms(block, at)
@@ -206,9 +216,9 @@ class Latent:
             total += float(self.report_log_loss(held.block(0, len(held)), without).sum())
         return total / len(rows)
 
-    def _sampled_information(self, at: Parameters) -> tuple[Array, Array]:
+    def _sampled_information(self, at: Parameters, size: int = INFORMATION_ROWS) -> tuple[Array, Array]:
         """Compute the complete and the missing information from some rows, which speak for all."""
-        some = self.rows.spaced(INFORMATION_ROWS)
+        some = self.rows.spaced(size)
         part = len(some) / len(self.rows)
         _, _, complete, missing = self.on(some).expand(at)
         return complete / part, missing / part
@@ -245,9 +255,10 @@ class Latent:
         alone is many times cheaper.
         """
         at, flat, span = start, self.pack(start), self._whole_span(start)
-        is_large = len(self.rows) > 4 * INFORMATION_ROWS
+        size = INFORMATION_ROWS if len(self.rows) > 4 * INFORMATION_ROWS else SAMPLE_ROWS
+        is_large = len(self.rows) >= 4 * size
         if is_large:
-            complete, missing = self._sampled_information(at)
+            complete, missing = self._sampled_information(at, size)
             value, gradient = self._expand_without_information(at)
         else:
             value, gradient, complete, missing = self.expand(at)
@@ -289,8 +300,7 @@ class Latent:
     def _row_terms(self, block: Block, at: Parameters) -> _RowTerms:
         U = self.features(block)
         log_q = self.log_propensity(U, at)
-        with np.errstate(divide="ignore"):
-            joint = log_q + np.log(self.T)[block.report]
+        joint = log_q + self._log_channel(block)
         Z, terms = self._law_terms(block, at)
         if terms is not None:
             joint = joint + terms.log_density
@@ -298,10 +308,10 @@ class Latent:
         return _RowTerms(U, Z, np.exp(log_q), np.exp(joint - log_likelihood[:, None]), log_likelihood, terms)
 
     def _scores(self, row: _RowTerms) -> Array:
-        n, K = row.r.shape
-        columns = [((row.r - row.q)[:, 1:, None] * row.U[:, None, :]).reshape(n, -1)]
+        K = row.r.shape[1]
+        columns = [row_products((row.r - row.q)[:, 1:], row.U)]
         if row.terms is not None:
-            columns.append(((row.r * row.terms.d_eta)[:, :, None] * row.Z[:, None, :]).reshape(n, -1))
+            columns.append(row_products(row.r * row.terms.d_eta, row.Z))
             if self.n_dispersions:
                 by_group = row.r * row.terms.d_lambda
                 columns.append(by_group if self.n_dispersions == K else by_group.sum(axis=1, keepdims=True))
@@ -333,20 +343,20 @@ class Latent:
         for j in range(1, K):
             for k in range(j, K):
                 at = slice((j - 1) * m, j * m), slice((k - 1) * m, k * m)
-                complete[at] = (U * cov(q, j, k)[:, None]).T @ U
-                missing[at] = (U * cov(r, j, k)[:, None]).T @ U
+                complete[at] = (U.T * cov(q, j, k)) @ U
+                missing[at] = (U.T * cov(r, j, k)) @ U
         if row.terms is not None:
             Z, t = row.Z, row.terms
             width = Z.shape[1]
             for k in range(K):
                 cols = slice(g + k * width, g + (k + 1) * width)
                 for j in range(1, K):
-                    missing[(j - 1) * m : j * m, cols] = (U * (cov(r, j, k) * t.d_eta[:, k])[:, None]).T @ Z
-                complete[cols, cols] = -(Z * (r[:, k] * t.d_eta_eta[:, k])[:, None]).T @ Z
+                    missing[(j - 1) * m : j * m, cols] = (U.T * (cov(r, j, k) * t.d_eta[:, k])) @ Z
+                complete[cols, cols] = -(Z.T * (r[:, k] * t.d_eta_eta[:, k])) @ Z
                 for j in range(k + 1):
                     rows_j = slice(g + j * width, g + (j + 1) * width)
                     weight = cov(r, j, k) * t.d_eta[:, j] * t.d_eta[:, k]
-                    missing[rows_j, cols] = (Z * weight[:, None]).T @ Z
+                    missing[rows_j, cols] = (Z.T * weight) @ Z
             for k in range(d):
                 at_k = g + size_z + k
                 for j in range(1, K):
@@ -410,8 +420,17 @@ def log_sum_exp(values: Array) -> Array:
 
 def log_softmax(logits: Array) -> Array:
     """Log-probabilities of K groups from K - 1 logits against the first group."""
-    full = np.concatenate([np.zeros((len(logits), 1)), logits], axis=1)
-    return np.asarray(full - log_sum_exp(full)[:, None])
+    full = np.zeros((logits.shape[1] + 1, len(logits)))  # stored group by group
+    full[1:] = logits.T
+    full -= log_sum_exp(full.T)
+    return full.T
+
+
+def row_products(values: Array, Z: Array) -> Array:
+    """Multiply each row of Z by each value of the row, stored column by column: shape (rows, values times columns)."""
+    found = np.empty((values.shape[1], Z.shape[1], len(Z)))
+    np.multiply(values.T[:, None, :], Z.T, out=found)
+    return found.reshape(-1, len(Z)).T
 
 
 def _ascent(gradient: Array, complete: Array, missing: Array) -> Array:

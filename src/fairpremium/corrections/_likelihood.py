@@ -18,7 +18,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, GaussianPenalty, Posterior, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence, Unpooled, sum_of_squares
-from fairpremium.corrections._latent import INFORMATION_ROWS, SAMPLE_ROWS, Latent, Parameters
+from fairpremium.corrections._latent import SAMPLE_ROWS, Latent, Parameters
 from fairpremium.corrections._propensity import (
     GroupPropensity,
     reported_rows,
@@ -161,8 +161,8 @@ def expected_evidence(latent: Latent, at: Parameters) -> Evidence:
     rows a sample speaks for all.
     """
     rows = latent.rows
-    if len(rows) > 4 * INFORMATION_ROWS:
-        rows = rows.spaced(INFORMATION_ROWS)
+    if len(rows) > 4 * SAMPLE_ROWS:
+        rows = rows.spaced(SAMPLE_ROWS)
     information = len(latent.rows) / len(rows) * sum_of_squares(rows.without_persons(), partial(latent.scores, at=at))
     if not np.isfinite(information).all():
         raise ConvergenceError("The likelihood is not finite near the distribution-free prices.")

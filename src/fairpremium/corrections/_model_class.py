@@ -412,7 +412,7 @@ class _Fitting:
         if moments is None:
             return np.asarray(self.channel.table.T[self.rows.report])
         assert isinstance(moments.rows, Rows)
-        return moments.rows.map(_own_weights)
+        return moments.rows.map(moments.weights)
 
 
 def _in_unaware(found: Array, unaware: AddedPrices) -> Array:

@@ -16,7 +16,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
 from fairpremium.corrections._empirical_bayes import Evidence, Posterior, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence, Unpooled
-from fairpremium.corrections._latent import Latent, Parameters
+from fairpremium.corrections._latent import Latent, Parameters, row_products
 from fairpremium.corrections._propensity import OutcomeFeatures, reported_rows, with_missing_row
 from fairpremium.corrections._score import dispersion
 from fairpremium.models import GlmRisk, LinearProblem, joint_hessian, minimise
@@ -142,7 +142,7 @@ class _RowInfluence:
     def _pieces(self, block: Block) -> tuple[Array, Array]:
         """Return z, and w loss' at the group prices, zero for rows that do not take part."""
         Z = self.problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], Z @ self.B)
+        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], (self.B.T @ Z.T).T)
         slope = slope if block.weight is None else slope * block.weight[:, None]
         return Z, slope * self._reported(block)
 
@@ -152,7 +152,7 @@ class _RowInfluence:
     def scores(self, block: Block) -> Array:
         latent, at = self.posterior.latent, self.posterior.parameters
         Z, slope = self._pieces(block)
-        own = (-(self.posterior.weights(block) * slope)[:, :, None] * Z[:, None, :]).reshape(len(Z), self.B.size)
+        own = row_products(-(self.posterior.weights(block) * slope), Z)
         return np.concatenate([latent.scores(block, at) * self._reported(block), own], axis=1)
 
     def share_scores(self, block: Block) -> Array:

@@ -50,7 +50,7 @@ class Standardised:
             return Z
         assert block.weight is not None
         center, spread = self.volume
-        return np.column_stack([Z, (block.weight - center) / spread])
+        return np.vstack([Z.T, (block.weight - center) / spread]).T
 
 
 def x_features(moments: Moments) -> tuple[RowFunction, int]:
@@ -267,12 +267,15 @@ class BentFeatures:
     def __call__(self, block: Block) -> Array:
         """Compute the features of a block: shape (rows, n_features)."""
         Z = self.linear(block)
-        return np.column_stack([Z, (_products(Z, self.first, self.second) - self.center) / self.scale])
+        bent = _products(Z, self.first, self.second).T
+        bent -= self.center[:, None]
+        bent /= self.scale[:, None]
+        return np.concatenate([Z.T, bent]).T
 
 
 def _products(Z: Array, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]) -> Array:
-    short = np.clip(Z, -3, 3)
-    return np.asarray(short[:, first] * short[:, second])
+    short = np.clip(Z.T, -3, 3)
+    return np.asarray(short[first] * short[second]).T
 
 
 def natural_spline(t: Array, knots: Array) -> Array:
@@ -296,14 +299,15 @@ def fit_propensity(latent: Latent, shares: Array, *, rough: bool = False) -> Par
     p = np.maximum(shares, 0.02)
     gamma = np.zeros((latent.n_groups - 1, latent.n_features))
     gamma[:, 0] = np.log(p[1:] / p[0])
-    start = Parameters(gamma)
-    for size in (SAMPLE_ROWS, INFORMATION_ROWS):
-        if len(latent.rows) > 4 * size:
-            start = latent.on(latent.rows.spaced(size)).maximise(start, tol=1e-4)
-    is_large = len(latent.rows) > 4 * INFORMATION_ROWS
-    if rough and is_large:
-        return start
-    return latent.maximise(start, tol=float(np.sqrt(_GAIN_LEFT / 2 / len(latent.rows))) if is_large else 1e-6)
+    start, n = Parameters(gamma), len(latent.rows)
+    if n > 4 * SAMPLE_ROWS:
+        start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
+    is_large = n > 4 * INFORMATION_ROWS
+    if is_large or (rough and n > 2 * INFORMATION_ROWS):
+        start = latent.on(latent.rows.spaced(INFORMATION_ROWS)).maximise(start, tol=1e-4)
+        if rough:
+            return start
+    return latent.maximise(start, tol=float(np.sqrt(_GAIN_LEFT / 2 / n)) if is_large else 1e-6)
 
 
 # --- shares of the groups in the portfolio ---------------------------------------------------------------------------
@@ -353,6 +357,7 @@ class _ShareScores:
 
     def __call__(self, block: Block) -> Array:
         Z = self.coordinates.matrix(block.X)
-        propensity = Z @ self.gamma
+        propensity = self.gamma.T @ Z.T  # (K, rows)
         factor = np.where(block.report == len(self.row_table) - 1, 0.0, Z @ self.c)
-        return np.asarray(propensity - self.shares + factor[:, None] * (self.row_table[block.report] - propensity))
+        moved = factor * (np.take(self.row_table.T, block.report, axis=1) - propensity)
+        return (propensity - self.shares[:, None] + moved).T

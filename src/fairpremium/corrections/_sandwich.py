@@ -13,7 +13,7 @@ import numpy as np
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction, Rows, Stream
-from fairpremium.corrections._fit import GroupFit, Influence, sum_of_squares
+from fairpremium.corrections._fit import GroupFit, Influence, sums_of_squares
 from fairpremium.families import Link
 from fairpremium.models import Coordinates
 
@@ -51,9 +51,9 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
 def _price_sums(block: Block, link: Link, coordinates: Coordinates, B: Array) -> tuple[Array, ...]:
     """Sums of w f_k(x), of its derivative, and of w y."""
     Z = coordinates.matrix(block.X)
-    eta = Z @ B
+    eta = B.T @ Z.T  # (K, rows)
     w = np.ones(len(Z)) if block.weight is None else block.weight
-    return w @ link.mean_of(eta), (Z * w[:, None]).T @ link.slope(eta), w @ block.y
+    return link.mean_of(eta) @ w, Z.T @ (link.slope(eta) * w).T, w @ block.y
 
 
 def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:
@@ -84,8 +84,8 @@ def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Arra
     contributions = _Contributions(influence, problem.family.link, coordinates, fit.B, H, mean_loss, W)
     unaware = None
     if squares is None:
-        both = sum_of_squares(problem.rows, _Both(contributions, _UnawareScores(fit)))
-        meat, unaware = both[: -q - 1, : -q - 1], _unaware_covariance(fit, both[-q - 1 :, -q - 1 :])
+        meat, of_unaware = sums_of_squares(problem.rows, contributions, _UnawareScores(fit))
+        unaware = _unaware_covariance(fit, of_unaware)
     else:
         meat = squares(problem.rows, contributions)
     size = len(influence.response)
@@ -152,19 +152,8 @@ class _UnawareScores:
         eta = Z @ problem.unaware[:, 0]
         _, slope, _ = problem.family.loss_terms(block.y, eta)
         gap = block.y - problem.family.link.mean_of(eta + self.fit.unaware_shift)
-        found = np.column_stack([-slope[:, None] * Z, gap])
-        return found if block.weight is None else found * block.weight[:, None]
-
-
-@dataclass(frozen=True)
-class _Both:
-    """Two functions of the rows, side by side."""
-
-    first: RowFunction
-    second: RowFunction
-
-    def __call__(self, block: Block) -> Array:
-        return np.concatenate([self.first(block), self.second(block)], axis=1)
+        found = np.vstack([-slope * Z.T, gap])
+        return (found if block.weight is None else found * block.weight).T
 
 
 @dataclass(frozen=True)
@@ -181,6 +170,8 @@ class _Contributions:
 
     def __call__(self, block: Block) -> Array:
         w = np.ones(len(block.y)) if block.weight is None else block.weight
-        price = self.link.mean_of(self.coordinates.matrix(block.X) @ self.B) - self.group_means
-        means = np.column_stack([self.influence.share_scores(block), price, block.y - self.mean_loss])
-        return np.concatenate([self.influence.scores(block), means * (w / self.total_weight)[:, None]], axis=1)
+        eta = self.B.T @ self.coordinates.matrix(block.X).T
+        price = self.link.mean_of(eta) - self.group_means[:, None]  # (K, rows)
+        means = np.vstack([self.influence.share_scores(block).T, price, block.y - self.mean_loss])
+        means *= w / self.total_weight
+        return np.concatenate([self.influence.scores(block).T, means]).T

@@ -11,6 +11,8 @@ row's source: reports with little noise get the weight that they deserve. A wron
 efficiency, not consistency; a wrong f_k does harm to the other groups too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +23,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.corrections._latent import Latent, log_softmax
+from fairpremium.corrections._latent import Latent, log_softmax, row_products
 from fairpremium.corrections._propensity import (
     fit_propensity,
     report_shares,
@@ -35,8 +37,11 @@ from fairpremium.models import LinearProblem, Penalty
 
 _ROUNDS = 2  # how often the weights are computed anew from the solution
 _PASSES = 30
-_SAMPLE_FROM, _SAMPLE_ROWS = 800_000, 200_000  # rows from which a sample is enough for the first weights, and its size
+_SAMPLE_ROWS = 200_000  # rows of a sample that gives the slope of the equations if there are more than twice as many,
+_ROUGH_FROM = 800_000  # and, from so many rows on, the first weights,
+_ROUGH = 1e-4  # for which such a change of the predictors is small enough
 _NEAR = 5e-3  # a slope computed within this distance of the solution, root mean square, counts as the solution's
+_TOL, _LITTLE = 1e-7, 0.1  # a step that changes predictors by less, or leaves a tenth of it, is the last
 
 
 def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> GroupFit:
@@ -51,18 +56,27 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     gamma = fit_propensity(Latent(rows, with_missing_row(matrix), features, q), shares, rough=True).gamma
     phi = dispersion(problem, table, base.B)
     penalty = problem.penalty(pooling or 0.0, len(table)).scaled(1 / phi)
-    B, posterior = base.B, None
+    n = len(problem.rows)
+    some = problem.rows.spaced(_SAMPLE_ROWS) if n > 2 * _SAMPLE_ROWS else None
+    B, posterior, bread = base.B, None, None
+    respond: Array | Callable[[], Array]
     for round in range(_ROUNDS):
-        instruments = _Instruments(problem, base.channel, gamma, B, phi)
-        if round < _ROUNDS - 1 and len(problem.rows) > _SAMPLE_FROM:  # a sample tells the weights of the last round
-            instruments = replace(instruments, rows=problem.rows.spaced(_SAMPLE_ROWS))
+        used = instruments = _Instruments(problem, base.channel, gamma, B, phi)
+        sample = None if some is None else replace(instruments, rows=some)
+        is_rough = round < _ROUNDS - 1 and n > _ROUGH_FROM
+        if sample is not None and is_rough:
+            used = sample
         if pooling is None:
-            posterior = relinearise(problem, B, partial(instruments.evidence, penalty=penalty, repeats=base.repeats))
-            B, response = posterior.B, posterior.covariance / base.repeats
-        else:
-            B, bread = _solve(problem, instruments, penalty, B)
-            response = problem.span(len(table)).inverse(bread)
-    influence = Influence(partial(instruments.scores, B=B), response, 0, share_scores, np.zeros((len(table), B.size)))
+            evidence = partial(used.evidence, penalty=penalty, repeats=base.repeats, worth=sample or used)
+            posterior = relinearise(problem, B, evidence)
+            B, respond = posterior.B, posterior.covariance / base.repeats
+            continue
+        if sample is not None and bread is None:
+            bread = sample.expand(B, modelled=True)[1] + penalty.hessian(len(table))
+        B, found, is_exact = _solve(problem, used, penalty, base.B, bread, _ROUGH if is_rough else _TOL)
+        bread = None if is_exact else found
+        respond = problem.span(len(table)).inverse(found) if is_exact else partial(_response, instruments, penalty, B)
+    influence = Influence(partial(instruments.scores, B=B), respond, 0, share_scores, np.zeros((len(table), B.size)))
     return GroupFit(problem, "score", base.channel, B, shares, pooling, influence, posterior)
 
 
@@ -89,132 +103,194 @@ class _Instruments:
             by_source[-1] /= matrix[own].sum(axis=0).mean()  # keys that share the channel
         return np.array(by_source)
 
-    @cached_property
-    def _row_table(self) -> Array:
-        """T^-1 with a row for each report: shape (codes, K)."""
-        return np.ascontiguousarray(self.channel.table.T)
-
-    def _terms(self, block: Block, Z: Array) -> tuple[Array, Array]:
-        """Compute q_k f_k' and Omega of each row: shapes (rows, K) and (rows, K, K)."""
+    def terms(self, block: Block, eta: Array, logits: Array) -> _Terms:
+        """Compute what the weights consist of, from the linear predictors (K, rows) of solution and propensity."""
         family = self.problem.family
-        eta = Z @ self.at
-        f, q = family.link.mean_of(eta), np.exp(log_softmax(Z @ self.gamma.T))
+        f, q = family.link.mean_of(eta), np.exp(log_softmax(logits.T).T)
         spread = self.phi * family.variance(f)
         if len(self._products) == 1:
-            return q * family.link.slope(eta), _omega(self._products[0], q, f, spread)
-        source = self.channel.source[block.report]
-        omega = np.empty((len(Z), self.at.shape[1], self.at.shape[1]))
-        for w, C in enumerate(self._products):
-            here = source == w
-            omega[here] = _omega(C, q[here], f[here], spread[here])
-        return q * family.link.slope(eta), omega
+            omega = _omega(self._products[0], q, f, spread)
+        else:
+            source = self.channel.source[block.report]
+            omega = np.empty((len(f), len(f), f.shape[1]))
+            for w, C in enumerate(self._products):
+                here = source == w
+                omega[:, :, here] = _omega(C, q[:, here], f[:, here], spread[:, here])
+        factor = q * family.link.slope(eta)
+        return _Terms(q, factor if block.weight is None else factor * block.weight, omega)
 
-    def _values(self, block: Block, Z: Array, B: Array) -> Array:
-        """Compute what z is multiplied by in the equations: shape (rows, K)."""
-        inverse = self._row_table[block.report]
-        moments = inverse * (block.y[:, None] - self.problem.family.link.mean_of(Z @ B))
-        factor, omega = self._terms(block, Z)
-        values = factor * np.linalg.solve(omega, moments[:, :, None])[:, :, 0]
-        return np.asarray(values if block.weight is None else values * block.weight[:, None])
+    def _at(self, block: Block, B: Array) -> tuple[Array, _Terms, Array, Array]:
+        """Compute the features, the terms, the moments M and the linear predictors at B: (K, rows)."""
+        coordinates, K = self.problem.moments.coordinates, B.shape[1]
+        X = coordinates.features(block.X)
+        b = coordinates.from_features.T @ np.hstack([self.at, B, self.gamma.T])
+        eta = b[1:].T @ X.T + b[0, :, None]
+        mu = self.problem.family.link.mean_of(eta[K : 2 * K])
+        moments = np.take(self.channel.table, block.report, axis=1) * (block.y - mu)
+        return X, self.terms(block, eta[:K], eta[2 * K :]), moments, eta[K : 2 * K]
 
     def scores(self, block: Block, B: Array) -> Array:
         """The equations' terms, row by row: shape (rows, K q)."""
-        Z = self.problem.moments.coordinates.matrix(block.X)
-        return np.asarray((self._values(block, Z, B)[:, :, None] * Z[:, None, :]).reshape(len(Z), -1))
+        _, terms, moments, _ = self._at(block, B)
+        return row_products(terms.weigh(moments).T, self.problem.moments.coordinates.matrix(block.X))
 
     def value(self, B: Array) -> Array:
         """The summed equations: shape (K q,)."""
-        return self._reduce(partial(self._sum, B=B))[0]
+        A = self.problem.moments.coordinates.from_features
+        return (A @ self._reduce(partial(self._sum, B=B))[0]).T.ravel()
 
     def expand(self, B: Array, modelled: bool = False) -> tuple[Array, Array]:
         """The summed equations and minus their derivative, or its mean given x: (K q,) and (K q, K q)."""
+        A, size = self.problem.moments.coordinates.from_features, B.size
         value, minus = self._reduce(partial(self._sums, B=B, modelled=modelled))
-        return value, minus
+        return (A @ value).T.ravel(), (A @ minus @ A.T).transpose(0, 2, 1, 3).reshape(size, size)
 
     def _reduce(self, function: Callable[[Block], tuple[Array, ...]]) -> tuple[Array, ...]:
         rows = self.problem.rows if self.rows is None else self.rows
         part = len(rows) / len(self.problem.rows)
-        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
             return tuple(each / part for each in rows.reduce(function, block_rows=2048))
 
-    def evidence(self, B: Array, penalty: Penalty, repeats: float) -> Evidence:
+    def evidence(self, B: Array, penalty: Penalty, repeats: float, worth: _Instruments) -> Evidence:
         """What the equations say about the coefficients: with the best weights, their slope is their covariance.
 
-        The slope is modelled, with q_k(x) in place of T^-1[k, s]: that of few rows need not have a sign.
+        The slope is modelled, with q_k(x) in place of T^-1[k, s]: that of few rows need not have a sign. The rows of
+        `worth` tell it.
         """
-        value, minus = self.expand(B, modelled=True)
+        value, minus = worth.expand(B, modelled=True)
+        if worth is not self:
+            value = self.value(B)
         bread = minus + penalty.hessian(B.shape[1])
         bread = 0.5 * (bread + bread.T)
         return Evidence(bread, value - penalty.gradient(B).T.ravel() + bread @ B.T.ravel()).divided(repeats)
 
     def _sum(self, block: Block, B: Array) -> tuple[Array, ...]:
-        Z = self.problem.moments.coordinates.matrix(block.X)
-        return ((Z.T @ self._values(block, Z, B)).T.ravel(),)
+        X, terms, moments, _ = self._at(block, B)
+        values = terms.weigh(moments)
+        return (np.vstack([values.sum(axis=1), X.T @ values.T]),)
 
     def _sums(self, block: Block, B: Array, modelled: bool) -> tuple[Array, ...]:
-        q, K = B.shape
-        Z = self.problem.moments.coordinates.matrix(block.X)
-        link = self.problem.family.link
-        eta = Z @ B
-        inverse = self._row_table[block.report]
-        factor, omega = self._terms(block, Z)
-        if block.weight is not None:
-            factor = factor * block.weight[:, None]
-        G = factor[:, :, None] * np.linalg.inv(omega)
-        value = np.einsum("ikl,il->ik", G, inverse * (block.y[:, None] - link.mean_of(eta)))
-        weight = inverse
+        K = B.shape[1]
+        X, terms, moments, eta = self._at(block, B)
+        G = terms.weights()
+        values = (G * moments).sum(axis=1)
+        inverse = np.take(self.channel.table, block.report, axis=1)
         if modelled:
-            reported = block.report != self.channel.n_codes - 1
-            weight = np.exp(log_softmax(Z @ self.gamma.T)) * reported[:, None]
-        slope = weight * link.slope(eta)
-        minus = np.empty((K, q, K, q))
+            inverse = terms.q * (block.report != self.channel.n_codes - 1)
+        slope = inverse * self.problem.family.link.slope(eta)
+        X = np.vstack([np.ones(len(X)), X.T]).T
+        minus = np.empty((K, K, X.shape[1], X.shape[1]))
         for k in range(K):
             for j in range(K):
-                minus[k, :, j] = (Z * (G[:, k, j] * slope[:, j])[:, None]).T @ Z
-        return (Z.T @ value).T.ravel(), minus.reshape(K * q, K * q)
+                minus[k, j] = (X.T * (G[k, j] * slope[j])) @ X
+        return X.T @ values.T, minus
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What the weights of some rows consist of."""
+
+    q: Array  # (K, rows)
+    factor: Array  # w q_k f_k', (K, rows)
+    omega: Array  # (K, K, rows); the upper triangle counts
+
+    def weigh(self, moments: Array) -> Array:
+        """Multiply moments (K, rows) by the weights."""
+        return self.factor * _solve_symmetric(self.omega, moments)
+
+    def weights(self) -> Array:
+        """Compute the weights G: shape (K, K, rows)."""
+        K, n = self.q.shape
+        found = np.empty((K, K, n))
+        for k, unit in enumerate(np.eye(K)):
+            found[:, k] = self.factor * _solve_symmetric(self.omega, np.repeat(unit[:, None], n, axis=1))
+        return found
 
 
 def _omega(C: Array, q: Array, f: Array, spread: Array) -> Array:
-    """Compute sum_j q_j C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)) of each row: shape (rows, K, K).
+    """Compute sum_j q_j C[j, d, e] (V_j + (f_j - f_d)(f_j - f_e)) of each row, d <= e: shape (K, K, rows).
 
-    With the product written out it is three products of matrices: in q_j (V_j + f_j^2), q_j f_j and q_j.
+    q, f and V are (K, rows). With the product written out it is three products of matrices: in q_j (V_j + f_j^2),
+    q_j f_j and q_j. The lower triangle is left empty.
     """
-    n, K = f.shape
-    flat = C.reshape(K, K * K)
-    none, first, second = (((q * p) @ flat).reshape(n, K, K) for p in (np.ones_like(f), f, spread + f**2))
-    return np.asarray(second - (f[:, :, None] + f[:, None, :]) * first + f[:, :, None] * f[:, None, :] * none)
+    K, n = f.shape
+    omega = np.empty((K, K, n))
+    level, steep = q * f, q * (spread + f**2)
+    for d in range(K):
+        flat, own = C[:, d, d:].T, omega[d, d:]  # e from d on
+        first = flat @ level
+        np.matmul(flat, steep, out=own)
+        own -= f[d] * first
+        first -= f[d] * (flat @ q)
+        first *= f[d:]
+        own -= first
+    return omega
 
 
-def _solve(problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array) -> tuple[Array, Array]:
-    """Solve the equations by Newton's method; returns the solution and minus the derivative near it.
+def _solve_symmetric(matrices: Array, vectors: Array) -> Array:
+    """Solve M x = v for each row, M positive definite, by elimination in all rows at once: (K, K, rows), (K, rows).
 
-    A derivative serves several steps while each is at most a tenth of the one before.
+    LAPACK would be called once for each row.
+    """
+    K = len(vectors)
+    M, x = matrices.copy(), vectors.copy()
+    for j in range(K):
+        for i in range(j + 1, K):
+            ratio = M[j, i] / M[j, j]
+            M[i, i:] -= ratio * M[j, i:]
+            x[i] -= ratio * x[j]
+    for j in reversed(range(K)):
+        for i in range(j + 1, K):
+            x[j] -= M[j, i] * x[i]
+        x[j] /= M[j, j]
+    return x
+
+
+def _solve(
+    problem: LinearProblem, instruments: _Instruments, penalty: Penalty, B: Array, bread: Array | None, tol: float
+) -> tuple[Array, Array, bool]:
+    """Solve the equations by Newton's method; returns the solution, minus the derivative, and whether it is that there.
+
+    A derivative serves several steps while each is at most a tenth of the one before. A given one, `bread`, is about
+    that at B, such as the modelled one of a sample. It serves as long as each step is at most a third of the one
+    before, and is corrected by what the steps show (Broyden, 1965).
     """
     gram, span = problem.moments.gram / problem.moments.total_weight, problem.span(B.shape[1])
 
     def rms(B: Array) -> float:
         return float(np.sqrt(np.einsum("ik,ij,jk->k", B, gram, B).max()))
 
-    size, last, bread, bread_at = 1.0 + rms(B), 0.0, np.empty(0), B
+    size, last, bread_at = 1.0 + rms(B), np.inf, None  # where the derivative was computed; None: it was given
+    step = before = np.empty(0)
     for _ in range(_PASSES):
-        if not len(bread):
+        if bread is not None:
+            value = instruments.value(B)
+        else:
             value, minus = instruments.expand(B)
             bread, bread_at = minus + penalty.hessian(B.shape[1]), B
-        else:
-            value = instruments.value(B)
-        step = span.solve(bread, value - penalty.gradient(B).T.ravel()).reshape(B.shape[::-1]).T
-        length = rms(step)
+        left = value - penalty.gradient(B).T.ravel()
+        if bread_at is None and len(step):
+            bread = bread + np.outer(before - left - bread @ step, step / (step @ step))
+        step = span.solve(bread, left)
+        move = step.reshape(B.shape[::-1]).T
+        length = rms(move)
         if not np.isfinite(length) or length > 100 * size:
             break
-        if length <= 1e-7 * size:
-            if rms(B - bread_at) > _NEAR:
+        if length <= tol * size or (np.isfinite(last) and length**2 <= _LITTLE * tol * size * last):
+            if bread_at is not None and rms(B - bread_at) > _NEAR:
                 bread = instruments.expand(B)[1] + penalty.hessian(B.shape[1])
-            return B + step, bread
-        if length > 0.1 * last and bread_at is not B:  # the derivative is that of another place: first a newer one
-            bread, last = np.empty(0), np.inf
+            return B + move, bread, bread_at is not None
+        if bread_at is not B and length > (0.3 if bread_at is None else 0.1) * last:
+            bread, step, last = None, np.empty(0), np.inf  # it is that of another place: first a newer one
             continue
-        B, last = B + step, length
+        B, last, before = B + move, length, left
     raise ConvergenceError("The score equations have no solution near the inverse correction's.")
+
+
+def _response(instruments: _Instruments, penalty: Penalty, B: Array) -> Array:
+    """Invert minus the derivative at a solution, which standard errors alone need."""
+    bread = instruments.expand(B)[1] + penalty.hessian(B.shape[1])
+    return instruments.problem.span(B.shape[1]).inverse(bread)
 
 
 def dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
@@ -222,7 +298,7 @@ def dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
     unaware price's, because a corrected variance can come out negative.
     """
     sums = partial(_pearson, problem=problem, row_table=np.ascontiguousarray(table.T), B=B)
-    own, reported, unaware, n = problem.rows.reduce(sums)[0]
+    own, reported, unaware, n = problem.rows.reduce(sums, block_rows=2048)[0]
     if not np.isfinite(own):
         raise ConvergenceError(
             "The score equations have no start: some prices of a group lie at the border of its means."
@@ -233,11 +309,10 @@ def dispersion(problem: LinearProblem, table: Array, B: Array) -> float:
 def _pearson(block: Block, problem: LinearProblem, row_table: Array, B: Array) -> tuple[Array, ...]:
     family = problem.family
     Z = problem.moments.coordinates.matrix(block.X)
-    w = np.ones((len(Z), 1)) if block.weight is None else block.weight[:, None]
-    f, mu = family.link.mean_of(Z @ B), family.link.mean_of(Z @ problem.unaware)
-    a = row_table[block.report]
-    y = block.y[:, None]
+    w = np.ones(len(Z)) if block.weight is None else block.weight
+    f, mu = family.link.mean_of(B.T @ Z.T), family.link.mean_of(Z @ problem.unaware[:, 0])
+    a = np.take(row_table.T, block.report, axis=1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        own = (a * w * (y - f) ** 2 / family.variance(f)).sum()
-    unaware = (w * (y - mu) ** 2 / family.variance(mu)).sum()
+        own = (a * w * (block.y - f) ** 2 / family.variance(f)).sum()
+    unaware = (w * (block.y - mu) ** 2 / family.variance(mu)).sum()
     return (np.array([own, a.sum(), unaware, len(Z)]),)

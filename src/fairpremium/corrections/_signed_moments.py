@@ -39,8 +39,9 @@ from fairpremium.models import LinearProblem, Span
 
 _CLASSES = 5  # of the unaware price, each with its dispersion
 _LEAST_PHI = 0.05  # smallest dispersion, relative to the mean at the unaware price
-_SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
+_SAMPLE_FROM = 400_000  # rows from which a sample tells what the equations are worth
 _SAMPLE_ROWS = 200_000
+_FIRST_ROWS = 25_000  # rows that give the others, if they are four times as many, a first solution
 _OWN_ROWS = 10  # rows per coefficient from which the reports of a channel are evidence of their own
 
 
@@ -88,7 +89,7 @@ class SignedMoments:
 
     problem: LinearProblem
     channel: ReportChannel
-    rows: Rows | Stream  # with P(D = k given x, s) as their shares
+    rows: Rows | Stream  # their shares, if they have some, are P(D = k given x, s)
     propensity: GroupPropensity
     edges: Array  # (classes - 1,), limits of the unaware price's classes
     repeats: float = 1.0  # how much more the moments scatter because persons have several rows
@@ -98,7 +99,9 @@ class SignedMoments:
     def of(cls, problem: LinearProblem, channel: ReportChannel) -> SignedMoments:
         """Learn P(D given x) from the reports, unless they are the truth."""
         propensity = GroupPropensity.learn(problem, channel, rough=True)
-        rows = problem.rows.with_shares(propensity.posterior)
+        rows = problem.rows
+        if len(rows) <= _SAMPLE_FROM:  # the shares of all rows would be used once
+            rows = rows.with_shares(propensity.posterior)
         some = problem.rows.spaced(_SAMPLE_ROWS)
         level = problem.moments.coordinates.matrix(some.X) @ problem.unaware
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
@@ -108,10 +111,11 @@ class SignedMoments:
         """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
         K = len(self.channel.groups)
         start, sample, is_large = self.problem.start(K), self, len(self.rows) > _SAMPLE_FROM
+        is_near = len(self.rows) >= 4 * _FIRST_ROWS
+        if is_near:
+            start = self._spaced(_FIRST_ROWS).shrink()[0].B
         if is_large:
-            some = self.problem.rows.spaced(_SAMPLE_ROWS).with_shares(self.propensity.posterior)
-            sample = replace(self, rows=some)
-            start = sample.shrink()[0].B
+            sample = self._spaced(_SAMPLE_ROWS)
         _, phi = sample.sums_and_dispersion(start, np.ones(_CLASSES))
         prior = Prior.of(self.problem)
         seen = phi[phi != 0]  # a class may be empty
@@ -129,8 +133,17 @@ class SignedMoments:
             found = sums.evidence(B)
             return replace(found, precision=found.precision + ridge / base)
 
-        posterior = relinearise(self.problem, start, evidence_at, is_near=is_large)
+        posterior = relinearise(self.problem, start, evidence_at, is_near=is_near)
         return posterior, sums
+
+    def _spaced(self, size: int) -> SignedMoments:
+        """Return the moments of evenly spaced rows."""
+        some = self.rows.spaced(size)
+        return replace(self, rows=some if some.share is not None else some.with_shares(self.propensity.posterior))
+
+    def weights(self, block: Block) -> Array:
+        """Return P(D = k given x, s), zero for rows that did not report: shape (rows, K)."""
+        return self.propensity.posterior(block) if block.share is None else block.share
 
     def sums(self, B: Array) -> MomentSums:
         """Compute the moments at coefficients B, with dispersion one."""
@@ -161,31 +174,30 @@ class SignedMoments:
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
         q, K = B.shape
-        eta = Z @ B
+        eta = B.T @ Z.T  # (K, rows), like all that follows
         mu, slope = family.link.mean_of(eta), family.link.slope(eta)
         variance = family.variance(mu)
         w = np.ones(len(Z)) if block.weight is None else block.weight
-        a, r = self.channel.table.T[block.report], block.share
-        assert r is not None
-        W = w[:, None] * slope / variance
+        a, r = np.take(self.channel.table, block.report, axis=1), np.ascontiguousarray(self.weights(block).T)
+        W = w * slope / variance
         aW = a * W
         level = np.searchsorted(self.edges, (Z @ self.problem.unaware)[:, 0])
-        spread = (r * variance).sum(axis=1)
+        spread = (r * variance).sum(axis=0)
         noise = phi[level] * spread / w
-        residual = aW * (block.y[:, None] - mu)
-        reported, mixed = spread > 0, (r * mu).sum(axis=1)
-        gap = (mu - mixed[:, None]) * reported[:, None]
-        between = (r * gap**2).sum(axis=1)
-        level_part, gap_part = aW * (noise + between)[:, None], aW * gap
+        residual = aW * (block.y - mu)
+        reported, mixed = spread > 0, (r * mu).sum(axis=0)
+        gap = (mu - mixed) * reported
+        between = (r * gap**2).sum(axis=0)
+        level_part, gap_part, curvature = aW * (noise + between), aW * gap, r * W * slope
         U, slopes, V = np.empty((self.n_parts, q, K)), np.empty((self.n_parts, K, q, q)), self._no_covariance(B)
         for p, (own, here) in enumerate(self._own_rows(block, Z)):
-            U[p] = own.T @ residual[here]
+            U[p] = own.T @ residual[:, here].T
             for k in range(K):
-                slopes[p, k] = (own * (r[:, k] * W[:, k] * slope[:, k])[here, None]).T @ own
+                slopes[p, k] = (own.T * curvature[k, here]) @ own
                 for j in range(k, K):
                     # sum_l r_l (mu_l - mu_k)(mu_l - mu_j) is the variance of mu plus the product of the gaps
-                    both = level_part[:, k] * aW[:, j] + gap_part[:, k] * gap_part[:, j]
-                    V[p, k, :, j] = (own * both[here, None]).T @ own
+                    both = level_part[k] * aW[j] + gap_part[k] * gap_part[j]
+                    V[p, k, :, j] = (own.T * both[here]) @ own
                     V[p, j, :, k] = V[p, k, :, j].T
         within = (block.y - mixed) ** 2 - between
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
@@ -194,19 +206,19 @@ class SignedMoments:
 
     def _equations(self, B: Array) -> Array:
         """Compute U alone, of each channel: shape (parts, K q)."""
-        U = self.rows.reduce(partial(self._block_equations, B=B))[0]
+        U = self.rows.reduce(partial(self._block_equations, B=B), block_rows=2048)[0]
         return np.asarray(len(self.problem.rows) / len(self.rows) * U.transpose(0, 2, 1).reshape(self.n_parts, -1))
 
     def _block_equations(self, block: Block, B: Array) -> tuple[Array, ...]:
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
-        eta = Z @ B
+        eta = B.T @ Z.T  # (K, rows)
         mu = family.link.mean_of(eta)
-        residual = self.channel.table.T[block.report] * (block.y[:, None] - mu)
+        residual = np.take(self.channel.table, block.report, axis=1) * (block.y - mu)
         residual *= family.link.slope(eta) / family.variance(mu)
         if block.weight is not None:
-            residual *= block.weight[:, None]
-        return (np.array([own.T @ residual[here] for own, here in self._own_rows(block, Z)]),)
+            residual *= block.weight
+        return (np.array([own.T @ residual[:, here].T for own, here in self._own_rows(block, Z)]),)
 
     @property
     def n_parts(self) -> int:

@@ -31,7 +31,7 @@ from fairpremium.models._neural import NeuralModel, NeuralPrices
 from fairpremium.models._recognition import DATES_HELP, check_texts, describe_numbers, describe_texts, find_outcome
 from fairpremium.models._regressor import RegressorModel
 from fairpremium.models._representation import NeuralRepresentation
-from fairpremium.models._signed_risk import GlmRisk, Penalty, joint_hessian, minimise
+from fairpremium.models._signed_risk import GlmRisk, Minimum, Penalty, joint_hessian, minimise
 from fairpremium.models._span import Span
 from fairpremium.models._terms import (
     OTHER,
@@ -66,6 +66,7 @@ __all__ = [
     "LevelsFactor",
     "LinearModel",
     "LinearProblem",
+    "Minimum",
     "Moments",
     "NeuralModel",
     "NeuralPrices",

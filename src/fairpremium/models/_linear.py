@@ -17,14 +17,24 @@ from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
 from fairpremium.models._moments import Moments, compute_moments
-from fairpremium.models._signed_risk import Minimum, Penalty, SignedRisk, has_noise, make_risk, minimise
+from fairpremium.models._signed_risk import (
+    Minimum,
+    Penalty,
+    ReportSums,
+    SampleRisk,
+    SignedRisk,
+    UnawareRisk,
+    has_noise,
+    make_risk,
+    minimise,
+)
 from fairpremium.models._span import Span
 from fairpremium.models._terms_language import parse_terms
 
 _LOSSLESS_RIDGE = 1.0  # in rows, where the rows of a level have no loss
-_SAMPLE_FROM = 400_000  # rows from which a first solution on a sample pays
-_SAMPLE_SHARE = 10  # one row in so many is in that sample,
-_SAMPLE_ROWS = 1_000_000  # up to so many
+_SAMPLE_FROM = 200_000  # rows from which a first solution on a sample pays
+_SAMPLE_SHARE = 20  # one row in so many is in that sample,
+_SAMPLE_ROWS = 50_000, 500_000  # at least and at most so many
 
 
 @dataclass(eq=False, repr=False)
@@ -88,6 +98,8 @@ class LinearProblem:
     unaware: Array  # (q, 1), coefficients of the unaware price
     origins: tuple[str, ...] = ()  # name of the column that each feature is from
     features: tuple[str, ...] = ()  # names of the features, for messages
+    sample: Rows | None = None  # of `rows`, if there are many
+    by_report: ReportSums | None = None  # sums over the rows near the unaware price
 
     @property
     def ridge(self) -> Array | None:
@@ -126,29 +138,34 @@ class LinearProblem:
     def on(self, rows: Rows | Stream) -> LinearProblem:
         """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
         n_codes = len(self.moments.counts)
-        return replace(self, rows=rows, moments=compute_moments(rows, n_codes, like=self.moments))
+        moments = compute_moments(rows, n_codes, like=self.moments)
+        return replace(self, rows=rows, moments=moments, sample=_draw_sample(rows, self.family), by_report=None)
 
     def solve(self, table: Array, strength: float, groups: tuple[object, ...]) -> Minimum:
-        """Minimise the risk of the groups, pooled with a strength.
+        """Minimise the risk of the groups, pooled with a strength."""
+        return self._minimise(self.risk(table), strength, groups, exact=False)
 
-        A large problem is solved on a random sample first, so that most passes see few rows.
-        """
-        K = len(table)
-        start, span, hessian = self.start(K), self.span(K), None
-        if not isinstance(self.family, Normal) and len(self.rows) > _SAMPLE_FROM:
-            size = min(len(self.rows) // _SAMPLE_SHARE, _SAMPLE_ROWS)
-            index = np.sort(np.random.default_rng(0).choice(len(self.rows), size, replace=False))
-            sample, part = replace(self, rows=self.rows.take(index)), size / len(self.rows)
-            penalty = sample.penalty(strength * part, K)
+    def solve_unaware(self) -> Minimum:
+        """Minimise the risk of the price that ignores the groups."""
+        if isinstance(self.family, Normal):
+            return self._minimise(self.risk(np.ones((1, len(self.moments.counts)))), 0.0, ("all rows",), exact=True)
+        return self._minimise(UnawareRisk(self.rows, self.moments, self.family), 0.0, ("all rows",), exact=True)
+
+    def _minimise(self, risk: SignedRisk, strength: float, groups: tuple[object, ...], *, exact: bool) -> Minimum:
+        """Minimise a risk; a large problem is solved on a random sample first, so that most passes see few rows."""
+        K, model = risk.n_groups, self.model
+        start, span, penalty, hessian = self.start(K), self.span(K), self.penalty(strength, K), None
+        if self.sample is not None:
+            part = len(self.sample) / len(self.rows)
+            some = make_risk(self.sample, self.moments, risk.table, self.family)
             with suppress(RiskUnboundedError, ConvergenceError):
-                found = minimise(sample.risk(table), penalty, start, groups, span=span, tol=1e-4)
-                start, hessian = found.B, found.hessian / part
-        model, penalty, risk = self.model, self.penalty(strength, K), self.risk(table)
+                found = minimise(SampleRisk(some, part, self.by_report), penalty, start, groups, span=span, tol=1e-4)
+                start, hessian = found.B, found.hessian
         try:
-            how: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol, "hessian": hessian}
+            how: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol, "hessian": hessian, "exact": exact}
             return minimise(risk, penalty, start, groups, span=span, **how)
         except RiskUnboundedError:
-            self._name_lossless(table, groups)
+            self._name_lossless(risk.table, groups)
             raise
 
     def _name_lossless(self, table: Array, groups: tuple[object, ...]) -> None:
@@ -196,11 +213,18 @@ def prepare(
         rows = merged
     origins = tuple(features if origins is None else origins)
     null = LinearProblem(
-        rows, family, model, moments, moments.gram, _null_model(moments, family), origins, tuple(features)
-    )
-    null = null.with_model(model)
+        rows,
+        family,
+        model,
+        moments,
+        moments.gram,
+        _null_model(moments, family),
+        origins,
+        tuple(features),
+        _draw_sample(rows, family),
+    ).with_model(model)
     try:
-        unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
+        unaware = null.solve_unaware()
     except (RiskUnboundedError, ConvergenceError) as error:
         lossless = _without_losses(moments, family, features, np.ones(n_codes))
         if not lossless or model.ridge > 0:
@@ -213,8 +237,21 @@ def prepare(
             stacklevel=6,
         )
         null = null.with_model(replace(model, ridge=_LOSSLESS_RIDGE))
-        unaware = null.solve(np.ones((1, n_codes)), 0.0, ("all rows",))
-    return replace(null, unaware=unaware.B, metric=unaware.hessian / moments.total_weight)
+        unaware = null.solve_unaware()
+    metric, risk = unaware.hessian / moments.total_weight, unaware.risk
+    by_report = risk.by_report if isinstance(risk, UnawareRisk) else None
+    return replace(null, unaware=unaware.B, metric=metric, by_report=by_report)
+
+
+def _draw_sample(rows: Rows | Stream, family: Family) -> Rows | None:
+    """Draw a row at random from each of equally long parts, where first solutions on a sample pay."""
+    n = len(rows)
+    if isinstance(family, Normal) or n <= _SAMPLE_FROM:
+        return None
+    least, most = _SAMPLE_ROWS
+    size = min(max(n // _SAMPLE_SHARE, least), most)
+    place = np.arange(size) + np.random.default_rng(0).random(size)
+    return rows.take((n / size * place).astype(np.int64))
 
 
 def _without_losses(moments: Moments, family: Family, features: Sequence[str], weights: Array) -> list[str]:

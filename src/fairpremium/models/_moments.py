@@ -38,27 +38,41 @@ class Coordinates:
     spread: Array  # (features,)
     used: npt.NDArray[np.intp]  # positions of the features in use
 
-    def centered(self, X: npt.NDArray[Any]) -> Array:
-        """Compute (1, x - center) for each row: shape (rows, 1 + features in use).
+    @cached_property
+    def is_near_zero(self) -> bool:
+        """Whether sums of (1, x) can be moved to the center afterwards, because that cancels few digits."""
+        center, spread = self.center[self.used], self.spread[self.used]
+        return bool((np.abs(center) <= _FEW_SPREADS * spread).all())
 
-        Dividing by the spread can wait: z = scale * centered, which a pass applies to its small results.
+    def features(self, X: npt.NDArray[Any]) -> Array:
+        """Return the features in use for sums over rows, as they are or moved to their center: (rows, features in use).
+
+        What is left to do for z, a pass applies to its small results: see `from_features`.
         """
-        Z = np.empty((len(X), 1 + len(self.used)))
-        Z[:, 0] = 1.0
-        if len(self.used) == X.shape[1]:
-            np.subtract(X, self.center, out=Z[:, 1:])
-        else:
-            np.subtract(X[:, self.used], self.center[self.used], out=Z[:, 1:])
-        return Z
+        X = np.asarray(X if len(self.used) == X.shape[1] else X[:, self.used], dtype=np.float64)
+        return X if self.is_near_zero else X - self.center[self.used]
+
+    @cached_property
+    def from_features(self) -> Array:
+        """Matrix A with z = A (1, features): shape (1 + features in use, 1 + features in use)."""
+        A = np.diag(self.scale)
+        if self.is_near_zero:
+            A[1:, 0] = -self.center[self.used] * self.scale[1:]
+        return A
 
     @property
     def scale(self) -> Array:
-        """Factors that turn `centered` into z: shape (1 + features in use,)."""
+        """Factors that turn (1, x - center) into z: shape (1 + features in use,)."""
         return np.concatenate([[1.0], 1 / self.spread[self.used]])
 
     def matrix(self, X: npt.NDArray[Any]) -> Array:
-        """Compute z for each row: shape (rows, 1 + features in use)."""
-        return self.centered(X) * self.scale
+        """Compute z for each row, stored column by column: shape (rows, 1 + features in use)."""
+        Z = np.empty((1 + len(self.used), len(X)))
+        Z[0] = 1.0
+        Z[1:] = X.T if len(self.used) == X.shape[1] else X.T[self.used]
+        Z[1:] -= self.center[self.used, None]
+        Z[1:] *= self.scale[1:, None]
+        return Z.T
 
     def to_raw(self, B: Array) -> Array:
         """Turn coefficients of z, shape (1 + features in use, K), into those of (1, x): (1 + features, K)."""
@@ -124,11 +138,12 @@ def compute_moments(
         coordinates, y_center = _scale(rows)
     else:
         coordinates, y_center = replace(like.coordinates, used=np.arange(rows.n_features)), like.y_center
-    sums = _BlockMoments(coordinates.center, coordinates.spread, y_center, n_codes)
+    sums = _BlockMoments(coordinates, y_center, n_codes)
     block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
     by_report, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
-    scale = np.append(coordinates.scale, 1.0)
-    moments = Moments(coordinates, y_center, by_report * np.outer(scale, scale), weights, squares, counts)
+    A = np.eye(len(by_report[0]))
+    A[:-1, :-1] = coordinates.from_features
+    moments = Moments(coordinates, y_center, A @ by_report @ A.T, weights, squares, counts)
     if like is not None:
         redundant = 1 + np.setdiff1d(np.arange(rows.n_features), like.coordinates.used)
     else:
@@ -138,13 +153,12 @@ def compute_moments(
 
 @dataclass(frozen=True)
 class _BlockMoments:
-    """Sums of w, w^2, 1 and w (1, x - center, y - y_center)(...)' over a block, for each report.
+    """Sums of w, w^2, 1 and w (1, features, y - y_center)(...)' over a block, for each report.
 
     The rows of a report are put together first, so that each needs few matrix products.
     """
 
-    center: Array
-    spread: Array
+    coordinates: Coordinates
     y_center: float
     n_codes: int
 
@@ -162,25 +176,29 @@ class _BlockMoments:
             squares = np.bincount(code, weights=block.weight**2, minlength=n_codes)
         by_column = block.X.strides[0] == block.X.itemsize
         products = self._by_column if by_column and block.X.shape[1] > 1 else self._by_row
-        return products(block, order, counts, root), weights, squares, counts.astype(float)
+        second = products(block, order, counts, root)
+        return second, weights, squares, counts.astype(float)
 
     def _by_row(
         self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
     ) -> Array:
         q = 1 + block.X.shape[1]
-        V = np.empty((len(order), q + 1))  # (1, x - center, y - y_center), sorted by report
-        V[:, 0] = 1.0
-        np.subtract(np.take(block.X, order, axis=0), self.center, out=V[:, 1:q])
-        V[:, q] = block.y[order] - self.y_center
+        X = self.coordinates.features(np.take(block.X, order, axis=0))
+        sides = np.ones((2, len(order)))  # 1 and y - y_center
+        np.subtract(block.y[order], self.y_center, out=sides[1])
         if root is not None:
-            V *= root[:, None]
+            X = X * root[:, None]
+            sides *= root
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        stop = 0
-        for i, count in enumerate(counts):
+        ends, stop = np.ix_((0, q), (0, q)), 0
+        for found, count in zip(second, counts, strict=True):
             start, stop = stop, stop + count
             if count:
-                segment_rows = V[start:stop]
-                second[i] = segment_rows.T @ segment_rows
+                x, side = X[start:stop], sides[:, start:stop]
+                found[1:q, 1:q] = x.T @ x
+                found[::q, 1:q] = side @ x
+                found[ends] = side @ side.T
+        second[:, 1:q, ::q] = second[:, ::q, 1:q].transpose(0, 2, 1)
         return second
 
     def _by_column(
@@ -189,9 +207,7 @@ class _BlockMoments:
         q = 1 + block.X.shape[1]
         X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
         y = block.y[order]
-        # moments around zero can be moved to the center afterwards, as long as that cancels few digits
-        later = bool((np.abs(self.center) <= _FEW_SPREADS * self.spread).all())
-        center = self.center[:, None]
+        center = None if self.coordinates.is_near_zero else self.coordinates.center[:, None]
         V = np.empty((q + 1, _PRODUCT_ROWS))
         second = np.zeros((self.n_codes, q + 1, q + 1))
         stop = 0
@@ -202,16 +218,12 @@ class _BlockMoments:
                 v = V[:, : cut.stop - first]
                 v[0] = 1.0
                 v[1:q] = X[:, cut]
-                if not later:
+                if center is not None:
                     v[1:q] -= center
                 np.subtract(y[cut], self.y_center, out=v[q])
                 if root is not None:
                     v *= root[cut]
                 second[i] += v @ v.T
-        if later:
-            move = np.eye(q + 1)
-            move[1:q, 0] = -self.center
-            second = move @ second @ move.T
         return second
 
 
@@ -244,5 +256,7 @@ def _scale(rows: Rows | Stream) -> tuple[Coordinates, float]:
     center = sample.mean(axis=0)
     spread = sample.std(axis=0)
     tiny = 1e-12 * np.maximum(np.abs(center), np.finfo(float).tiny)
-    spread = np.where(spread > tiny, spread, 1.0)
+    # of a constant nothing must be left: it is moved to its center before it is summed, see `is_near_zero`
+    constant = np.where(center == 0, 1.0, np.abs(center) / (2 * _FEW_SPREADS))
+    spread = np.where(spread > tiny, spread, constant)
     return Coordinates(center, spread, np.arange(rows.n_features)), float(some.y.mean())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
@@ -32,6 +32,8 @@ from fairpremium.models._span import Span
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _NEAR = 5e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
+_LITTLE = 0.1  # of the tolerance that may be left after the last step
+_BLOCK_ROWS = 2048
 _WHOLE = Span()
 _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
 
@@ -93,31 +95,116 @@ class GlmRisk(SignedRisk):
     def __init__(self, rows: Rows | Stream, moments: Moments, table: Array, family: Family):
         self.rows, self.moments, self.table, self.family = rows, moments, table, family
         self.coordinates = moments.coordinates
-        self._row_table = np.ascontiguousarray(table.T)  # (codes, K)
 
     def row_weights(self, block: Block) -> Array:
-        """Compute table[k, s_i] w_i, or the rows' own shares times w_i: shape (rows, K)."""
-        weights = self._row_table[block.report] if block.share is None else block.share
-        return weights if block.weight is None else weights * block.weight[:, None]
+        """Compute table[k, s_i] w_i, or the rows' own shares times w_i, for each group: shape (K, rows)."""
+        weights = np.take(self.table, block.report, axis=1) if block.share is None else block.share.T
+        return weights if block.weight is None else weights * block.weight
 
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
-        scale = self.coordinates.scale
-        sums = partial(self._expansion, b=B * scale[:, None], hessian=hessian)
-        value, gradient, second = self.rows.reduce(sums, block_rows=2048)
-        return Expansion(value, gradient * scale[:, None], second * np.outer(scale, scale))
+        A = self.coordinates.from_features
+        value, gradient, second = self.rows.reduce(
+            partial(self._expansion, b=A.T @ B, hessian=hessian), block_rows=_BLOCK_ROWS
+        )
+        return Expansion(value, A @ gradient, A @ second @ A.T)
 
     def _expansion(self, block: Block, b: Array, hessian: bool) -> tuple[Array, ...]:
-        K, q = self.n_groups, self.q
-        Z = self.coordinates.centered(block.X)
-        a = self.row_weights(block)
-        loss, slope, curvature = self.family.loss_terms(block.y[:, None], Z @ b)
-        second = np.empty((K if hessian else 0, q, q))
+        """Sum over a block; b and the results belong to (1, features), see `Coordinates.features`."""
+        X = self.coordinates.features(block.X)
+        a = self.row_weights(block)  # (K, rows), like all that follows: operations on few long vectors are fast
+        loss, slope, curvature = self.family.loss_terms(block.y, b[1:].T @ X.T + b[0, :, None])
+        second = np.empty((self.n_groups if hessian else 0, self.q, self.q))
         if hessian:
-            bent = a * curvature
-            for k in range(K):
-                second[k] = (Z * bent[:, k, None]).T @ Z
-        return np.einsum("ik,ik->k", a, loss), Z.T @ (a * slope), second
+            for k, bent in enumerate(a * curvature):
+                second[k] = _second_moments(X, bent)
+        steep = a * slope
+        return np.vecdot(a, loss), np.vstack([steep.sum(axis=1), X.T @ steep.T]), second
+
+
+class UnawareRisk(GlmRisk):
+    """The risk of one price for all, which counts every row: with its Hessian it collects all sums by report."""
+
+    by_report: ReportSums | None = None  # at the last point where the Hessian was computed
+
+    def __init__(self, rows: Rows | Stream, moments: Moments, family: Family):
+        super().__init__(rows, moments, np.ones((1, len(moments.counts))), family)
+
+    def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
+        """Expand the risk at B."""
+        if not hessian:
+            return super().expand(B, hessian=False)
+        A = self.coordinates.from_features
+        sums = self.rows.reduce(partial(self._by_report, b=A.T @ B), block_rows=2 * _BLOCK_ROWS)
+        found = Expansion(sums[0], A @ sums[1], A @ sums[2] @ A.T)
+        self.by_report = ReportSums(B, found)
+        return self.by_report.combine(self.table)
+
+    def _by_report(self, block: Block, b: Array) -> tuple[Array, ...]:
+        """Sum over a block, for each report; its rows are put together first."""
+        codes, q = self.table.shape[1], self.q
+        order = np.argsort(block.report.astype(np.uint16 if codes <= 2**16 else np.int64), kind="stable")
+        ends = np.cumsum(np.bincount(block.report, minlength=codes))
+        X = self.coordinates.features(np.take(block.X, order, axis=0))
+        w = np.ones(len(X)) if block.weight is None else block.weight[order]
+        terms = self.family.loss_terms(block.y[order], X @ b[1:, 0] + b[0, 0])
+        value, gradient, second = np.zeros(codes), np.zeros((q, codes)), np.zeros((codes, q, q))
+        for s, (start, stop) in enumerate(zip(np.append(0, ends), ends, strict=False)):
+            if stop > start:
+                own, (loss, slope, curvature) = X[start:stop], (w[start:stop] * each[start:stop] for each in terms)
+                value[s], gradient[0, s], gradient[1:, s] = loss.sum(), slope.sum(), slope @ own
+                second[s] = _second_moments(own, curvature)
+        return value, gradient, second
+
+
+def _second_moments(X: Array, weight: Array) -> Array:
+    """Sum weight (1, x)(1, x)' over rows."""
+    q = 1 + X.shape[1]
+    found = np.empty((q, q))
+    found[0, 0] = weight.sum()
+    found[0, 1:] = found[1:, 0] = weight @ X
+    found[1:, 1:] = (X.T * weight) @ X
+    return found
+
+
+@dataclass(frozen=True)
+class ReportSums:
+    """The loss of one price for all around a point, by report: whatever a table says, no row is needed again."""
+
+    at: Array  # (q, 1)
+    expansion: Expansion  # of each report: (codes,), (q, codes), (codes, q, q)
+
+    def combine(self, table: Array) -> Expansion:
+        """Expand the risk of a table where all groups have the price."""
+        own = self.expansion
+        return Expansion(table @ own.value, own.gradient @ table.T, np.tensordot(table, own.hessian, 1))
+
+
+class SampleRisk(SignedRisk):
+    """The risk of some rows in place of that of all rows.
+
+    With `sums`, the `ReportSums` of all rows, a quadratic function is added that makes gradient and Hessian agree with
+    those of all rows where every group has the price of `sums`. What chance does to the sample is then left in the
+    third order of the groups' deviations from it, so that the minimum is far closer to that of all rows.
+    """
+
+    def __init__(self, some: SignedRisk, part: float, sums: ReportSums | None):
+        self.some, self.part = some, part
+        self.moments, self.table, self.family = some.moments, some.table, some.family
+        q, K = some.q, some.n_groups
+        self._at, self._gradient, self._hessian = np.zeros((q, 1)), np.zeros((q, K)), np.zeros((K, q, q))
+        if sums is not None:
+            own, everyone = some.expand(np.repeat(sums.at, K, axis=1)), sums.combine(some.table)
+            self._at, self._gradient = sums.at, everyone.gradient - own.gradient / part
+            self._hessian = everyone.hessian - own.hessian / part
+
+    def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
+        """Expand the risk at B."""
+        own, move = self.some.expand(B, hessian=hessian), B - self._at
+        bent = np.einsum("kij,jk->ik", self._hessian, move)
+        value = own.value / self.part + np.einsum("ik,ik->k", self._gradient + 0.5 * bent, move)
+        second = own.hessian / self.part + self._hessian if hessian else own.hessian
+        return Expansion(value, own.gradient / self.part + self._gradient + bent, second)
 
 
 def make_risk(rows: Rows | Stream, moments: Moments, table: Array, family: Family) -> SignedRisk:
@@ -170,7 +257,14 @@ class Minimum:
     """Where the solver stopped."""
 
     B: Array  # (q, K)
-    hessian: Array  # (K q, K q), of risk plus penalty
+    risk: SignedRisk
+    penalty: Penalty
+    known: Array | None = None  # the Hessian, if it was computed on the way
+
+    @cached_property
+    def hessian(self) -> Array:
+        """Hessian of risk plus penalty, shape (K q, K q): a pass over the rows if it is not known."""
+        return joint_hessian(self.risk.expand(self.B), self.penalty) if self.known is None else self.known
 
 
 def joint_hessian(expansion: Expansion, penalty: Penalty) -> Array:
@@ -198,12 +292,16 @@ def minimise(
     max_iter: int = 100,
     tol: float = 1e-7,
     hessian: Array | None = None,
+    exact: bool = True,
 ) -> Minimum:
     """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
     It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
-    size; `groups` are labels for messages. The coefficients stay in the `span`, where the start is. `hessian` is about
-    the one at the start, that of a sample: it gives the first steps, and that of the minimum is computed all the same.
+    size, or is expected to leave a tenth of that: while one Hessian serves, steps shrink at a constant rate. `groups`
+    are labels for messages. The coefficients stay in the `span`, where the start is. `hessian` is about the one at the
+    start, such as that of a sample; it gives the first steps. The one of the minimum is computed all the same, unless
+    it need not be `exact`: steps that shrink by the factor 0.2 say that the Hessian H of all rows is close to the one
+    given (I - hessian^-1 H has a norm of about 0.2) and definite with it.
 
     Raises
     ------
@@ -228,25 +326,28 @@ def minimise(
         step, definite = _step(span, joint, gradient, metric, total)
         if quadratic and not definite:
             raise _unbounded(risk, start, penalty, groups)
-        length = _rms(step, risk)
-        if length <= tol * (1.0 + _rms(B, risk)):
-            if joint_at is None or (not quadratic and _rms(B - joint_at, risk) > _NEAR):
+        length, size = _rms(step, risk), 1.0 + _rms(B, risk)
+        if length <= tol * size or (np.isfinite(last) and length**2 <= _LITTLE * tol * size * last):
+            known: Array | None = joint
+            if joint_at is None and not exact and np.isfinite(last):
+                known = None
+            elif joint_at is None or (not quadratic and _rms(B - joint_at, risk) > _NEAR):
                 expansion = risk.expand(B)
-                joint = joint_hessian(expansion, penalty)
+                joint = known = joint_hessian(expansion, penalty)
                 step, _ = _step(span, joint, expansion.gradient + penalty.gradient(B), metric, total)
             if not smallest_curvature(span.restrict(joint), metric, total) > _DEFINITE:
                 raise _unbounded(risk, start, penalty, groups)
-            return Minimum(B + step, joint)
+            return Minimum(B + step, risk, penalty, known)
         if not quadratic:
             step *= damping * min(1.0, _MAX_STEP / length)
         candidate = B + step
-        # one Hessian serves several steps while each is at most a tenth of the one before; the last one is computed
-        # next to the minimum, where it is needed
+        # one Hessian serves several steps while each is at most a tenth of the one before (of a sample, a fifth); the
+        # last one is computed next to the minimum, where it is needed
         if joint_at is None:
-            arriving = length <= 2 * _NEAR
+            arriving = exact and length <= 20 * _NEAR
         else:
             arriving = length <= 10 * _NEAR < 10 * _rms(candidate - joint_at, risk)
-        slow = length > (0.1 if joint_at is not None else 0.4) * last
+        slow = length > (0.1 if joint_at is not None else 0.2) * last
         refresh = not quadratic and (not definite or slow or arriving)
         trial = risk.expand(candidate, hessian=refresh)
         trial_value = float(trial.value.sum()) + penalty.value(candidate)
@@ -260,6 +361,8 @@ def minimise(
             damping /= 2
             continue
         B, value, last, damping = candidate, trial_value, length, min(1.0, 4 * damping)
+        if joint_at is None:
+            joint = _corrected(joint, step, trial.gradient + penalty.gradient(B) - gradient)
         if refresh:
             expansion, last = trial, last if joint_at is not None else np.inf
             joint, joint_at = joint_hessian(trial, penalty), B
@@ -299,6 +402,15 @@ def _step(span: Span, joint: Array, gradient: Array, metric: Array, total: float
         step = -(root.T @ (vectors @ ((vectors.T @ (root @ g)) / bent)))
         definite = False
     return span.extend(step).reshape(gradient.shape[::-1]).T, definite
+
+
+def _corrected(joint: Array, step: Array, change: Array) -> Array:
+    """Correct a Hessian in the direction of a step by how the gradient changed (BFGS); it stays definite."""
+    s, y = step.T.ravel(), change.T.ravel()
+    Hs = joint @ s
+    if not y @ s > 0 or not s @ Hs > 0:
+        return joint
+    return np.asarray(joint + np.outer(y, y / (y @ s)) - np.outer(Hs, Hs / (s @ Hs)))
 
 
 def _rms(B: Array, risk: SignedRisk) -> float:

@@ -88,7 +88,10 @@ def measure_fit(
     if fit is not None and isinstance(family, Normal):
         sums = _squares(rows, fit, prices.reference, table, mean, nulls)
     else:
-        sums = rows.reduce(partial(_deviances, prices=prices, table=table, mean=mean, nulls=nulls))
+        sums = rows.reduce(
+            partial(_deviances, prices=prices, table=table, mean=mean, nulls=nulls, truth=channel.truth),
+            block_rows=2048,
+        )
     whole, of_groups, null_groups, density = (np.asarray(value, dtype=float) for value in sums)
     null_groups = np.where(known, null_groups, np.nan)
     unaware, free, null, null_reported, n, log_weight = whole
@@ -131,16 +134,19 @@ def count_parameters(chosen: Chosen) -> tuple[float, float]:
     return q, float(np.sum(fit.posterior.covariance * fit.posterior.evidence.precision))
 
 
-def _deviances(block: Block, prices: Prices, table: Array, mean: float, nulls: Array) -> tuple[Array, ...]:
-    """Sum deviances over a block: of all rows, by group with signed weights, and the log-likelihoods."""
+def _deviances(block: Block, prices: Prices, table: Array, mean: float, nulls: Array, truth: bool) -> tuple[Array, ...]:
+    """Sum deviances over a block: of all rows, by group with signed weights, and the log-likelihoods.
+
+    That of the best estimates needs the true attribute.
+    """
     family, y = prices.family, block.y
     w = np.ones(len(y)) if block.weight is None else block.weight
-    signed = table.T[block.report] * w[:, None]  # (rows, K)
-    best, unaware = prices.best_estimate(block.X), prices.unaware_price(block.X)
+    signed = np.take(table, block.report, axis=1) * w  # (K, rows)
+    best, unaware = np.ascontiguousarray(prices.best_estimate(block.X).T), prices.unaware_price(block.X)
     null, used = w * family.unit_deviance(y, np.full(len(y), mean)), w > 0
     whole = np.array([
         w @ family.unit_deviance(y, unaware),
-        w @ family.unit_deviance(y, best @ prices.reference),
+        w @ family.unit_deviance(y, prices.reference @ best),
         null.sum(),
         null[block.report < table.shape[1] - 1].sum(),
         np.count_nonzero(used),
@@ -148,10 +154,11 @@ def _deviances(block: Block, prices: Prices, table: Array, mean: float, nulls: A
     ])  # fmt: skip
     density = np.full(2, np.nan)
     if not family.has_dispersion:
-        of_best = family.log_likelihood(y[:, None], best, weight=w[:, None])
-        density = np.array([family.log_likelihood(y, unaware, weight=w).sum(), _own(of_best, table, block).sum()])
-    of_groups = (signed * family.unit_deviance(y[:, None], best)).sum(axis=0)
-    return whole, of_groups, (signed * family.unit_deviance(y[:, None], nulls)).sum(axis=0), density
+        density[0] = family.log_likelihood(y, unaware, weight=w).sum()
+        if truth:  # the column of each row's group; nothing where it is missing
+            density[1] = (np.take(table, block.report, axis=1) * family.log_likelihood(y, best, weight=w)).sum()
+    of_groups = np.vecdot(signed, family.unit_deviance(y, best))
+    return whole, of_groups, np.vecdot(signed, family.unit_deviance(y, nulls[:, None])), density
 
 
 def _squares(
@@ -181,11 +188,6 @@ def _squares(
     reported = sums(mean * level, moments.by_report[:-1].sum(axis=0))
     whole = np.concatenate([sums(b, moments.by_report.sum(axis=0)), reported, [n, log_weight]])
     return whole, sums(fit.B, by_group), sums(level @ nulls[None], by_group), np.full(2, np.nan)
-
-
-def _own(values: Array, table: Array, block: Block) -> Array:
-    """Take the column of each row's group, which matters with the true attribute only; nothing where it is missing."""
-    return np.asarray((table.T[block.report] * values).sum(axis=1))
 
 
 def _log_likelihood(
