@@ -372,7 +372,8 @@ READERS = {
         "service/_fit_inputs.py", "service/reports/__init__.py", "service/reports/_snapshots.py",
     },
     "find_reports": {"service/_fit_inputs.py", "service/_run_fit.py"},
-    "count_reports": {"service/_studies.py", "service/reports/_snapshots.py"},
+    # `_withdrawals` counts what it deletes, so that no released number goes down for it.
+    "count_reports": {"service/_studies.py", "service/reports/_snapshots.py", "service/reports/_withdrawals.py"},
 }  # fmt: skip
 
 # Modules that may name the tables with stored reports.
@@ -436,16 +437,50 @@ def test_whether_rows_match_is_asked_of_randomized_reports_only(sources):
     functions = [node for node in ast.walk(sources["service/_fit_inputs.py"]) if isinstance(node, ast.FunctionDef)]
     (count,) = (node for node in functions if node.name == "count_matches")
     of_self = {n.attr for n in ast.walk(count) if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == "self"}
-    assert of_self == {"_randomize"}
+    assert of_self == {"_show_one"}
+
+
+# Who makes reports that may leave (`ReleasedReports`), and who takes stored ones for such where rule 9 is off.
+MAKERS = {
+    "DRAWN": {"release/_randomized.py", "release/_released_reports.py", "release/_several_attributes.py"},
+    "randomize_reports": {"release/_randomized.py", "release/_release.py", "service/_fit_inputs.py"},
+    "without_protection": {"release/_released_reports.py", "service/_fit_inputs.py"},
+}
+
+
+def test_only_few_modules_make_reports_that_may_leave(sources):
+    found = {name: set() for name in MAKERS}
+    for path, tree in sources.items():
+        for node in ast.walk(tree):
+            names = {getattr(node, "id", None), getattr(node, "name", None)}
+            names |= {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            for name in names & set(MAKERS):
+                found[name].add(path)
+    assert found == MAKERS
+
+
+def test_stored_reports_are_shown_only_where_the_study_says_so(sources):
+    """Every call of `without_protection` stands below the condition that the study has no rule 9."""
+    tree = sources["service/_fit_inputs.py"]
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    below = [branch for branch in branches if ast.unparse(branch.test) == "job.study.release is None"]
+    guarded = {call for branch in below for node in branch.body for call in _calls(node)}
+    assert len(guarded) == 2
+    assert set(_calls(tree)) == guarded
+
+
+def _calls(tree):
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "without_protection"]
 
 
 def test_stored_reports_of_a_fit_go_to_noised_sums_only(sources):
-    """`JoinedReports.reports()` are stored ones: one call, whose result is replaced unless sums of it get noise."""
+    """`JoinedReports.reports()` are stored ones: where sums of them get noise, and where the study has no rule 9."""
     calls = defaultdict(list)
     for path, tree in sources.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reports":
                 calls[path].append(ast.unparse(node))
     assert {path: found for path, found in calls.items() if path.startswith("service/")} == {
-        "service/_run_fit.py": ["joined.reports()"]
+        "service/_fit_inputs.py": ["self.reports(rows)"],
+        "service/_run_fit.py": ["joined.reports()"],
     }

@@ -139,9 +139,7 @@ def released(parties, people):
 def test_prices_free_of_some_are_a_library_fit_to_the_released_reports(served, people):
     bundle = fetch(served, "area", served.folder)
     drawn = released(served, people)["area"]
-    pricer = DiscriminationFreePricer(
-        "normal", channel=seen_channel(drawn.second, AREA, drawn.reports), correction="inverse", random_state=0
-    )
+    pricer = DiscriminationFreePricer("normal", channel=seen_channel(drawn, AREA), correction="inverse", random_state=0)
     pricer.fit(people[["age"]], people["y"], sensitive=drawn.reports)
     np.testing.assert_allclose(bundle.pricer.predict(people[["age"]]), pricer.predict(people[["age"]]), rtol=1e-9)
     assert bundle.pricer.groups_ == ("N", "S", "W")
@@ -154,7 +152,7 @@ def test_prices_free_of_all_are_a_library_fit_to_the_combinations(served, people
     bundle = fetch(served, "all", served.folder)
     drawn = released(served, people)
     columns = [drawn[name].reports for name in CHANNELS]
-    together = combine_draws([drawn[name].second for name in CHANNELS], list(CHANNELS.values()), columns)
+    together = combine_draws([drawn[name] for name in CHANNELS], list(CHANNELS.values()))
     table = pd.DataFrame(dict(zip(CHANNELS, columns, strict=True)))  # a row with a gap is a row without a report
     pricer = DiscriminationFreePricer("normal", channel=together.channel, correction="inverse", random_state=0)
     pricer.fit(people[["age"]], people["y"], sensitive=table)

@@ -11,7 +11,7 @@ def count(rows, reported, *, epsilon=2.0, groups=("F", "M"), seed=0):
     reports = np.full(rows, None, dtype=object)
     reports[:reported] = np.resize(np.array(groups, dtype=object), reported)
     drawn = randomize_reports(range(rows), reports, None, epsilon, seed.to_bytes(32), groups=groups)
-    return count_matches(drawn.reports, drawn.second)
+    return count_matches(drawn)
 
 
 @pytest.mark.parametrize("groups", [("F", "M"), ("a", "b", "c", "d")])

@@ -9,10 +9,11 @@ from scipy.stats import chi2
 from fairpremium import Channel, RandomizedResponse
 from fairpremium.parties.release._randomized import (
     compose,
+    join_pieces,
     missing_share,
+    mixed_channel,
     randomize_reports,
     second_channel,
-    seen_channel,
 )
 from helpers.privacy_audit import audit
 
@@ -163,7 +164,7 @@ def test_nobody_reported_is_no_channel_but_no_error_in_a_piece():
     drawn = randomize_reports(names(400), [None] * 400, SEX, 1.0, SECRET)
     assert drawn.channel is None or drawn.channel.keep < 0.55
     with pytest.raises(ValueError, match="too few"):
-        seen_channel(HIDDEN, SEX, 1.0)
+        mixed_channel(HIDDEN, SEX, 1.0)
 
 
 def test_pieces_are_randomized_as_the_whole_is():
@@ -171,9 +172,9 @@ def test_pieces_are_randomized_as_the_whole_is():
     keys = np.array(names(300))
     whole = randomize_reports(keys, S, SEX, 1.0, SECRET)
     parts = [randomize_reports(keys[i : i + 70], S[i : i + 70], SEX, 1.0, SECRET) for i in range(0, 300, 70)]
-    joined = np.concatenate([part.reports for part in parts])
-    assert joined.tolist() == whole.reports.tolist()
-    assert seen_channel(parts[0].second, SEX, joined) == whole.channel
+    joined = join_pieces(parts, SEX)
+    assert joined.reports.tolist() == whole.reports.tolist()
+    assert (joined.second, joined.channel) == (whole.second, whole.channel)
 
 
 @pytest.mark.parametrize(

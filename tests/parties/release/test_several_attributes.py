@@ -9,8 +9,9 @@ import pytest
 
 from fairpremium import Channel, RandomizedResponse
 from fairpremium.labels import decode_labels
-from fairpremium.parties.release import combine_draws, randomize_reports, recode, seen_channel
-from fairpremium.parties.release._randomized import second_channel
+from fairpremium.parties.release import combine_draws, randomize_reports, recode
+from fairpremium.parties.release._randomized import mixed_channel, second_channel
+from fairpremium.parties.release._several_attributes import mix_draws
 
 SEX = RandomizedResponse(["F", "M"], keep=0.8)
 AGE = RandomizedResponse(["20", "40", "60"], keep=0.7)
@@ -43,11 +44,9 @@ def test_the_channel_is_the_law_of_the_rows_that_have_all_reports(both):
         there[seen[0] < 2, seen[1] < 3] += chance  # the same whatever the groups
     n = 1_000_000
     counts = [round(n * share) for share in there.values()]
-    columns = [
-        np.repeat([label if pattern[j] else None for pattern in there], counts) for j, label in enumerate(("F", "20"))
-    ]
+    patterns_seen = np.repeat(list(there), counts, axis=0)
     seconds = [second_channel(first.reports, epsilon) for first in firsts]
-    drawn = combine_draws(seconds, firsts, columns)
+    drawn = mix_draws(seconds, firsts, patterns_seen)
     assert drawn.epsilon == pytest.approx(2 * epsilon, abs=1e-6)
     assert drawn.missing == pytest.approx(1 - both, abs=1e-5)
     assert drawn.channel.groups == Channel.product(SEX, AGE).groups
@@ -63,11 +62,11 @@ def test_without_gaps_the_channel_is_the_product_of_both_draws():
     n = 10_000
     lost = [round(n * second.matrix[0, 1]) for second in seconds]  # whose report became none in the draw
     both = round(n * float(seconds[0].matrix[0, 1] * seconds[1].matrix[0, 1]))
-    sex, age = np.full(n, "F", dtype=object), np.full(n, "20", dtype=object)
-    sex[: lost[0]] = None
-    age[lost[0] - both : lost[0] - both + lost[1]] = None
-    drawn = combine_draws(seconds, [SEX, AGE], [sex, age])
-    seen = [seen_channel(second, first, 0.0) for second, first in zip(seconds, (SEX, AGE), strict=True)]
+    there = np.ones((n, 2), dtype=bool)
+    there[: lost[0], 0] = False
+    there[lost[0] - both : lost[0] - both + lost[1], 1] = False
+    drawn = mix_draws(seconds, [SEX, AGE], there)
+    seen = [mixed_channel(second, first, 0.0) for second, first in zip(seconds, (SEX, AGE), strict=True)]
     np.testing.assert_allclose(drawn.channel.matrix, Channel.product(*seen).matrix, atol=2e-3)
 
 
@@ -87,11 +86,10 @@ def test_shares_of_combinations_are_found_again():
         randomize_reports(keys, column, first, 2.0, SECRET, attribute=name)
         for column, first, name in zip(reports, (SEX, AGE), ("sex", "age"), strict=True)
     ]
-    columns = [draw.reports for draw in draws]
-    channel = combine_draws([draw.second for draw in draws], [SEX, AGE], columns).channel
-    rows = np.empty(n, dtype=object)
-    rows[:] = [None if None in row else row for row in zip(*columns, strict=True)]
-    p, covariance = channel.group_distribution(rows, return_covariance=True)
+    together = combine_draws(draws, [SEX, AGE])
+    rows = zip(*(draw.reports for draw in draws), strict=True)
+    assert together.reports.tolist() == [None if None in row else row for row in rows]
+    p, covariance = together.channel.group_distribution(together.reports, return_covariance=True)
     error = np.sqrt(np.diag(covariance))
     assert (error < 0.04).all()
     assert (np.abs(p - truth) < 4 * error).all()
@@ -109,10 +107,9 @@ def test_attributes_are_drawn_apart_and_each_always_alike():
 
 
 def test_too_few_reports_are_said():
-    nothing = np.full(1000, None, dtype=object)
     seconds = [second_channel(first.reports, 1.0) for first in (SEX, AGE)]
     with pytest.raises(ValueError, match="too few to tell"):
-        combine_draws(seconds, [SEX, AGE], [nothing, nothing])
+        mix_draws(seconds, [SEX, AGE], np.zeros((1000, 2), dtype=bool))
 
 
 def test_recoded_reports_are_integers():

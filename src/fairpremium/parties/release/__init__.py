@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._randomized import *
     from ._release import *
     from ._released_counts import *
+    from ._released_reports import *
     from ._several_attributes import *
 
 __all__, __getattr__ = lazy_exports(
@@ -26,9 +27,10 @@ __all__, __getattr__ = lazy_exports(
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_fit_data": "ClaimSettings Claims FitSettings",
         "_match_count": "MatchCount count_matches",
-        "_randomized": "randomize_reports seen_channel",
+        "_randomized": "join_pieces randomize_reports seen_channel",
         "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",
-        "_several_attributes": "SecondDraws combine_draws recode",
+        "_released_reports": "ReleasedReports without_protection",
+        "_several_attributes": "SecondDraws combine_draws join_columns recode recode_draws recode_reports",
     },
 )

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from fairpremium.privacy import RandomizedResponse
+from ._released_reports import ReleasedReports, check_released
 
 _ERRORS = 3.0  # standard errors up to which a number is not told apart from none: one in 740 goes further by chance
 _WIDEST = 0.1  # largest limit, as a part of the rows, at which the number tells anything
@@ -50,13 +46,9 @@ class MatchCount:
         return self.limit <= _WIDEST and self.share < self.limit
 
 
-def count_matches(reports: Any, second: RandomizedResponse) -> MatchCount:
-    """Estimate which part of the rows has a report.
-
-    - `reports` (array of shape (n,)): After the second draw, None where there is none.
-    - `second`: The channel of that draw, which has one group more than there are reports.
-    """
-    missing = pd.isna(np.asarray(reports, dtype=object))
+def count_matches(drawn: ReleasedReports) -> MatchCount:
+    """Estimate which part of the rows has a report, from reports whose second draw hides who reported."""
+    second, rows = check_released(drawn).one_draw, len(drawn.reports)
     keep, other = second.keep, float(second.matrix[0, 1])
-    error = math.sqrt(keep * (1 - keep) / len(missing)) / (keep - other)
-    return MatchCount(len(missing), (keep - float(missing.mean())) / (keep - other), _ERRORS * error)
+    error = math.sqrt(keep * (1 - keep) / rows) / (keep - other)
+    return MatchCount(rows, (keep - drawn.missing_share) / (keep - other), _ERRORS * error)

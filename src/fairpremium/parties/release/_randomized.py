@@ -15,29 +15,23 @@ j follows from how many S' are missing. It is taken to be the same everywhere; w
 the differences between groups are shrunk a little more or less than is undone, by the order of j.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from fairpremium.labels import decode_labels, encode_labels
 from fairpremium.privacy import MAX_TOTAL, Channel, MemoizedReports, RandomizedResponse
 
+from ._released_reports import DRAWN, ReleasedReports
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 _FEWEST_BITS = 16  # of the second channel's weights, so that epsilon_r is met closely
-
-
-class Randomized(NamedTuple):
-    """Reports after the second draw, the channel from D to them, and the channel of the second draw.
-
-    If participation is hidden, the second channel's groups are the codes of the reports, and one more for none.
-    """
-
-    reports: npt.NDArray[Any]  # labels, None where there is no report
-    channel: Channel | None  # None where there are too few reports to know it
-    second: RandomizedResponse
 
 
 def second_channel(
@@ -78,22 +72,23 @@ def compose(second: Channel, first: Channel) -> Channel:
     return RandomizedResponse.from_integers(first.groups, a, b)
 
 
-def seen_channel(
-    second: RandomizedResponse, first: Channel | None, reports: Any, labels: Sequence[Any] | None = None
-) -> Channel:
+def seen_channel(drawn: ReleasedReports, first: Channel | None, labels: Sequence[Any] | None = None) -> Channel:
     """Return the channel from D to reports that went through the second draw.
 
-    - `second`: Of the second draw.
     - `first`: Of the stored reports; None if they are the true attribute.
-    - `reports` (array of shape (n,), or a share): Reports after the second draw, None where there is none; or the share
-      that has none.
     - `labels` (sequence, optional): The values of the stored reports, if `first` is None.
     """
+    return mixed_channel(drawn.one_draw, first, drawn.missing_share, labels)
+
+
+def mixed_channel(
+    second: RandomizedResponse, first: Channel | None, share: float, labels: Sequence[Any] | None = None
+) -> Channel:
+    """Return the same channel from the channel of the second draw and the share that has no report after it."""
     names = tuple(labels or ()) if first is None else first.reports
     R = len(names)
     if len(second.groups) == R:
         return second if first is None else compose(second, first)
-    share = reports if isinstance(reports, float) else float(np.mean(pd.isna(np.asarray(reports, dtype=object))))
     among = RandomizedResponse.from_integers(names, second.a, second.b)  # T2, given that there is a report
     whole = among if first is None else compose(among, first)
     j = _empty_share(second, share)
@@ -129,7 +124,7 @@ def randomize_reports(
     hidden: bool = True,
     attribute: str | None = None,
     epoch: int = 0,
-) -> Randomized:
+) -> ReleasedReports:
     """Draw every report once more, the same for the same key in every call of an epoch.
 
     - `keys` (sequence of str, int or bytes, length n): One key per person, none twice.
@@ -164,8 +159,24 @@ def randomize_reports(
         there = np.flatnonzero(codes >= 0)
         values = decode_labels(codes[there], labels)
         new[there] = encode_labels(memo.privatize([persons[i] for i in there], values), labels, name="reports")
-    share = float(np.mean(new < 0))
-    known = not hidden or _empty_share(second, share) < 1
-    return Randomized(
-        decode_labels(new, labels), seen_channel(second, channel, share, labels) if known else None, second
-    )
+    return _drawn(decode_labels(new, labels), second, channel, labels)
+
+
+def join_pieces(
+    pieces: Sequence[ReleasedReports], channel: Channel | None, *, groups: Sequence[Any] | None = None
+) -> ReleasedReports:
+    """Return reports that were drawn piece by piece, with the channel that all of them tell.
+
+    - `channel`, `groups`: As for `randomize_reports`.
+    """
+    labels = tuple(groups or ()) if channel is None else channel.reports
+    return _drawn(np.concatenate([piece.reports for piece in pieces]), pieces[0].one_draw, channel, labels)
+
+
+def _drawn(
+    reports: npt.NDArray[Any], second: RandomizedResponse, first: Channel | None, labels: Sequence[Any]
+) -> ReleasedReports:
+    """Return reports that went through the second draw; their channel is None where they are too few to know it."""
+    share = float(np.mean([report is None for report in reports.tolist()]))
+    known = len(second.groups) == len(labels) or _empty_share(second, share) < 1
+    return ReleasedReports(reports, mixed_channel(second, first, share, labels) if known else None, second, DRAWN)

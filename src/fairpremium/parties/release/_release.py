@@ -14,6 +14,7 @@ Two mechanisms, and none:
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +37,7 @@ from ._disclosure import NOTHING, RuleResult, check_count_rules, measure, refuse
 from ._fit_data import ClaimData, ClaimSettings, FitData, FitSettings, Part
 from ._public_data import public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
+from ._released_reports import ReleasedReports, check_released
 from ._several_attributes import SecondDraws
 
 MECHANISMS = ("gaussian", "randomized", "none")
@@ -76,8 +78,8 @@ class Release:
     - `epsilon`, `delta`: The realised guarantee; epsilon is inf for "none".
     - `statement`: The guarantee in words, for the manifest.
     - `channel_used`: From D to the reports that were used.
-    - `reports_used` (array or None): The reports S' that audits and reports of this fit may use as well, at no further
-      cost; None for "gaussian", whose shares are in the pricer.
+    - `reports_used`: The reports S' that audits and reports of this fit may use as well, at no further cost; None
+      unless reports were randomized.
     - `noise` (dict): A summary of the noise, for the manifest.
     - `reported`: Number of rows with a report, as far as it may be shown: estimated from what was released, and
       rounded.
@@ -92,7 +94,7 @@ class Release:
     noise: dict[str, Any]
     reported: int
     delta: float = 0.0
-    reports_used: npt.NDArray[Any] | None = None
+    reports_used: ReleasedReports | None = None
 
 
 def default_release(model: Any, correction: str, n: int, *, claims: bool = False) -> Literal["gaussian", "randomized"]:
@@ -131,7 +133,7 @@ def fit_release(
     groups: Sequence[Any] | None = None,
     rules: Rules | None = None,
     features: Sequence[str] | None = None,
-    second: RandomizedResponse | SecondDraws | None = None,
+    drawn: ReleasedReports | None = None,
     progress: Progress | None = None,
     checkpoint: MutableMapping[str, Any] | None = None,
 ) -> Release:
@@ -139,14 +141,15 @@ def fit_release(
 
     - `X`, `y`, `sample_weight`: As for `DiscriminationFreePricer.fit`: a table and columns, or a source and names of
       its columns. With `ClaimSettings` y is `Claims`, and sample_weight their exposure.
-    - `reports` (array of shape (n,), or the name of a column): S; None where there is no report.
+    - `reports` (array of shape (n,), or the name of a column): S; None where there is no report. With `drawn` the name
+      of the column that has them, or None.
     - `channel`: Of the reports; None if they are the true attribute. A noise estimator needs "randomized".
     - `keys` (sequence of length n, optional): One key per row, none twice; "randomized" needs them.
     - `groups` (sequence, optional): The groups, if `channel` is not a Channel.
     - `rules`: Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
     - `features`: Columns of a source to price with.
-    - `second`: With "randomized": the reports went through it already (see `randomize_reports`); needed with a source,
-      and for several attributes (see `combine_draws`).
+    - `drawn`: With "randomized": the reports, randomized already (see `randomize_reports`); needed with a source, and
+      for several attributes (see `combine_draws`). With "none": those of a study without rule 9 (`without_protection`).
     - `progress`: Gets a phase and the fraction that is done.
     - `checkpoint` (mutable mapping, optional): Plain data of steps that were released already; it is filled step by
       step, and a fit that starts with it takes those steps from it.
@@ -157,6 +160,10 @@ def fit_release(
         A rule forbids the fit. It is decided before anything is fitted to reports.
     """
     tell = progress or (lambda phase, fraction: None)
+    if drawn is not None:
+        _check_drawn(drawn, privacy)
+        if not is_source(X):
+            reports = drawn.reports
     data = _data(settings, X, y, sample_weight, reports, features)
     if privacy.mechanism == "gaussian":
         from ._gaussian import release_gaussian
@@ -169,14 +176,17 @@ def fit_release(
         return release_gaussian(settings, data, channel, groups, privacy, rules, tell, checkpoint)
     labels = labels_of_reports(channel, groups)
     effective, epsilon, statement, noise, hidden = channel, math.inf, _NONE, {}, False
+    second: RandomizedResponse | SecondDraws | None = None
     if privacy.mechanism == "randomized":
+        data, drawn = _randomize(data, channel, privacy, keys, labels, drawn, tell)
+        second = drawn.second
         if isinstance(second, SecondDraws):
-            effective, noise = second.channel, second.noise
-            hidden, epsilon = True, _check_paid(second.epsilon, privacy)
+            effective, epsilon, noise, hidden = second.channel, second.epsilon, second.noise, True
         else:
-            data, effective, second = _randomize(data, channel, privacy, keys, labels, second, tell)
-            hidden, epsilon = len(second.groups) > len(labels), second.epsilon
-            noise = {"keep": second.keep, "epsilon": epsilon}
+            hidden, epsilon = len(drawn.one_draw.groups) > len(labels), drawn.one_draw.epsilon
+            noise = {"keep": drawn.one_draw.keep, "epsilon": epsilon}
+            if not isinstance(channel, NoiseEstimator):  # it estimates the whole way from D to the reports that it sees
+                effective = seen_channel(drawn, channel, labels)
         statement = (_HIDDEN if hidden else _RANDOMIZED).format(epsilon)
     tell("rules", 0.1)
     rule_results = check_reports(settings, data, labels, rules)
@@ -202,7 +212,7 @@ def fit_release(
         statement=statement,
         rule_results=tuple(rule_results),
         channel_used=pricer.channel_,
-        reports_used=None if is_source(X) else data.reports,
+        reports_used=drawn,
         noise=noise,
         reported=pricer.n_rows_ - pricer.n_missing_reports_,
     )
@@ -241,40 +251,42 @@ def _randomize(
     privacy: ReleaseSettings,
     keys: Any,
     labels: tuple[Any, ...],
-    second: RandomizedResponse | None,
+    drawn: ReleasedReports | None,
     tell: Progress,
-) -> tuple[FitData | ClaimData, Any, RandomizedResponse]:
-    """Return the data with the reports to use, the channel from D to them, and the second channel."""
-    known = channel if isinstance(channel, Channel) else None
-    if second is not None:
-        drawn_from = labels if len(second.groups) == len(labels) else tuple(range(len(labels) + 1))
-        if second.groups != drawn_from:
-            raise ValueError("Got another second=..., but expected these reports randomized.")
-        _check_paid(second.epsilon, privacy)
-    elif keys is None or is_source(data.X):
-        raise ValueError(
-            "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
-            "of reports first (randomize_reports) and pass second=..."
-        )
-    else:
+) -> tuple[FitData | ClaimData, ReleasedReports]:
+    """Return the data with the reports to use, and these reports."""
+    if drawn is None:
+        if keys is None or is_source(data.X):
+            raise ValueError(
+                "Got no keys, but a second randomization needs one key per row; for a source, randomize the column "
+                "of reports first (randomize_reports) and pass drawn=..."
+            )
         tell("randomize", 0.0)
+        known = channel if isinstance(channel, Channel) else None
         drawn = randomize_reports(keys, data.reports, known, privacy.epsilon, privacy.secret, groups=labels)
-        data, second = data._replace(reports=drawn.reports), drawn.second
-    if isinstance(channel, NoiseEstimator):
-        return data, channel, second  # it estimates the whole way from D to the reports that it sees
-    missing = data.reports
-    if is_source(data.X):  # the share of rows without a report
+        return data._replace(reports=drawn.reports), drawn
+    if not isinstance(drawn.second, SecondDraws):
+        groups = drawn.one_draw.groups
+        if groups != (labels if len(groups) == len(labels) else tuple(range(len(labels) + 1))):
+            raise ValueError("Got another drawn=..., but expected these reports randomized.")
+    if is_source(data.X):
         with open_source(data.X) as source:
             counts = count_labels(source, data.reports)
-        missing = counts[None] / sum(counts.values())
-    return data, seen_channel(second, known, missing, labels), second
+        if {k: n for k, n in counts.items() if n} != Counter(drawn.reports.tolist()):
+            raise ValueError("Got a column with other reports than drawn=..., but expected it to have these.")
+    return data, drawn
 
 
-def _check_paid(epsilon: float, privacy: ReleaseSettings) -> float:
-    """Return the epsilon of the second draw, which is at most what is paid."""
-    if epsilon > privacy.epsilon * (1 + 1e-12):
-        raise ValueError("Got second=... with a larger epsilon, but expected at most that of the release.")
-    return epsilon
+def _check_drawn(drawn: ReleasedReports, privacy: ReleaseSettings) -> None:
+    """Raise unless reports are what the mechanism needs, and their second draw costs at most what is paid."""
+    second = check_released(drawn).second
+    if privacy.mechanism == "gaussian" or (second is None) != (privacy.mechanism == "none"):
+        raise ValueError(
+            f"Got drawn=... with mechanism={privacy.mechanism!r}, but expected randomized reports with "
+            '"randomized", and those of a study without rule 9 with "none".'
+        )
+    if second is not None and second.epsilon > privacy.epsilon * (1 + 1e-12):
+        raise ValueError("Got drawn=... with a larger epsilon, but expected at most that of the release.")
 
 
 def labels_of_reports(channel: Any, groups: Sequence[Any] | None) -> tuple[Any, ...]:

@@ -17,17 +17,17 @@ same everywhere.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from fairpremium.arrays import Array
 from fairpremium.privacy import Channel, RandomizedResponse, project_to_simplex
 
 from ._randomized import compose
+from ._released_reports import DRAWN, ReleasedReports, check_released
 
 _PATTERN_STEPS = 1000  # P(e given all are there) is rounded to so many parts
 
@@ -56,15 +56,36 @@ class SecondDraws:
         return {"keep": [second.keep for second in self.seconds], "epsilon": self.epsilon}
 
 
-def combine_draws(
-    seconds: Sequence[RandomizedResponse], firsts: Sequence[Channel], reports: Sequence[npt.NDArray[Any]]
+def combine_draws(draws: Sequence[ReleasedReports], firsts: Sequence[Channel]) -> ReleasedReports:
+    """Return the reports of several attributes as tuples, None where one of them is missing, and their channel.
+
+    - `draws`: Of each attribute, after the second draw.
+    - `firsts`: Of the stored reports of each attribute.
+    """
+    columns = [check_released(drawn).reports for drawn in draws]
+    there = np.column_stack([[report is not None for report in column.tolist()] for column in columns])
+    second = mix_draws([drawn.one_draw for drawn in draws], firsts, there)
+    return ReleasedReports(join_columns(columns), second.channel, second, DRAWN)
+
+
+def join_columns(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the reports of several attributes as tuples, None where one of them is missing."""
+    if len(columns) == 1:
+        return columns[0]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    joined = np.empty(len(columns[0]), dtype=object)
+    joined[:] = [None if None in row else row for row in rows]
+    return joined
+
+
+def mix_draws(
+    seconds: Sequence[RandomizedResponse], firsts: Sequence[Channel], there: npt.NDArray[np.bool_]
 ) -> SecondDraws:
     """Return what the draws of several attributes come to in rows that have a report of all of them.
 
-    - `seconds`, `firsts`: Of the second draw, and of the stored reports, for each attribute.
-    - `reports` (sequence of arrays of shape (n,)): Of each attribute, after the second draw; None where there is none.
+    - `there`, shape (n, attributes): Whether there is a report after the second draw.
     """
-    stored = _stored_patterns(seconds, np.column_stack([~pd.isna(column) for column in reports]))
+    stored = _stored_patterns(seconds, there)
     patterns = list(itertools.product((False, True), repeat=len(seconds)))
     there = np.array([math.prod(map(_appears, seconds, pattern)) for pattern in patterns])  # P(all are there given e)
     joint = stored * there
@@ -91,6 +112,21 @@ def combine_draws(
 def recode(channel: Channel) -> Channel:
     """Return a channel whose reports are called by their codes, for files whose columns hold no tuples."""
     return Channel(channel.matrix, groups=channel.groups, reports=range(len(channel.reports)))
+
+
+def recode_reports(reports: npt.NDArray[Any], channel: Channel) -> npt.NDArray[Any]:
+    """Return the codes of reports of a channel, None where there is none."""
+    codes = channel.encode(reports).astype(object)
+    codes[codes < 0] = None
+    return codes
+
+
+def recode_draws(drawn: ReleasedReports, channel: Channel) -> ReleasedReports:
+    """Return the same reports by their codes in a channel."""
+    second, seen = drawn.second, None if drawn.channel is None else recode(drawn.channel)
+    if isinstance(second, SecondDraws):
+        second = replace(second, channel=recode(second.channel))
+    return ReleasedReports(recode_reports(drawn.reports, channel), seen, second, DRAWN)
 
 
 def _stored_patterns(seconds: Sequence[RandomizedResponse], there: npt.NDArray[np.bool_]) -> Array:

@@ -51,7 +51,8 @@ def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], Shown
     """Audit the released prices with the reports that may be shown, on all rows or evenly spaced ones."""
     rows = np.unique(np.linspace(0, job.rows - 1, min(job.rows, _AUDIT_ROWS)).astype(np.int64))
     X, losses, volume = job.split(job.take(rows))
-    reports, second, each = show(job, rows)
+    drawn, each = show(job, rows)
+    second = drawn.second
     pricer = copy.copy(release.pricer)
     added = release.epsilon if np.isfinite(release.epsilon) else None
     reported = round_count(round(release.reported * len(rows) / job.rows), job.study.rules)
@@ -60,7 +61,7 @@ def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], Shown
     elif second is None and len(job.names) > 1:  # of rows in a file it knows the codes of the reports
         pricer.channel_ = job.channel
     elif second is not None and release.mechanism == "gaussian":  # the audit sees reports after the second draw
-        pricer.channel_ = seen_channel(second, job.channel, reports, job.labels)
+        pricer.channel_ = seen_channel(drawn, job.channel, job.labels)
     asked = job.spec.report or ReportSpec()
     notes, classes = [_statement(job, release)], None
     if asked.by is not None:
@@ -74,7 +75,7 @@ def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], Shown
         pricer,
         X,
         per_unit(losses, volume),
-        sensitive=reports,
+        sensitive=drawn.reports,
         sample_weight=volume,
         by=classes,
         level=job.spec.level,
@@ -87,7 +88,7 @@ def summarize(job: FitJob, release: Release, show: Callable[[FitJob, Any], Shown
         hashes={"portfolio": job.portfolio_sha256},
         count_in=job.study.rules.round_to,
         created=job.asked_at,  # the same in every attempt
-        by_attribute=each if len(each) > 1 else None,
+        by_attribute={n: (one.reports, one.channel) for n, one in each.items()} if len(each) > 1 else None,
         collected=job.channel,
         release={
             "epsilon": added,

@@ -31,15 +31,17 @@ from fairpremium.parties.protocol import (
 from fairpremium.parties.release import (
     Claims,
     MatchCount,
-    SecondDraws,
+    ReleasedReports,
     combine_draws,
     count_matches,
+    join_columns,
+    join_pieces,
     randomize_reports,
-    seen_channel,
+    without_protection,
 )
 from fairpremium.parties.store.schema import epochs, fits, portfolios
 from fairpremium.pricing import SourcePortfolio, is_source
-from fairpremium.privacy import Channel, RandomizedResponse
+from fairpremium.privacy import Channel
 
 from ._context import ServiceContext
 from ._epochs import epoch_key
@@ -186,13 +188,11 @@ class ShownReports(NamedTuple):
     """Reports that may be shown: after the second draw, or the stored ones where rule 9 is off.
 
     - `reports`: Of all attributes of the fit together; None where one is missing.
-    - `second`: Of the second draw; None where there was none.
-    - `each`: Of each of several attributes by name, with the channel from D to them.
+    - `each`: Of each of several attributes by name.
     """
 
-    reports: npt.NDArray[Any]
-    second: RandomizedResponse | SecondDraws | None
-    each: dict[str, tuple[npt.NDArray[Any], Channel]]
+    reports: ReleasedReports
+    each: dict[str, ReleasedReports]
 
 
 @dataclass(frozen=True)
@@ -209,27 +209,24 @@ class JoinedReports:
 
     def reports(self, rows: Any = slice(None)) -> npt.NDArray[Any]:
         """Return the stored reports; those of several attributes as tuples, None where one of them is missing."""
-        return _join(
+        return join_columns(
             [decode_labels(codes, labels) for codes, labels in zip(self.codes[rows].T, self.labels, strict=True)]
         )
 
     def show(self, job: FitJob, rows: Any = slice(None)) -> ShownReports:
         """Return the reports that may be shown."""
         if job.names == (None,):
-            return ShownReports(*self._randomize(job, 0, None, job.channel, rows), {})
+            return ShownReports(self._show_one(job, 0, None, job.channel, rows), {})
         firsts = [known for name in job.names if (known := channel_of(one_attribute(job.study.attribute, name)))]
-        columns, seconds = [], []
-        for j, (name, first) in enumerate(zip(job.names, firsts, strict=True)):
-            reports, second = self._randomize(job, j, name, first, rows)
-            columns.append(reports)
-            seconds += [] if second is None else [second]
-        seen = [seen_channel(*drawn) for drawn in zip(seconds, firsts, columns, strict=True)] if seconds else firsts
-        pairs = zip(columns, seen, strict=True)
-        each = {str(name): pair for name, pair in zip(job.names, pairs, strict=True)}
-        together: RandomizedResponse | SecondDraws | None = seconds[0] if seconds else None
-        if len(seconds) > 1:
-            together = combine_draws(seconds, firsts, columns)
-        return ShownReports(_join(columns), together, each)
+        each = {
+            str(name): self._show_one(job, j, name, first, rows)
+            for j, (name, first) in enumerate(zip(job.names, firsts, strict=True))
+        }
+        if len(each) == 1:
+            return ShownReports(next(iter(each.values())), each)
+        if job.study.release is None:
+            return ShownReports(without_protection(self.reports(rows), job.channel), each)
+        return ShownReports(combine_draws(list(each.values()), firsts), each)
 
     def count_matches(self, job: FitJob) -> dict[str | None, MatchCount]:
         """Estimate how many rows have a report of each attribute, from the second draw that rule 9 asks for.
@@ -237,20 +234,13 @@ class JoinedReports:
         Of a large portfolio evenly spaced rows are counted: some parts of it may have reports, others none.
         """
         rows = slice(None, None, -(-job.rows // _COUNTED_ROWS))
-        found = {}
-        for j, name in enumerate(job.names):
-            reports, second = self._randomize(job, j, name, None, rows)
-            if second is not None:
-                found[name] = count_matches(reports, second)
-        return found
+        return {name: count_matches(self._show_one(job, j, name, None, rows)) for j, name in enumerate(job.names)}
 
-    def _randomize(
-        self, job: FitJob, j: int, name: str | None, first: Channel | None, rows: Any
-    ) -> tuple[npt.NDArray[Any], RandomizedResponse | None]:
-        """Draw the reports of one attribute once more, if rule 9 asks for it."""
+    def _show_one(self, job: FitJob, j: int, name: str | None, first: Channel | None, rows: Any) -> ReleasedReports:
+        """Draw the reports of one attribute once more, or return the stored ones of a study without rule 9."""
         keys, codes, labels = self.keys[rows], self.codes[rows, j], self.labels[j]
         if job.study.release is None:
-            return decode_labels(codes, labels), None
+            return without_protection(decode_labels(codes, labels), first)
         drawn = []
         for start in range(0, len(codes), _DRAWN_AT_ONCE):
             some = slice(start, start + _DRAWN_AT_ONCE)
@@ -259,17 +249,7 @@ class JoinedReports:
             epsilon = job.study.release.randomized_epsilon
             about: dict[str, Any] = {"groups": labels, "attribute": name, "epoch": job.epoch}
             drawn.append(randomize_reports(persons, reports, first, epsilon, job.draw_key, **about))
-        return np.concatenate([piece.reports for piece in drawn]), drawn[0].second
-
-
-def _join(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the reports of several attributes as tuples, None where one of them is missing."""
-    if len(columns) == 1:
-        return columns[0]
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    joined = np.empty(len(columns[0]), dtype=object)
-    joined[:] = [None if None in row else row for row in rows]
-    return joined
+        return join_pieces(drawn, first, groups=labels)
 
 
 def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> FitJob:

@@ -12,7 +12,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,14 @@ from fairpremium.parties.release import (
     Release,
     ReleaseSettings,
     RuleResult,
-    SecondDraws,
     check_fit_rows,
     check_overlap,
     default_release,
     fit_release,
     rarest_report,
     recode,
+    recode_draws,
+    recode_reports,
 )
 from fairpremium.parties.store.log import store_checkpoint
 from fairpremium.parties.store.schema import releases
@@ -198,20 +198,18 @@ def _fit(
 ) -> Release:
     """Fit to a table in memory, or piece by piece to files with the reports beside the rows."""
     channel = _channel(job)
-    reports, second = joined.reports(), None
-    if privacy.mechanism == "randomized":
-        reports, second, _ = joined.show(job)
-    options: dict[str, Any] = {"groups": job.labels, "rules": job.study.rules, "second": second}
+    drawn = None if privacy.mechanism == "gaussian" else joined.show(job).reports
+    reports = joined.reports() if drawn is None else drawn.reports  # stored ones only where their sums get noise
+    options: dict[str, Any] = {"groups": job.labels, "rules": job.study.rules, "drawn": drawn}
     options |= {"progress": tell, "checkpoint": steps}
     if job.rows > context.limits.memory_rows:
         if isinstance(channel, NoiseEstimator):
             raise Problem("cannot-fit", "an unknown channel needs a portfolio that fits into memory")
         source = folder / "joined"
         if isinstance(channel, Channel) and len(job.names) > 1:  # a column of a file holds no tuples
-            reports, channel = _codes(reports, channel), recode(channel)
+            reports, options["drawn"] = recode_reports(reports, channel), drawn and recode_draws(drawn, channel)
+            channel = recode(channel)
             options["groups"] = channel.reports
-            if isinstance(second, SecondDraws):
-                options["second"] = replace(second, channel=recode(second.channel))
         job.write_joined(reports, options["groups"], source)
         job.check_terms(str(source))
         release = fit_release(
@@ -227,13 +225,6 @@ def _fit(
         y = per_unit(losses, volume, of="counts")
         channel = _Estimated(channel.fit(frame(table, names), y, sensitive=reports, sample_weight=volume))
     return fit_release(_settings(job), X, losses, volume, reports, channel, privacy, **options)
-
-
-def _codes(reports: Any, channel: Channel) -> Any:
-    """Return the codes of reports, None where there is none."""
-    codes = channel.encode(reports).astype(object)
-    codes[codes < 0] = None
-    return codes
 
 
 def _settings(job: FitJob) -> FitSettings | ClaimSettings:
