@@ -17,7 +17,7 @@ from scipy import stats
 from fairpremium import Channel, RandomizedResponse
 from fairpremium import audit as fa
 from fairpremium.audit import drawing
-from helpers.limits import limits, p_value
+from helpers.limits import difference, limits, p_value
 
 NAMES = ("adverse_impact", "standardized_difference", "marginal_effect", "disparity_drivers", "threshold_check")
 
@@ -458,7 +458,7 @@ def test_ratio_limits_cover_when_rates_are_small():
 
 
 @pytest.mark.parametrize("spread", ["population", "groups"])
-def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spread):
+def test_standardized_loss_ratios_have_limits_from_those_of_both_groups_and_of_the_deviation(spread):
     rng = np.random.default_rng(1)
     n, names = 2000, np.array(["a", "b"], dtype=object)
     channel = RandomizedResponse(list(names), keep=0.8)
@@ -480,7 +480,10 @@ def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spr
         squares = (u * (v - mean) ** 2).sum(axis=0) / U
         square, of_square = squares.mean(), (u * ((v - mean) ** 2 - squares) / U).mean(axis=1)
     s, gap = np.sqrt(square), mean[1] - mean[0]
-    low, high = limits(gap, of_mean[:, 1] - of_mean[:, 0])
+    both = mean[1], of_mean[:, 1], mean[0], of_mean[:, 0]
+    low, high = difference(*both)
+    assert [row["difference_low"], row["difference_high"]] == pytest.approx([low, high], abs=1e-9)
+    assert difference(*both, level=1 - row["p_value"])[0] == pytest.approx(0, abs=1e-9)
     largest = np.sqrt(limits(square, of_square)[1])
     error = np.sqrt(np.sum(of_square**2)) / (2 * square)
     x = gap / s
