@@ -253,8 +253,10 @@ class Difference:
 
     def _reach(self, error: float | Array) -> tuple[Array, Array]:
         (l_a, u_a), (l_b, u_b), r = self.first.reach(error), self.second.reach(error), self.correlation
-        below, above = l_a**2 + u_b**2 - 2 * r * l_a * u_b, u_a**2 + l_b**2 - 2 * r * u_a * l_b
-        return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
+        squares = np.array([l_a**2 + u_b**2 - 2 * r * l_a * u_b, u_a**2 + l_b**2 - 2 * r * u_a * l_b])
+        same = self.estimate.variance <= _TINY * (self.first.variance + self.second.variance)  # one group is everybody
+        below, above = np.sqrt(np.where(same, 0.0, np.maximum(squares, 0.0)))
+        return below, above
 
 
 def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[Array, Array]:
