@@ -1,7 +1,7 @@
 """The promises of the spectrum and of the alternatives, measured: parity of corrective prices, and coverage.
 
     python benchmarks/spectrum.py [--repeats 1000] [--ratio-repeats 60] [--first 0] [--parts "ratio;cells"]
-        [--groups 3] [--json FILE]
+        [--groups 3] [--keep 0.7] [--json FILE]
 
 - ratio: prices are learned from the true attribute and from reports (5,000 rows), and quoted to 100,000 new people. The
   Kolmogorov distance between groups of the price from reports is at most 1.2 times that of the price from the
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--parts", default="ratio;coverage;cells;changes")
     parser.add_argument("--groups", type=int, choices=GROUPS, help="only this number of groups")
+    parser.add_argument("--keep", type=float, choices=KEEPS, help="only this keep")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "spectrum.json")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -206,7 +207,8 @@ def main() -> None:
     numbers = GROUPS if arguments.groups is None else (arguments.groups,)
     before = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
     found: dict[str, Any] = before.get("results", {})
-    for part, K, keep in itertools.product(arguments.parts.split(";"), numbers, KEEPS):
+    keeps = KEEPS if arguments.keep is None else (arguments.keep,)
+    for part, K, keep in itertools.product(arguments.parts.split(";"), numbers, keeps):
         if part in ("coverage", "cells"):
             measure = coverage if part == "coverage" else cells
             cases = {f"{part}, {kind}": measure(K, keep, kind, many) for kind in KINDS}

@@ -17,7 +17,7 @@ from scipy import stats
 from fairpremium import Channel, RandomizedResponse
 from fairpremium import audit as fa
 from fairpremium.audit import drawing
-from helpers.limits import limits, p_value
+from helpers.limits import difference, limits, p_value
 
 NAMES = ("adverse_impact", "standardized_difference", "marginal_effect", "disparity_drivers", "threshold_check")
 
@@ -458,7 +458,7 @@ def test_ratio_limits_cover_when_rates_are_small():
 
 
 @pytest.mark.parametrize("spread", ["population", "groups"])
-def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spread):
+def test_standardized_loss_ratios_have_limits_from_those_of_both_groups_and_of_the_deviation(spread):
     rng = np.random.default_rng(1)
     n, names = 2000, np.array(["a", "b"], dtype=object)
     channel = RandomizedResponse(list(names), keep=0.8)
@@ -480,7 +480,14 @@ def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spr
         squares = (u * (v - mean) ** 2).sum(axis=0) / U
         square, of_square = squares.mean(), (u * ((v - mean) ** 2 - squares) / U).mean(axis=1)
     s, gap = np.sqrt(square), mean[1] - mean[0]
-    low, high = limits(gap, of_mean[:, 1] - of_mean[:, 0])
+    both = mean[1], of_mean[:, 1], mean[0], of_mean[:, 0]
+    low, high = difference(*both)
+    assert [row["difference_low"], row["difference_high"]] == pytest.approx([low, high], abs=1e-9)
+    assert difference(*both, level=1 - row["p_value"])[0] == pytest.approx(0, abs=1e-9)
+    everyone, of_everyone = y.sum() / h.sum(), (y - y.sum() / h.sum() * h) / h.sum()
+    gap_row = fa.compute_loss_ratio_gap(h, y, sensitive=S, channel=channel).set_index("group").loc["b"]
+    expected = difference(mean[1], of_mean[:, 1], everyone, of_everyone)
+    assert [gap_row["gap_low"], gap_row["gap_high"]] == pytest.approx(list(expected), abs=1e-9)
     largest = np.sqrt(limits(square, of_square)[1])
     error = np.sqrt(np.sum(of_square**2)) / (2 * square)
     x = gap / s
@@ -496,13 +503,13 @@ def test_a_standard_deviation_of_losses_has_the_upper_limit_of_a_skewed_mean(spr
 
 @pytest.mark.parametrize(
     ("groups", "keep", "law"),
-    [(2, 0.9, "claims 5 %, lognormal 1.5"), (3, 0.7, "Pareto, index 2.5"), (3, 0.9, "Burr, index 2.4")],
+    [(4, 0.9, "claims 5 %, lognormal 1.5"), (3, 0.7, "Pareto, index 2.5"), (3, 0.9, "Burr, index 2.4")],
 )
 def test_heavy_tails_are_covered_in_all_cells_and_in_standard_deviations(groups, keep, law):
     from benchmarks import disparity
 
     rows = {row["table"]: row for row in disparity.simulate_measures(groups, keep, law, 100, seed=5)}
-    for name in ("loss ratio, standardized", "multicalibration, all cells"):
+    for name in ("loss ratio, gap", "loss ratio, standardized", "multicalibration, all cells"):
         assert rows[name]["coverage"] >= 0.95 - 2 * math.sqrt(0.95 * 0.05 / 100), (name, rows[name])
 
 
@@ -514,3 +521,10 @@ def test_a_sum_of_its_factors_has_no_remainder():
     rest = fa.compute_disparity_drivers(prices, X, sensitive=D).set_index("factor").loc["remainder"]
     assert rest[["contribution", "contribution_low", "contribution_high", "share"]].tolist() == [0, 0, 0, 0]
     assert rest["p_value"] == 1
+
+
+def test_a_group_that_is_everybody_has_no_gap():
+    rng = np.random.default_rng(2)
+    h = rng.uniform(1, 2, 300)
+    row = fa.compute_loss_ratio_gap(h, h * rng.lognormal(0, 1.5, 300), sensitive=["a"] * 300).iloc[0]
+    assert [row["gap"], row["gap_low"], row["gap_high"]] == pytest.approx([0, 0, 0], abs=1e-9)

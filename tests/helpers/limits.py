@@ -31,6 +31,18 @@ def limits(value: float, psi: np.ndarray, level: float = 0.95) -> tuple[float, f
     return value - high * error, value - low * error
 
 
+def difference(
+    first: float, psi: np.ndarray, second: float, phi: np.ndarray, level: float = 0.95
+) -> tuple[float, float]:
+    """Return limits of first - second from those of both and their correlation."""
+    (low, high), (other_low, other_high) = limits(first, psi, level), limits(second, phi, level)
+    r = np.sum(psi * phi) / np.sqrt(np.sum(psi**2) * np.sum(phi**2))
+    below = [first - low, other_high - second]
+    above = [high - first, second - other_low]
+    length = [np.sqrt(a**2 + b**2 - 2 * r * a * b) for a, b in (below, above)]
+    return first - second - length[0], first - second + length[1]
+
+
 def p_value(value: float, psi: np.ndarray) -> float:
     skewness, freedom = shape(psi)
     return float(2 * stats.t.sf(abs(transform(value / np.sqrt(np.sum(psi**2)), skewness)), freedom))

@@ -86,9 +86,9 @@ class ErrorShape:
             freedom = np.where(kurtosis > _TINY, 1 / kurtosis, 1 / _TINY)
         return cls(np.asarray(skewness), np.asarray(freedom))
 
-    def critical(self, level: float) -> tuple[Array, Array]:
-        """Return the values between which T = (estimate - truth) / SE lies with this probability."""
-        x = stdtrit(self.freedom, 0.5 + level / 2)
+    def critical(self, error: float | Array) -> tuple[Array, Array]:
+        """Return the values outside of which T = (estimate - truth) / SE lies with this probability."""
+        x = -stdtrit(self.freedom, error / 2)
         return _invert(self.skewness, -x), _invert(self.skewness, x)
 
     def p_value(self, T: Array) -> Array:
@@ -122,7 +122,7 @@ class Estimate:
         """Covariance of the totals, shape (m, m)."""
         return self.rows.covariance
 
-    @property
+    @cached_property
     def variance(self) -> Array:
         """Variances, shape (p,)."""
         return np.asarray(np.einsum("pm,mn,pn->p", self.gradient, self.covariance, self.gradient, optimize=True))
@@ -176,9 +176,13 @@ class Estimate:
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Return the limits value - c SE with the values c of `critical`."""
-        low, high = self.shape.critical(level)
-        error = self.standard_error
-        return self.value - high * error, self.value - low * error
+        below, above = self.reach(1 - level)
+        return self.value - below, self.value + above
+
+    def reach(self, error: float | Array) -> tuple[Array, Array]:
+        """Return how far limits that are wrong with probability `error` are below and above the value."""
+        low, high = self.shape.critical(error)
+        return high * self.standard_error, -low * self.standard_error
 
     def ratio_interval(self, level: float) -> tuple[Array, Array]:
         """Return limits that are symmetric on the log scale, for positive ratios; nan where one is not positive.
@@ -199,6 +203,62 @@ def _invert(skewness: Array, x: Array) -> Array:
     return np.asarray(3 * y / (root**2 + root + 1))  # the same, without 0 / 0: a^3 - 1 = (a - 1) (a^2 + a + 1)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two estimates with tails of their own, such as the mean losses of two groups.
+
+    Notes
+    -----
+    If both are skewed to the same side, their difference is hardly skewed, and its limits as one number would follow
+    the one of the two that has the large losses. So the limits come from those of both: with the lengths l and u of
+    their intervals below and above, and the correlation r of the two, the lower limit is a - b - sqrt(l_a^2 + u_b^2 -
+    2 r l_a u_b), and likewise the upper one.
+
+    References
+    ----------
+    Zou and Donner (2008), Construction of confidence limits about effect measures: a general approach, Statistics in
+    Medicine 27(10), 1693-1702.
+    """
+
+    first: Estimate
+    second: Estimate
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The difference itself, with the standard error of the delta method."""
+        return self.first - self.second
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """Return the limits."""
+        below, above = self._reach(1 - level)
+        return self.estimate.value - below, self.estimate.value + above
+
+    def p_value(self) -> Array:
+        """Return the two-sided p value of no difference: below 1 - level where zero lies outside of `interval`."""
+        value = self.estimate.value
+        low, high = np.full(len(value), np.log(np.finfo(float).tiny)), np.zeros(len(value))  # of the logarithm
+        for _ in range(60):
+            middle = (low + high) / 2
+            below, above = self._reach(np.exp(middle))
+            is_outside = (value > below) | (-value > above)
+            low, high = np.where(is_outside, low, middle), np.where(is_outside, middle, high)
+        return np.where(np.isfinite(value), np.exp(high), np.nan)
+
+    @cached_property
+    def correlation(self) -> Array:
+        """Correlation of the two, zero where one is certain."""
+        product = self.first.standard_error * self.second.standard_error
+        twice = self.first.variance + self.second.variance - self.estimate.variance
+        return np.asarray(np.divide(twice / 2, product, out=np.zeros_like(product), where=product > 0))
+
+    def _reach(self, error: float | Array) -> tuple[Array, Array]:
+        (l_a, u_a), (l_b, u_b), r = self.first.reach(error), self.second.reach(error), self.correlation
+        squares = np.array([l_a**2 + u_b**2 - 2 * r * l_a * u_b, u_a**2 + l_b**2 - 2 * r * u_a * l_b])
+        same = self.estimate.variance <= _TINY * (self.first.variance + self.second.variance)  # one group is everybody
+        below, above = np.sqrt(np.where(same, 0.0, np.maximum(squares, 0.0)))
+        return below, above
+
+
 def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[Array, Array]:
     """Return Fieller's limits of a ratio, all t with (N - t D)^2 <= z^2 Var(N - t D), moved as the rows are skewed.
 
@@ -216,7 +276,7 @@ def fieller(numerator: Estimate, denominator: Estimate, level: float) -> tuple[A
     nd = np.einsum("pm,mn,pn->p", numerator.gradient, numerator.covariance, denominator.gradient, optimize=True)
     a, b, c = D**2 - z**2 * dd, N * D - z**2 * nd, N**2 - z**2 * nn
     ratio = numerator / denominator
-    low, high = ratio.shape.critical(level)
+    low, high = ratio.shape.critical(1 - level)
     with np.errstate(divide="ignore", invalid="ignore"):
         a = np.where(a > 0, a, np.nan)
         root = np.sqrt(np.maximum(b**2 - a * c, 0.0))

@@ -8,6 +8,7 @@ import numpy as np
 from fairpremium.families import Family, get_family
 
 from ._audit_data import AuditData, Records, estimate_records, mean_columns, with_limits
+from ._estimate import Difference
 from ._weighted_reports import REPORTED, effective_reports
 
 
@@ -179,8 +180,9 @@ def compute_loss_ratio_gap(
 
     .. math:: \hat r_k = \sum_i a_{ik} y_i \Big/ \sum_i a_{ik} h_i, \qquad \hat g_k = \hat r_k - \hat r,
 
-    where r is that of all rows with a report. Limits of a ratio are Fieller's, those of a gap come from the joint
-    covariance. A group with a gap above zero pays too little for what it costs, one below zero subsidises.
+    where r is that of all rows with a report. Limits of a ratio are Fieller's, those of a gap come from the limits and
+    the covariance of both sides. A group with a gap above zero pays too little for what it costs, one below zero
+    subsidises.
     """
     pair = {"premiums": premiums, "y": y}
     data = AuditData.read(
@@ -244,10 +246,10 @@ def _ratios_and_gaps(data: AuditData, name: str, numerator: str, denominator: st
     K = len(data.groups)
     totals = data.totals([c for c in (denominator, numerator) if c != "volume"], [*range(K), REPORTED])
     ratio = totals[numerator] / totals[denominator]
-    gap = ratio[:K] - ratio[K]
+    gap = Difference(ratio[:K], ratio[[K] * K])
     numbers = {
         **mean_columns(name, totals[numerator][:K], totals[denominator][:K], data.level),
-        **with_limits("gap", gap, gap.interval(data.level)),
+        **with_limits("gap", gap.estimate, gap.interval(data.level)),
     }
     return estimate_records({"group": data.groups}, effective_reports(totals["volume"][:K]), numbers)
 

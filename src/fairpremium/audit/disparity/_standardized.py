@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from fairpremium.arrays import Array
 
 from .._audit_data import AuditData, Records, estimate_records, with_limits
-from .._estimate import Estimate
+from .._estimate import Difference, Estimate
 from .._weighted_reports import REPORTED
 from ._pairs import Pairs, all_pairs, check_choice, read_pairs
 
@@ -63,8 +63,9 @@ def compute_standardized_difference(
 
     with a_ik = w_i T^-1[k, s_i]; the standardized difference is (m_k - m_l) / s. For the premium u = 1. The loss ratio
     of a group is that of `compute_loss_ratio_gap`, losses over premiums, hence v = y / h with the premium as volume,
-    u = h. The error of s is in the limits; those of the loss ratio allow for a standard deviation that is too small
-    because a sample from a heavy tail rarely has its largest losses.
+    u = h. The error of s is in the limits. Limits of the difference of loss ratios come from those of the two groups,
+    each with its own tail, and allow for a standard deviation that is too small, because a sample from a heavy tail
+    rarely has its largest losses.
 
     Examples
     --------
@@ -119,15 +120,20 @@ def _differences(data: AuditData, quantity: str, pairs: Pairs, spread: str) -> R
     difference = mean[first] - mean[second]
     square = variance[[K] * len(first)] if spread == "population" else _half(variance[first] + variance[second])
     standardized = difference / square.sqrt()
-    limits = difference.interval(data.level)
     if quantity == "premium":
-        scaled = standardized.interval(data.level)
+        limits, scaled, p_value = (
+            difference.interval(data.level),
+            standardized.interval(data.level),
+            difference.p_value(),
+        )
     else:
+        both = Difference(mean[first], mean[second])
+        limits, p_value = both.interval(data.level), both.p_value()
         scaled = _scaled_limits(difference, limits, square, data.level)
     numbers = {
         **with_limits("difference", difference, limits),
         **with_limits("standardized", standardized, scaled),
-        "p_value": difference.p_value(),
+        "p_value": p_value,
     }
     labels = {"quantity": [quantity] * len(first), **pairs.labels(data.groups)}
     return estimate_records(labels, pairs.effective(totals["volume"][:K]), numbers)
