@@ -106,6 +106,20 @@ def test_a_panel_without_numbers_says_why(book):
     assert ["too few effective reports" in words for words in panels] == [False, False, False, False, True]
 
 
+def test_a_section_without_any_number_has_no_chart():
+    n = 2000
+    y = np.linspace(100, 200, n)
+    S = np.full(n, None, dtype=object)
+    S[:30] = ["a", "b"] * 15
+    few = fa.summarize_prices(y, y, sensitive=S, channel=RandomizedResponse(["a", "b"], keep=0.8))
+    drawn = {s["id"]: fa.render_chart(s) for s in few["sections"]}
+    assert drawn["keep_sensitivity"] is None
+    assert drawn["balance"] is not None
+    widths = [float(w) for w in re.findall(r'<svg[^>]*? width="([^"]*)"', fa.render_report(few))]
+    assert widths
+    assert max(widths) < 1000
+
+
 # --- pages ---
 
 
