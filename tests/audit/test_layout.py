@@ -80,6 +80,13 @@ def test_panels_that_are_drawn_apart_have_the_scale_of_the_whole_and_one_legend(
     assert ["premium" in words_in(svg) for svg in panels] == [True, False, False, False]
 
 
+def test_premium_and_loss_ratio_have_colours_of_their_own(book):
+    _, premium, y, roles = book
+    svg = to_svg(fa.plot_standardized_difference(premium, y, **roles))
+    points = [e for e in ElementTree.fromstring(svg).iter() if e.attrib.get("aria-roledescription") == "point"]
+    assert len({e.attrib["fill"] for e in points}) == 2
+
+
 def test_a_line_has_a_gap_where_a_group_has_no_number():
     # Group b has the cheap half alone, but for some in the last tenth: its line may not cross the tenths between.
     n = 4000

@@ -39,6 +39,7 @@ MAX_CLASSES = 24
 _KIND_COLOURS = {
     PREMIUM: "#0072b2",
     LOSS: "#d55e00",
+    "loss ratio": "#d55e00",
     EVERYBODY: INK,
     "profit today": "#0072b2",
     "profit after": "#d55e00",
