@@ -49,7 +49,7 @@ def test_a_wrapped_label_has_all_letters_and_few_lines(text):
     lines = wrap(text).split("\n")
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert len(lines) <= 4
-    assert max(map(len, lines)) <= max(24, len(text) / 2)
+    assert max(map(len, lines)) <= max(27, len(text) / 2)
 
 
 def test_no_word_of_a_label_is_cut(summary):
