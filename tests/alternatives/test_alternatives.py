@@ -1,5 +1,6 @@
 """Less discriminatory alternatives: candidates, measures with their errors, the search and its frontier."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -218,6 +219,20 @@ def test_the_same_seed_gives_the_same_table_and_persons_stay_in_a_fold():
 
 def test_the_frontier_is_drawn(searched):
     assert plot_alternatives(searched[-2]).to_dict()["layer"]
+
+
+def test_a_tariff_far_behind_the_frontier_does_not_hide_it(searched):
+    found = searched[-2]
+    table = found.table.copy()
+    reach = table.loc[table["frontier"], "deviance_change_high"].max()
+    last = table.index[~table["frontier"]][-1]
+    table.loc[last, ["deviance_change", "deviance"]] = [100 * reach, 1e6]
+    chart = plot_alternatives(dataclasses.replace(found, table=table)).to_dict()
+    drawn = [row["candidate"] for rows in chart["datasets"].values() for row in rows if "candidate" in row]
+    assert table.loc[last, "candidate"] not in drawn
+    assert set(table.loc[table["frontier"], "candidate"]) <= set(drawn)
+    left_out = (table["deviance_change"] > 3 * reach).sum()
+    assert chart["title"]["subtitle"] == f"{left_out} with a still larger deviance are not drawn"
 
 
 @pytest.mark.parametrize(

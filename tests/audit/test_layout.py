@@ -49,7 +49,7 @@ def test_a_wrapped_label_has_all_letters_and_few_lines(text):
     lines = wrap(text).split("\n")
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert len(lines) <= 4
-    assert max(map(len, lines)) <= max(24, len(text) / 2)
+    assert max(map(len, lines)) <= max(27, len(text) / 2)
 
 
 def test_no_word_of_a_label_is_cut(summary):
@@ -80,6 +80,13 @@ def test_panels_that_are_drawn_apart_have_the_scale_of_the_whole_and_one_legend(
     assert ["premium" in words_in(svg) for svg in panels] == [True, False, False, False]
 
 
+def test_premium_and_loss_ratio_have_colours_of_their_own(book):
+    _, premium, y, roles = book
+    svg = to_svg(fa.plot_standardized_difference(premium, y, **roles))
+    points = [e for e in ElementTree.fromstring(svg).iter() if e.attrib.get("aria-roledescription") == "point"]
+    assert len({e.attrib["fill"] for e in points}) == 2
+
+
 def test_a_line_has_a_gap_where_a_group_has_no_number():
     # Group b has the cheap half alone, but for some in the last tenth: its line may not cross the tenths between.
     n = 4000
@@ -104,6 +111,20 @@ def test_a_panel_without_numbers_says_why(book):
     assert scarce["loss"].isna().all()
     panels = [" ".join(words_in(to_svg(chart))) for chart in draw_panels("calibration", table)]
     assert ["too few effective reports" in words for words in panels] == [False, False, False, False, True]
+
+
+def test_a_section_without_any_number_has_no_chart():
+    n = 2000
+    y = np.linspace(100, 200, n)
+    S = np.full(n, None, dtype=object)
+    S[:30] = ["a", "b"] * 15
+    few = fa.summarize_prices(y, y, sensitive=S, channel=RandomizedResponse(["a", "b"], keep=0.8))
+    drawn = {s["id"]: fa.render_chart(s) for s in few["sections"]}
+    assert drawn["keep_sensitivity"] is None
+    assert drawn["balance"] is not None
+    widths = [float(w) for w in re.findall(r'<svg[^>]*? width="([^"]*)"', fa.render_report(few))]
+    assert widths
+    assert max(widths) < 1000
 
 
 # --- pages ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,8 @@ def test_alternatives_are_those_of_python(book, call_json, call):
     assert Path("frontier.svg").read_text(encoding="utf-8").startswith("<svg")
     text = call(*words, "-o", "found.csv").stdout
     assert "6 tariffs were tried on 1,500 rows; the frontier:" in text
+    assert not re.search(r"\de[-+]\d", text)  # no powers of ten
+    assert len({len(line) for line in text.splitlines()[1:-1]}) == 1
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ def test_the_document_is_that_of_python(name, make, model, call_json, call):
 
 
 def test_the_findings_of_an_audit_are_added(model, call):
-    Path("audit.json").write_text(json.dumps({"findings": [{"heading": "Who pays what", "text": "All the same."}]}))
+    found = [{"heading": "Who pays what", "text": "All the same."}]
+    Path("audit.json").write_text(json.dumps({"findings": found, "groups": list(model.groups_)}))
     call("card", "model.json", "-o", "card.md", "--audit", "audit.json")
     assert "All the same." in Path("card.md").read_text()
 
@@ -42,10 +43,12 @@ def test_the_findings_of_an_audit_are_added(model, call):
         (["record", "model.json", "-o", "x.md", "--trust", "key.pub"], "belongs to a bundle"),
         (["record", "bundle.zip", "-o", "x.md"], "expected --trust"),
         (["card", "model.json", "-o", "x.md", "--audit", "model.json"], "is not an audit report"),
+        (["card", "model.json", "-o", "x.md", "--audit", "other.json"], "audits the groups ['a', 'b'], but the model"),
         (["card", "audit.txt", "-o", "x.md"], "is not a fairpremium model"),
     ],
 )
 def test_a_mistake_is_one_line(words, message, model, refuse):
     Path("bundle.zip").write_bytes(b"PK")
     Path("audit.txt").write_text("x")
+    Path("other.json").write_text(json.dumps({"findings": [], "groups": ["a", "b"]}))
     assert message in refuse(*words)

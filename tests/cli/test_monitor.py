@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,7 @@ def test_an_alarm_has_its_exit_code_and_again_when_the_period_comes_again(book, 
     call(*words(2))
     text = call(*words(3, "-o", "chart.svg", "--unit", "EUR a year"), code=3).stdout
     assert "premium_difference of M: changed" in text
+    assert not re.search(r"\de[-+]\d", text)  # a share of reports that does not move is zero, not 1e-10
     assert "<svg" in Path("chart.svg").read_text()
     before = Path("monitor.json").read_bytes()
     assert "(seen before" in call(*words(3), code=3).stdout

@@ -64,6 +64,17 @@ def test_it_says_what_the_file_says(make, pricer, tmp_path):
     assert len(candidates[0].rows) == len(pricer.candidates_)
 
 
+def test_a_number_stands_with_its_standard_error(pricer):
+    found = pricer.candidates_.dropna(subset=["corrected_risk_se"]).iloc[0]
+    text = model_card(pricer).to_markdown()
+    written = re.search(r"\| ([\d.,]+) ± ([\d.,]+) \|", text)
+    assert written is not None
+    value, error = (float(number.replace(",", "")) for number in written.groups())
+    assert error == pytest.approx(found["corrected_risk_se"], rel=0.05)  # two digits
+    assert abs(value - found["corrected_risk"]) <= 0.05 * error
+    assert "standard error" not in text
+
+
 @pytest.mark.parametrize("make", [model_card, model_record])
 def test_the_loss_of_privacy_is_that_of_the_reports_that_were_collected(make, pricer):
     collected = RandomizedResponse(["F", "M"], keep=0.9)  # the third party made keep 0.8 of it

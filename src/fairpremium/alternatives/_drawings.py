@@ -1,5 +1,6 @@
 """The frontier of alternatives as a drawing."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,8 @@ def plot_alternatives(alternatives: Alternatives) -> Any:
     """
     alt = import_altair()
     table = alternatives.table.assign(kind=alternatives.table.apply(_kind, axis=1))
+    far = table["deviance_change"] > _reach(table)
+    table = table[~far]
     measure = alternatives.disparity.replace("_", " ")
     x = alt.X("deviance_change:Q", axis=alt.Axis(title="deviance on held-out rows, change", tickCount=5))
     y = alt.Y("disparity_change:Q", axis=number_axis(alt, f"{measure}, change", tickCount=5))
@@ -61,8 +64,18 @@ def plot_alternatives(alternatives: Alternatives) -> Any:
         .mark_text(align="left", dx=9, dy=-9, fontSize=12, color=INK)
         .encode(x=x, y=y, text="features:N"),
     ]
-    title = panel_title("Accuracy and disparity of the alternatives; filled: the frontier")
+    title = panel_title("Accuracy and disparity of the alternatives; filled: the frontier", subtitle=_left_out(far))
     return apply_style(alt.layer(*layers).properties(width=460, height=320, title=title))
+
+
+def _reach(table: pd.DataFrame) -> float:
+    """Return how far from the current price the drawing goes, so that the frontier takes a good part of it."""
+    reach = 3 * float(table.loc[table["frontier"], ["deviance_change", "deviance_change_high"]].max().max())
+    return reach if reach > 0 else math.inf
+
+
+def _left_out(far: pd.Series) -> str:
+    return f"{far.sum()} with a still larger deviance are not drawn" if far.any() else ""
 
 
 def _kind(row: pd.Series) -> str:

@@ -379,7 +379,7 @@ def _drawn_table(section: Mapping[str, Any], scale: float) -> pd.DataFrame | Non
     scaled = [name for key in amounts for name in (key, f"{key}_low", f"{key}_high") if name in table]
     table = table.astype(dict.fromkeys([*numbers, *scaled], float))
     table[scaled] *= scale
-    return table
+    return table if table[numbers].notna().to_numpy().any() or not numbers else None
 
 
 def _picture(svg: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from .drawing import (
     apply_style,
     cycle_to,
     import_altair,
+    name_pair,
     panel_title,
     wrap,
 )
@@ -39,6 +40,7 @@ MAX_CLASSES = 24
 _KIND_COLOURS = {
     PREMIUM: "#0072b2",
     LOSS: "#d55e00",
+    "loss ratio": "#d55e00",
     EVERYBODY: INK,
     "profit today": "#0072b2",
     "profit after": "#d55e00",
@@ -124,7 +126,7 @@ def plot_group_means(table: pd.DataFrame, unit: str) -> Any:
 @plots(compute_demographic_disparity)
 def plot_demographic_disparity(table: pd.DataFrame, unit: str) -> Any:
     """Draw the differences between the groups' mean premiums."""
-    lane = table["group"].map(name_of) + " against " + table["against"].map(name_of)
+    lane = name_pairs(table)
     data = estimates(table, "difference").assign(lane=lane, kind=lane)
     return dots(data, titled("difference of mean premiums", unit), reference=0.0)
 
@@ -306,6 +308,12 @@ def name_of(group: Any) -> str:
     if isinstance(group, tuple):
         return ", ".join(map(str, group))
     return EVERYBODY if group is None or group != group else str(group)
+
+
+def name_pairs(table: pd.DataFrame) -> pd.Series:
+    """Return the labels of the groups that a table compares."""
+    pairs = zip(table["group"].map(name_of), table["against"].map(name_of), strict=True)
+    return pd.Series([name_pair(*pair) for pair in pairs], index=table.index, dtype=object)
 
 
 def _price_names(table: pd.DataFrame) -> pd.Series:

@@ -31,6 +31,7 @@ __all__ = [
     "import_altair",
     "import_extra",
     "import_vl_convert",
+    "name_pair",
     "panel_title",
     "to_svg",
     "wrap",
@@ -44,7 +45,7 @@ PRICE_NAMES = {BEST_ESTIMATE: "best estimate", UNAWARE: "unaware", DISCRIMINATIO
 INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
 FONT = "Helvetica, Arial, sans-serif"
 _MOST_PLACES = 8
-_LINE, _LINES = 24, 3  # characters in a line of a label, and lines above which they get longer
+_LINE, _LINES = 27, 3  # characters in a line of a label, and lines above which they get longer
 
 
 def apply_style(chart: Any, size: int = 13, **more: Any) -> Any:
@@ -83,11 +84,16 @@ def wrap(text: str, width: int = _LINE) -> str:
 
     Examples
     --------
-    >>> wrap("female / minority against male / majority")
-    'female / minority against\nmale / majority'
+    >>> wrap("Coupe, private use only, including vans")
+    'Coupe, private use only,\nincluding vans'
     """
     width = max(width, math.ceil(len(text) / _LINES) + 4)
-    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False))
+    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width, break_on_hyphens=False))
+
+
+def name_pair(group: str, against: str) -> str:
+    """Return the label of two groups that are compared; a long one begins a new line with the second group."""
+    return f"{group} against {against}" if len(group) + len(against) + 9 <= _LINE else f"{group}\nagainst {against}"
 
 
 def to_svg(chart: Any) -> str:

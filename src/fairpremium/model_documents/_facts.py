@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -207,9 +206,9 @@ class Evidence:
             ]
             if len(self.parts) > 1:
                 blocks.append(f"Candidates of the {name}:")
-            rows = [[_plain(value) for value in row] for row in found[kept].itertuples(index=False)]
-            names = [re.sub(r" se$", ", standard error", column.replace("_", " ")) for column in kept]
-            blocks.append(table(names, rows))
+            shown = [column for column in kept if not (column.endswith("_se") and column[:-3] in kept)]
+            rows = [[_with_error(row, column) for column in shown] for row in found[kept].to_dict("records")]
+            blocks.append(table([column.replace("_", " ") for column in shown], rows))
         return blocks
 
     def performance(self) -> list[Block]:
@@ -311,6 +310,15 @@ def _rounded(count: int | None) -> str | None:
 def _version_of(manifest: Mapping[str, Any]) -> str | None:
     versions = manifest.get("versions")
     return None if not versions else ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _with_error(row: Mapping[str, Any], column: str) -> Any:
+    """Return a cell, with its standard error to two digits if the row has one."""
+    value, error = _plain(row[column]), _plain(row.get(f"{column}_se"))
+    if not isinstance(value, float) or not error or not math.isfinite(error):
+        return value
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{places}f} ± {error:,.{places}f}"
 
 
 def _plain(value: Any) -> Any:

@@ -32,6 +32,8 @@ def compute_threshold_check(
         The column to judge; the table has its limits in `<measure>_low` and `<measure>_high`.
     at_least, at_most : float, optional
         Thresholds, one or both. If none is given, a "ratio" is judged by the four-fifths rule, ``at_least=0.8``.
+        One threshold judges one direction: a ratio of 1.5 is within ``at_least=0.8``. Where either group may be the
+        one with less, as in `compute_demographic_disparity`, give ``at_most=1.25`` too.
     rows : int, optional
         Number of rows that the table was made from: adds how many would tell.
 

@@ -13,6 +13,7 @@ from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._parsing import split_list, split_numbers, split_pairs
 from fairpremium.cli._portfolio import Roles, column_option
 from fairpremium.cli._terminal import new_table, print_table, progress
+from fairpremium.cli.comparison._columns import write_column
 from fairpremium.cli.comparison._model_rows import read_model_rows
 from fairpremium.cli.tables import TableFormat, check_output, require_numbers, write_table
 
@@ -130,22 +131,18 @@ def _show(result: dict[str, Any]) -> None:
         table.add_column(name, justify="right" if i else "left")
     current = result["current"]
     others = [row for row in result["frontier"] if row["deviance_change"] or row["disparity_change"]]
-    for row in [current, *others]:
-        ends = ("_change", "_change_low", "_change_high")
-        table.add_row(
-            row["candidate"],
-            f"{row['deviance']:.6g}",
-            *(_signed(row[f"deviance{end}"]) for end in ends),
-            f"{row['disparity']:.3g}",
-            *(_signed(row[f"disparity{end}"]) for end in ends),
-        )
+    rows = [current, *others]
+    columns = [[row["candidate"] for row in rows]]
+    for name, digits in (("deviance", 6), ("disparity", 3)):
+        columns.append(write_column([row[name] for row in rows], digits))
+        changes = [row[f"{name}_change{end}"] for end in ("", "_low", "_high") for row in rows]
+        texts = write_column(changes, 3, signed=True)
+        columns += [texts[i * len(rows) : (i + 1) * len(rows)] for i in range(3)]
+    for cells in zip(*columns, strict=True):
+        table.add_row(*cells)
     print(f"{result['tried']} tariffs were tried on {result['rows']:,} rows; the frontier:")
     print_table(table)
     print(f"Written  {', '.join(filter(None, (result['output'], result['plot'])))}")
-
-
-def _signed(number: float) -> str:
-    return f"{number:+,.0f}" if abs(number) >= 100 else f"{number:+.2g}"
 
 
 def _coarsen(given: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from fairpremium.audit.drawing import to_svg
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._portfolio import Roles, column_option
 from fairpremium.cli._terminal import new_table, print_table, progress
+from fairpremium.cli.comparison._columns import write_column
 from fairpremium.cli.comparison._model_rows import read_model_rows
 from fairpremium.cli.tables import TableFormat, check_output, write_table
 from fairpremium.spectrum import PriceSpectrum, compute_spectrum, plot_spectrum
@@ -64,15 +65,18 @@ def _show(result: dict[str, Any]) -> None:
     table = new_table()
     for name in ("price", "attribute", "mean", "deviance", "Kolmogorov", "from", "to", "Wasserstein", "p-value"):
         table.add_column(name, justify="left" if name in ("price", "attribute") else "right")
-    for row in result["prices"]:
+    prices = result["prices"]
+    digits = {"premium": 4, "deviance": 5, "wasserstein": 3}
+    written = {name: write_column([row[name] for row in prices], number) for name, number in digits.items()}
+    for i, row in enumerate(prices):
         numbers = (row[c] for c in ("kolmogorov", "kolmogorov_low", "kolmogorov_high"))
         table.add_row(
             row["price"].replace("_", " "),
             "needed" if row["needs_attribute"] else "",
-            f"{row['premium']:.5g}",
-            f"{row['deviance']:.6g}",
+            written["premium"][i],
+            written["deviance"][i],
             *(f"{number:.3f}" for number in numbers),
-            f"{row['wasserstein']:.4g}",
+            written["wasserstein"][i],
             f"{row['p_value']:.3f}",
         )
     print_table(table)

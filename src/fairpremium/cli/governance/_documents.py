@@ -65,7 +65,7 @@ def _write(make: Callable[..., ModelDocument], model: Path, options: DocumentOpt
             raise ValueError(f"--trust belongs to a bundle, but {model} is not a .zip file. Leave it out.")
         else:
             pricer = load_pricer(model)
-        findings = None if options.audit is None else _findings(options.audit)
+        findings = None if options.audit is None else _findings(options.audit, pricer.groups_)
         document = make(
             pricer,
             source=model.name,
@@ -97,10 +97,17 @@ def _open_bundle(path: Path, trust: list[Path]) -> tuple[Any, dict[str, Any]]:
     return bundle.pricer, bundle.manifest
 
 
-def _findings(path: Path) -> list[dict[str, Any]]:
-    """Return the findings of an audit report in JSON."""
+def _findings(path: Path, groups: Any) -> list[dict[str, Any]]:
+    """Return the findings of an audit report in JSON, which must be about the groups of the model."""
     try:
-        found = json.loads(require_file(path).read_text(encoding="utf-8"))["findings"]
-        return [{"heading": str(one["heading"]), "text": str(one["text"])} for one in found]
+        report = json.loads(require_file(path).read_text(encoding="utf-8"))
+        found = [{"heading": str(one["heading"]), "text": str(one["text"])} for one in report["findings"]]
+        audited, own = ({str(group) for group in some} for some in (report["groups"], groups))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not an audit report in JSON, as audit -o audit.json writes it.") from error
+    if audited != own:
+        raise ValueError(
+            f"{path} audits the groups {sorted(audited)}, but the model has {sorted(own)}. Give an audit of the "
+            "prices of this model."
+        )
+    return found

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fairpremium.audit.drawing import choose_places, format_price
 from fairpremium.cli._channel_file import describe_channel
 from fairpremium.cli._command import Answer, command, option_panel
 from fairpremium.cli._parsing import split_list
@@ -21,6 +22,7 @@ from fairpremium.privacy import Channel
 ALARM = 3  # exit code
 _CHARTS = (".svg", ".png", ".html", ".json")
 _watch = option_panel("What is watched")
+_MOST_PLACES = 4
 _OPTIONS = {"limits": "--limit"}  # of settings whose option has another name
 
 
@@ -205,8 +207,8 @@ def _render(result: dict[str, Any]) -> None:
     for row in result["measures"]:
         who = f"{row['group']}" if pd.isna(row["against"]) else f"{row['group']} against {row['against']}"
         table.add_row(
-            row["measure"], who, _number(row["value"]), _interval(row["low"], row["high"]),
-            _number(row["change"]), _interval(row["change_low"], row["change_high"]), row["alarm"],
+            row["measure"], who, *_with_interval(row["value"], row["low"], row["high"]),
+            *_with_interval(row["change"], row["change_low"], row["change_high"]), row["alarm"],
         )  # fmt: skip
     print_table(table)
     notes = list(dict.fromkeys(row["note"] for row in result["measures"] if row["note"]))
@@ -224,9 +226,18 @@ def _render(result: dict[str, Any]) -> None:
     )
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.4g}"
+def _with_interval(value: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    """Write a number and its interval with the same places, two digits of the standard error.
 
-
-def _interval(low: float, high: float) -> str:
-    return f"{_number(low)} to {_number(high)}" if _number(low) else ""
+    Examples
+    --------
+    >>> _with_interval(77.4812, 56.53, 98.44), _with_interval(0.0, -4.7e-10, 4.7e-10), _with_interval(None, None, None)
+    (('77.5', '56.5 to 98.4'), ('0.0000', '0.0000 to 0.0000'), ('', ''))
+    """
+    known = [number for number in (value, low, high) if number is not None and math.isfinite(number)]
+    if not known or value is None or not math.isfinite(value):
+        return "", ""
+    width = [(high - low) / 4] if low is not None and high is not None else []
+    places = min(choose_places(known, width) + 1, _MOST_PLACES)
+    written = [format_price(number, places=places) for number in (low, high)]
+    return format_price(value, places=places), " to ".join(written) if all(written) else ""

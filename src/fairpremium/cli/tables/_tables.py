@@ -117,7 +117,9 @@ def require_numbers(frame: pd.DataFrame, name: str, path: Path) -> pd.Series:
     """Return a column of numbers, or raise; the message does not show what it holds."""
     column = frame[name]
     if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
-        raise ValueError(f"Column {name!r} of {path} holds text, but expected numbers.")
+        text = (pd.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
+        where = "" if text.all() else f" in {text.sum():,} of {len(text):,} rows, first in row {text.argmax() + 1:,}"
+        raise ValueError(f"Column {name!r} of {path} holds text{where}, but expected numbers.")
     return column
 
 
