@@ -6,7 +6,6 @@ import contextlib
 import doctest
 import hashlib
 import io
-import json
 import pkgutil
 import re
 import runpy
@@ -37,6 +36,7 @@ FENCE = re.compile(
 STOPS = {"|", ">", ">>", "&", "&&", ";"}
 PYTHON = {"python", "py"}
 SHELLS = {"bash", "sh", "shell", "console"}
+APP = make_app()
 CSV_TO_TARIFF = DOCS / "guide" / "csv-to-tariff.md"  # it reads a file that is not part of the project
 GALLERY = runpy.run_path(str(DOCS / "gallery" / "build.py"))
 
@@ -95,7 +95,7 @@ def run_blocks(page: Path, languages: set[str] = PYTHON, *, compare: bool = True
     commands = {line: commands_of(body) for line, body in blocks(page, languages & SHELLS)}
     for line, body, output in with_output(page, languages):
         if line in commands:
-            results = [CliRunner().invoke(make_app(), command, catch_exceptions=False) for command in commands[line]]
+            results = [CliRunner().invoke(APP, command, catch_exceptions=False) for command in commands[line]]
             assert not any(result.exit_code for result in results), [result.output for result in results]
             same(output if compare else "", "".join(result.stdout for result in results), page)
         elif ">>>" in body:
@@ -168,29 +168,16 @@ def test_from_a_csv_to_a_tariff_prints_what_the_page_shows(tmp_path, shared_data
     run_csv_to_tariff(tmp_path, monkeypatch, compare=True)
 
 
-# One process for all lines of a page: starting one costs far more than parsing a line.
-PARSE = """
-import json, sys
-from fairpremium.cli import main
-
-for words in json.load(sys.stdin):
-    sys.argv = ["fairpremium", *words, "--help"]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f"fairpremium {' '.join(words)}: exit code {end.code}")
-"""
-
-
 def refused(lines: list[tuple[str, ...]]) -> str:
     """What the command line says about the first line that it does not understand; empty if it understands all.
 
     --help is looked at before anything else runs, but only after command and option names have been parsed.
     """
-    call = [sys.executable, "-c", PARSE]
-    result = subprocess.run(call, input=json.dumps(lines), capture_output=True, text=True, timeout=120, check=False)
-    return result.stderr if result.returncode else ""
+    for words in lines:
+        result = CliRunner().invoke(APP, [*words, "--help"])
+        if result.exit_code:
+            return f"{result.stderr}fairpremium {' '.join(words)}: exit code {result.exit_code}"
+    return ""
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if command_lines(p)], ids=name_of)

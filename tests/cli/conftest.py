@@ -83,7 +83,7 @@ class Processes:
     def wait_until_gone(self, pids):
         self.wait_until(lambda: not any(self._is_alive(pid) for pid in pids))
 
-    def wait_until(self, what, seconds=60):
+    def wait_until(self, what, seconds=240):
         end = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < end, "it did not happen"

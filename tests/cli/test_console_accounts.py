@@ -36,7 +36,7 @@ def serving():
                 yield client
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=240)
 
 
 def log_in(client, password=PASSWORD):

@@ -41,7 +41,7 @@ def serving(folder):
             yield json.loads(process.stdout.readline())["service"]
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=240)
 
 
 def fit_and_fetch(call, url, name, spec, trust):

@@ -28,6 +28,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import epochs, studies
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import PrivacyLedger
+from helpers.ports import free_port
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
@@ -85,7 +86,7 @@ def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
                 process.send_signal(stop)
             process.stdin.close()
             process.stdin = None
-            err = process.communicate(timeout=60)[1]
+            err = process.communicate(timeout=240)[1]
         if stop != signal.SIGKILL:
             assert process.returncode == 0, err
             assert err == ""
@@ -505,7 +506,7 @@ def test_a_service_that_is_killed_during_an_upload(workspace, processes):
         with spawn(*words) as upload:
             processes.wait_until(lambda: count_parts(workspace, "p9") >= 3)
             process.kill()
-            out, err = upload.communicate(timeout=60)
+            out, err = upload.communicate(timeout=240)
     assert upload.returncode == 2
     assert out == ""
     assert err.startswith("Error: The service at ")
@@ -524,13 +525,6 @@ def test_a_service_that_is_killed_during_an_upload(workspace, processes):
     assert sorted(parts) == list(range(ROWS // 20))  # three are on their way at a time
     assert len(table) == done["rows"]
     assert quick_json("log", "verify", "--folder", workspace / "third-party")["intact"]
-
-
-def free_port():
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def count_parts(workspace, portfolio):

@@ -130,6 +130,6 @@ def test_a_demo_that_is_ended_leaves_no_process_behind(number, tmp_path, process
         children = processes.below(demo.pid)
         assert len(children) >= 2  # the service and a command or a worker
         demo.send_signal(number)
-        demo.wait(60)
+        demo.wait(240)
         assert demo.returncode == (130 if number == signal.SIGINT else -number)
     processes.wait_until_gone(children)

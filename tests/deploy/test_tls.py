@@ -244,7 +244,7 @@ def test_files_that_tls_cannot_use_are_named_before_anything_starts(tmp_path):
         words = ["serve", "--folder", tmp_path / "tp", "--port", "0", "--workers", "0", "--names", "localhost"]
         call = [sys.executable, "-P", "-m", "fairpremium", *words, "--certificate", certificate]
         done = subprocess.run(
-            [*call, "--certificate-key", its_key], capture_output=True, text=True, check=False, timeout=60
+            [*call, "--certificate-key", its_key], capture_output=True, text=True, check=False, timeout=240
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert why in done.stderr

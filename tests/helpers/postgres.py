@@ -141,7 +141,7 @@ class PostgresServer:
         """Stop it: SIGTERM waits for clients, SIGINT sends them away, SIGQUIT is a crash."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(30)
+            self._process.wait(120)
             self._process = None
 
     def close(self) -> None:

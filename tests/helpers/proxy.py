@@ -74,7 +74,7 @@ def running_proxy(folder: Path, upstream: str, port: int = 0) -> Iterator[Proxy]
         yield proxy
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _listens(port: int) -> bool:

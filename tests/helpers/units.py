@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_PATIENCE = 60.0
+_PATIENCE = 240.0
 
 
 class Unit:

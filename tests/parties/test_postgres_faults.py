@@ -122,7 +122,7 @@ def test_a_transaction_is_done_once_whatever_is_lost(postgres, postgres_url, wir
     assert results == [None] * 5
     writer = Writer(database)
     for future in [writer.submit(count_up) for _ in range(20)]:
-        assert future.result(timeout=60) is None
+        assert future.result(timeout=240) is None
     writer.close()
     wire.mode = None
     assert database.read(lambda c: c.execute(select(meta.c.value).where(meta.c.name == "count")).scalar()) == "x" * 45
@@ -259,7 +259,7 @@ def test_two_web_processes_agree_on_every_key(base, zygote, tmp_path):
             for j in range(60):
                 body = Report(report="FM"[i], channel=CHANNEL.descriptor()).model_dump_json().encode()
                 path = f"/v1/studies/motor/reports/{bytes(name_keys(50_000 + j, 50_001 + j)[0]).hex()}"
-                begin.wait(60)
+                begin.wait(240)
                 try:
                     collector.send("PUT", path, content=body, headers={"Content-Type": "application/json"})
                     answers.append("taken")

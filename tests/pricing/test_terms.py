@@ -214,10 +214,10 @@ def test_hundreds_of_texts_are_refused_at_once():
     X, y, _, S, _ = portfolio(3000)
     streets = [f"street {chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(400)]
     X["street"] = np.random.default_rng(0).choice(streets, len(X))
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ValueError, match=r"'street' of X with 400 different texts.*rare\(street, 50\)"):
         DiscriminationFreePricer("poisson", channel=CHANNEL).fit(X, y, sensitive=S)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     pricer("age + rare(street, 12)", correction="inverse", pooling=1e4).fit(X, y, sensitive=S)
 
 

@@ -57,7 +57,7 @@ os.write(1, (draw() + "\\n").encode())
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: run on Linux or macOS")
 def test_forks():
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=240, check=True
     )
     draws = result.stdout.split()
     assert len(draws) == len(set(draws)) == 9
@@ -80,7 +80,7 @@ if __name__ == "__main__":
 def test_spawn(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=True)
     draws = result.stdout.split()
     assert len(draws) == len(set(draws)) == 6
 

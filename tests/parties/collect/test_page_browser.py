@@ -26,7 +26,7 @@ from fairpremium.parties.store.schema import answers, reports
 from helpers import browser as browser_tools
 from helpers import scripts
 
-SOON = 20_000  # milliseconds
+SOON = 60_000  # milliseconds
 OPERATOR = Party("op", "operator")
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 QUESTION = Question(

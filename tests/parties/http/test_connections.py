@@ -46,7 +46,7 @@ def running(folder, limits=None, log=None, **settings):
 
 
 def connect(port, source="127.0.0.1"):
-    return socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
+    return socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0))
 
 
 def encrypted(sock):
@@ -129,7 +129,7 @@ def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
 
 
 def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(tmp_path, tls):
-    limits = {"handshakes_per_address": 2, "handshake_seconds": 1.0}
+    limits = {"handshakes_per_address": 2, "handshake_seconds": 4.0}
     with running(tmp_path / "service", limits, **tls) as (port, _):
         with ExitStack() as stack:  # those that are finished are no matter
             for _ in range(5):
@@ -140,11 +140,11 @@ def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(tmp_pa
             first, second = stack.enter_context(connect(port)), stack.enter_context(connect(port))
             with connect(port) as third:
                 assert is_closed(third)
-                assert time.monotonic() - begun < 0.9
+                assert time.monotonic() - begun < 3.9
             assert ask(port, "127.0.0.2", tls=True) == 200
             assert is_closed(first)
             assert is_closed(second)
-            assert 0.5 < time.monotonic() - begun < 5
+            assert 3.5 < time.monotonic() - begun < 60
         for _ in range(3):  # they are counted no longer
             time.sleep(0.5)
             assert ask(port, tls=True) == 200
@@ -259,7 +259,7 @@ def test_a_head_that_is_too_large_is_refused_and_one_within_the_limit_is_not(tmp
 
 
 def test_a_head_that_never_ends_is_given_up(tmp_path):
-    with running(tmp_path / "service", {"head_seconds": 0.5}) as (port, _):
+    with running(tmp_path / "service", {"head_seconds": 2.0}) as (port, _):
         begun = time.monotonic()
         with connect(port) as silent, connect(port) as slow, connect(port) as again:
             slow.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
@@ -269,7 +269,7 @@ def test_a_head_that_never_ends_is_given_up(tmp_path):
             assert is_closed(silent)
             assert is_closed(slow)
             assert is_closed(again)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60
 
 
 def test_connections_are_counted_while_they_are_open(tmp_path):
@@ -280,7 +280,7 @@ def test_connections_are_counted_while_they_are_open(tmp_path):
             with connect(port) as fourth:
                 assert is_closed(fourth)
             assert ask(port, "127.0.0.2") == 200
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while ask(port) != 200:
             assert time.monotonic() < deadline
 

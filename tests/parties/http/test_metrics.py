@@ -246,10 +246,10 @@ def test_workers_are_counted_while_they_live(world):
     try:
         wait_until(lambda: value(read(world), "workers") == 2)
         workers[0].terminate()
-        workers[0].wait(60)
+        workers[0].wait(240)
         assert value(read(world), "workers") == 1
         workers[1].kill()
-        workers[1].wait(60)
+        workers[1].wait(240)
         (left,) = (world.folder / "workers").iterdir()
         assert left.stat().st_mode & 0o777 == 0o600
         silent = time.time() - 2 * world.context.limits.lease_seconds - 1
@@ -258,7 +258,7 @@ def test_workers_are_counted_while_they_live(world):
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait(60)
+            worker.wait(240)
 
 
 @pytest.mark.parametrize("token", ["a-token-with-a-ümlaut-0123456789", "a token with spaces in it 0123456789"])

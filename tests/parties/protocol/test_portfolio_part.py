@@ -492,7 +492,7 @@ def test_the_reader_cannot_write_files_and_leaves_with_its_parent(check, checker
     assert limits["Max core file size"] == "0"
     assert limits["Max address space"] == str(ParquetLimits().memory)
     reader._process.stdin.close()
-    assert reader._process.wait(10) == 0
+    assert reader._process.wait(120) == 0
 
 
 def test_many_files_at_a_time(tmp_path):

@@ -70,9 +70,9 @@ def test_the_writer_commits_what_many_threads_ask_for(database):
     for thread in threads:
         thread.join()
     for future in futures:
-        future.result(timeout=30)
+        future.result(timeout=120)
     with pytest.raises(Exception, match=r"UNIQUE|unique"):
-        writer.submit(add_nonce("n1")).result(timeout=30)
+        writer.submit(add_nonce("n1")).result(timeout=120)
     writer.close()
     assert count(database) == 100
 

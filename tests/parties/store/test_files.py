@@ -284,12 +284,12 @@ def test_sweep_and_delete_wait_for_those_who_hold_the_store(store):
         with store.hold():
             store.put(CONTENT)
             has_put.set()
-            may_commit.wait(10)
+            may_commit.wait(120)
             references.add(DIGEST)
 
     uploader = threading.Thread(target=upload)
     uploader.start()
-    assert has_put.wait(10)
+    assert has_put.wait(120)
     sweeper = threading.Thread(target=store.sweep, args=(lambda: set(references), 0))
     deleter = threading.Thread(target=store.delete, args=(DIGEST, lambda: DIGEST in references))
     for thread in (sweeper, deleter):
@@ -300,7 +300,7 @@ def test_sweep_and_delete_wait_for_those_who_hold_the_store(store):
     assert deleter.is_alive()
     may_commit.set()
     for thread in (uploader, sweeper, deleter):
-        thread.join(10)
+        thread.join(120)
     assert list(store) == [DIGEST]
 
 
