@@ -15,6 +15,7 @@ import pytest
 from sklearn.base import clone
 
 from fairpremium import DiscriminationFreePricer, FrequencySeverityPricer, RandomizedResponse
+from fairpremium.documents import whole_file
 from fairpremium.progress import listening, quiet, section, tell
 
 
@@ -129,3 +130,113 @@ def test_ctrl_c_ends_a_fit_quietly(tmp_path):
     assert process.returncode == 130, err
     assert (out, err) == ("", "")  # no traceback
     assert not (tmp_path / "m.json").exists()
+
+
+def test_sensitivity_says_which_channel_it_tries(capsys):
+    X, y, S, channel = portfolio()
+    heard = []
+    pricer = DiscriminationFreePricer(channel=channel, correction="inverse", intervals=False)
+    pricer = pricer.fit(X, y, sensitive=S)
+    pricer.set_params(verbose=lambda fraction, words: heard.append((fraction, words)))
+    keeps = np.linspace(0.75, 0.95, 11)
+    pricer.sensitivity(X, y, sensitive=S, rows=[0], keeps=keeps)
+    assert [words for _, words in heard] == [f"channel {i}" for i in range(1, 13)]  # the one in use is tried, too
+    np.testing.assert_allclose([fraction for fraction, _ in heard], [*(np.arange(11) / 11), 0.99])
+
+
+def source(folder, n=6000, parts=6):
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"x": rng.normal(size=n), "report": rng.choice(["F", "M"], n), "y": rng.normal(size=n)})
+    folder.mkdir()
+    for i, rows in enumerate(np.array_split(np.arange(n), parts)):
+        table.iloc[rows].to_parquet(folder / f"{i}.parquet", index=False)
+    return table
+
+
+@pytest.mark.parametrize("target", ["out", "out.parquet"])
+def test_pricing_a_source_says_how_many_rows_are_priced(tmp_path, target):
+    table = source(tmp_path / "p")
+    heard = []
+    pricer = DiscriminationFreePricer(verbose=lambda fraction, words: heard.append((fraction, words)))
+    pricer.fit(table[["x"]], table["y"], sensitive=table["report"])
+    heard.clear()
+    pricer.predict_to(tmp_path / "p", tmp_path / target)
+    assert heard == [(pytest.approx(i / 6), f"{1000 * i:,} of 6,000 rows") for i in range(7)]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("target", ["out", "out.parquet"])
+def test_premiums_that_are_interrupted_leave_nothing(tmp_path, target, there):
+    """The listener is where Ctrl-C would come: after three of six partitions."""
+    table = source(tmp_path / "p")
+    pricer = DiscriminationFreePricer().fit(table[["x"]], table["y"], sensitive=table["report"])
+    if there and target == "out":
+        (tmp_path / target).mkdir()
+
+    def interrupt(fraction, words):
+        if fraction >= 0.5:
+            raise KeyboardInterrupt
+
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(KeyboardInterrupt), listening(interrupt):
+        pricer.predict_to(tmp_path / "p", tmp_path / target)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def write_half(path):
+    with whole_file(path) as draft:
+        draft.write_text("half")
+        raise KeyboardInterrupt
+
+
+def test_a_model_file_is_whole_or_not_there(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_half(tmp_path / "m.json")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "m.json").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        write_half(tmp_path / "m.json")
+    assert (tmp_path / "m.json").read_text() == "old"
+    with whole_file(tmp_path / "m.json") as draft:
+        draft.write_text("new")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("m.json", "new")]
+    (tmp_path / "link").symlink_to("m.json")
+    with whole_file(tmp_path / "link") as draft:
+        draft.write_text("through the link")
+    assert (tmp_path / "m.json").read_text() == "through the link"
+    with pytest.raises(FileNotFoundError) as caught, whole_file(tmp_path / "nowhere" / "m.json") as draft:
+        draft.write_text("lost")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "m.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="there are no process groups")
+def test_ctrl_c_reaches_worker_processes_and_they_say_nothing(tmp_path):
+    """A terminal sends it to all processes; idle workers would each print a traceback."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import time
+from fairpremium.blocks._pool import WorkerPool
+pool = WorkerPool()
+list(pool.map(abs, [(1,), (2,)]))
+print("ready", flush=True)
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    print(*pool.map(abs, [(-3,), (-4,)]))  # they still work
+    pool.close()
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FAIRPREMIUM_WORKERS": "2"},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "3 4\n", "")

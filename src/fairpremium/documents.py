@@ -2,13 +2,47 @@
 
 import hashlib
 import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from fairpremium.errors import ModelFileError
 
-__all__ = ["canonical_json", "check_document", "digest", "load_json", "read_document", "seal", "write_document"]
+__all__ = [
+    "canonical_json",
+    "check_document",
+    "digest",
+    "load_json",
+    "read_document",
+    "seal",
+    "whole_file",
+    "write_document",
+]
+
+
+@contextmanager
+def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a draft that becomes the file when it is complete, and is removed if that fails.
+
+    What is no regular file, such as a pipe or a link, is written as it is.
+    """
+    target = Path(path)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        yield target
+        return
+    draft = target.with_name(f".{uuid.uuid4().hex[:8]}.{target.name}")
+    try:
+        yield draft
+        draft.replace(target)
+    except OSError as error:
+        if error.filename in (draft, str(draft)):
+            error.filename, error.filename2 = str(target), None  # a name that the caller knows
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -35,7 +69,9 @@ def seal(fields: dict[str, Any]) -> dict[str, Any]:
 
 def write_document(body: dict[str, Any], path: str | PathLike[str]) -> None:
     """Write plain data with its hash."""
-    Path(path).write_text(json.dumps(seal(body), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(seal(body), indent=1, allow_nan=False) + "\n"
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def read_document(path: str | PathLike[str], form: str, version: int, noun: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import types
@@ -102,7 +103,11 @@ def _one_thread() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Limit a worker to one thread, and let it end with the process that it works for."""
+    """Limit a worker to one thread, and let it end with the process that it works for.
+
+    Ctrl-C reaches every process of a terminal. The one that has workers decides what it means; they say nothing.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

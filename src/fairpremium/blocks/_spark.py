@@ -1,4 +1,9 @@
-"""Partitions of a Spark data frame, worked on by the executors of its session through `mapInArrow`."""
+"""Partitions of a Spark data frame, worked on by the executors of its session through `mapInArrow`.
+
+To hand rows to Python, Spark turns them into Arrow one by one, which takes far longer than what is done with them. A
+source is read many times, so this is done once: a first pass packs each column of some thousand rows into one binary
+value, in Arrow's own format. Spark keeps these, and every later pass copies them as they are.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +17,25 @@ from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._rows import blas
 
 _RESULT = "partition long, rows long, payload binary"
+_ROWS = "rows"
 
 
 class SparkSource(Source):
     """A `pyspark.sql.DataFrame` of an existing session.
 
-    The frame is persisted while it is in use, so that every pass sees the same rows in the same partitions. Spark
-    repeats tasks that fail, and a repeated partition gives the same numbers.
+    The packed rows are persisted while the source is in use, so that every pass sees the same rows in the same
+    partitions. Spark repeats tasks that fail, and a repeated partition gives the same numbers.
     """
 
     def __init__(self, frame: Any):
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self._own = not frame.is_cached
-        self.frame = frame.persist() if self._own else frame
         self.schema: pa.Schema = to_arrow_schema(frame.schema)
         self.names = tuple(frame.columns)
-        found = {i: rows for i, rows, _ in self._collect(_Work({}, count_only=True), list(self.names))}
+        self._place = {name: f"c{i}" for i, name in enumerate(self.names)}  # of each column in the packed frame
+        packed = ", ".join([f"{_ROWS} long", *(f"{place} binary" for place in self._place.values())])
+        self._packed = frame.mapInArrow(_pack, packed).persist()
+        found = {i: rows for i, rows, _ in self._collect(_Work({}, ()), ())}
         self.counts = tuple(found.get(i, 0) for i in range(max(found, default=-1) + 1))
         if not sum(self.counts):
             self.close()
@@ -37,7 +44,7 @@ class SparkSource(Source):
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Give each partition its job."""
         given = {i: job for i, job in enumerate(jobs) if job is not None}
-        found = {i: (rows, payload) for i, rows, payload in self._collect(_Work(given), list(columns))}
+        found = {i: (rows, payload) for i, rows, payload in self._collect(_Work(given, tuple(columns)), columns)}
         for i in given:
             rows, payload = found.get(i, (0, None))
             if rows != self.counts[i]:
@@ -52,26 +59,66 @@ class SparkSource(Source):
 
     def glance(self, columns: Sequence[str], size: int) -> pa.Table:
         """Return the first rows."""
-        return self.frame.select(*_quoted(columns)).limit(size).toArrow()
+        pieces, wanted = 1, min(size, sum(self.counts))
+        while True:
+            found = self._select(columns).limit(pieces).toArrow()
+            if sum(found.column(_ROWS).to_pylist()) >= wanted:
+                tables = [table for batch in found.to_batches() for table in _unpack(batch, columns)]
+                return pa.concat_tables(tables).slice(0, size)
+            pieces *= 8
 
     def close(self) -> None:
         """Let Spark forget the rows."""
-        if self._own:
-            self.frame.unpersist()
-            self._own = False
+        self._packed.unpersist()
 
-    def _collect(self, work: _Work, columns: list[str]) -> list[tuple[int, int, Any]]:
-        table = self.frame.select(*_quoted(columns)).mapInArrow(work, _RESULT).toArrow()
+    def _select(self, columns: Sequence[str]) -> Any:
+        return self._packed.select(_ROWS, *(self._place[name] for name in columns))
+
+    def _collect(self, work: _Work, columns: Sequence[str]) -> list[tuple[int, int, Any]]:
+        table = self._select(columns).mapInArrow(work, _RESULT).toArrow()
         payload = [bytes(value) if value is not None else None for value in table.column("payload").to_pylist()]
         return list(zip(table.column("partition").to_pylist(), table.column("rows").to_pylist(), payload, strict=True))
 
 
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put the rows of a partition together to pieces of a good size, and each column of a piece into one value."""
+    waiting: list[pa.RecordBatch] = []
+    n = 0
+    for batch in batches:
+        waiting.append(batch)
+        n += batch.num_rows
+        if n >= PIECE_ROWS:
+            yield _packed(waiting)
+            waiting, n = [], 0
+    if n:
+        yield _packed(waiting)
+
+
+def _packed(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    values: dict[str, Any] = {_ROWS: pa.array([table.num_rows], pa.int64())}
+    for i, column in enumerate(table.columns):
+        sink = pa.BufferOutputStream()
+        alone = pa.table({"": column})
+        with pa.ipc.new_stream(sink, alone.schema) as writer:
+            writer.write_table(alone)
+        values[f"c{i}"] = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    return pa.RecordBatch.from_pydict(values)
+
+
+def _unpack(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the pieces of a batch, without copying them."""
+    for i in range(batch.num_rows):
+        found = [pa.ipc.open_stream(values[i].as_buffer()).read_all().column(0) for values in batch.columns[1:]]
+        yield pa.Table.from_arrays(found, names=list(columns))
+
+
 @dataclass(frozen=True)
 class _Work:
-    """What an executor does with the batches of a partition."""
+    """What an executor does with the pieces of a partition: its job, if it has one, and count its rows."""
 
     jobs: dict[int, Job]
-    count_only: bool = False
+    columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -79,49 +126,38 @@ class _Work:
         context = TaskContext.get()
         assert context is not None
         i = context.partitionId()
-        if i not in self.jobs and not self.count_only:
-            return
-        counted = _Counted(batches)
+        pieces = _Counted(batches, self.columns)
         payload = None
         if i in self.jobs:
             with blas().limit(limits=1, user_api="blas"):
                 try:
-                    result = self.jobs[i](counted)
+                    result = self.jobs[i](pieces)
                 except (ValueError, TypeError) as error:  # the caller's mistake, not a fault of the cluster
                     result = type(error)(str(error))
             payload = bytes(_serializer().dumps(result))
-        for _ in counted:  # the rows that no job has read
-            pass
+        pieces.count_rest()  # Spark starts a process anew that has not read everything
         yield pa.RecordBatch.from_pydict(
-            {"partition": [i], "rows": [counted.rows], "payload": [payload]},
+            {"partition": [i], "rows": [pieces.rows], "payload": [payload]},
             schema=pa.schema([("partition", pa.int64()), ("rows", pa.int64()), ("payload", pa.binary())]),
         )
 
 
 class _Counted:
-    """Batches put together to pieces of a good size, and the number of their rows."""
+    """The pieces of a partition, and the number of their rows."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]):
+    def __init__(self, batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]):
         self.batches = batches
+        self.columns = columns
         self.rows = 0
 
     def __iter__(self) -> Iterator[pa.Table]:
-        waiting: list[pa.RecordBatch] = []
-        n = 0
         for batch in self.batches:
-            waiting.append(batch)
-            n += batch.num_rows
-            self.rows += batch.num_rows
-            if n >= PIECE_ROWS:
-                yield pa.Table.from_batches(waiting).combine_chunks()
-                waiting, n = [], 0
-        if n:
-            yield pa.Table.from_batches(waiting).combine_chunks()
+            self.rows += sum(batch.column(0).to_pylist())
+            yield from _unpack(batch, self.columns)
 
-
-def _quoted(columns: Sequence[str]) -> list[str]:
-    """Names as Spark takes them literally."""
-    return ["`" + name.replace("`", "``") + "`" for name in columns]
+    def count_rest(self) -> None:
+        """Count the rows that no job has read."""
+        self.rows += sum(sum(batch.column(0).to_pylist()) for batch in self.batches)
 
 
 def _serializer() -> Any:

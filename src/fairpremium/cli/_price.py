@@ -12,6 +12,7 @@ import typer
 from fairpremium.cli._command import Answer, command
 from fairpremium.cli._terminal import progress
 from fairpremium.cli.tables import TableFormat, check_output, read_table, require_file, write_table
+from fairpremium.progress import listening
 
 if TYPE_CHECKING:
     from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
@@ -93,7 +94,7 @@ def _price_large(model: Path, new: Path, options: PriceOptions, key: str | None)
     if level is None and pricer.intervals:
         level = _DEFAULT_LEVEL
     columns = [] if key is None else [key]
-    with progress("Pricing"):
+    with progress("Pricing", bar=True) as show, listening(show):
         priced = pricer.predict_to(new, output, columns=columns, level=level)
     columns += ["premium", *(["low", "high"] if level is not None else [])]
     premium = {"mean": priced.mean, "min": priced.smallest, "max": priced.largest}

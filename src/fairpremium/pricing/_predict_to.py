@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from fairpremium.blocks import Job, open_source, source_kind
 from fairpremium.pricing._source_portfolio import RawPiece, RawReader
 from fairpremium.pricing._source_reader import features_of
+from fairpremium.progress import tell
 
 _OWN = ("premium", "low", "high")
 
@@ -96,10 +98,11 @@ def predict_to(
         needed = _needed(pricing, opened.names)
         if single:
             job = Job(RawReader(needed), _Return(pricing), 0, None)
-            pieces = opened.run([job if n else None for n in opened.counts], needed)
+            pieces = _told(opened.run([job if n else None for n in opened.counts], needed), opened.counts)
             result = write_tables(target, (table for tables in pieces for table in tables or ()))
             assert result is not None  # a source without rows is refused
             return result
+        made = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
         folder = target.absolute()
         jobs = [
@@ -108,7 +111,27 @@ def predict_to(
             else None
             for i, n in enumerate(opened.counts)
         ]
-        return _total([result for result in opened.run(jobs, needed) if result is not None])
+        try:
+            return _total([found for found in _told(opened.run(jobs, needed), opened.counts) if found is not None])
+        except BaseException:
+            opened.close()  # workers end before their files are removed
+            for job in jobs:
+                if job is not None:
+                    Path(job.path).unlink(missing_ok=True)
+            if made:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+def _told(results: Iterator[Any], counts: Sequence[int]) -> Iterator[Any]:
+    """Say how many rows are priced, as the results of the partitions come in."""
+    done, total = 0, sum(counts)
+    tell(0.0, f"0 of {total:,} rows")
+    for count, result in zip(filter(None, counts), results, strict=True):
+        yield result
+        done += count
+        tell(done / total, f"{done:,} of {total:,} rows")
 
 
 def write_tables(target: Path, tables: Iterator[pa.Table]) -> Priced | None:

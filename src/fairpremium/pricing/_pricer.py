@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, source_kind
 from fairpremium.corrections import CandidateResult, FitInput, ReportChannel, corrected_risk
-from fairpremium.documents import load_json
+from fairpremium.documents import load_json, whole_file
 from fairpremium.families import Family, get_family
 from fairpremium.models import (
     Design,
@@ -135,7 +135,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         features and outcome, wrong if it does; `fit` tests whether it depends on the outcome, and warns. "inverse" and
         "score" leave such rows out either way.
     verbose : bool or function
-        Whether `fit` says on stderr what it does. A function gets the fraction that is done and a few words instead.
+        Whether `fit`, `sensitivity` and `predict_to` say on stderr what they do. A function gets the fraction that is
+        done and a few words instead.
     random_state : None, int, RandomState
         Seed of the folds and of the training of model classes other than the linear one, and of the folds that compare
         a list of them.
@@ -519,7 +520,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             Rows with the features.
         path : str or path
             A file to write if it ends in ``.parquet``, else a folder with one file per partition (always a folder
-            for Spark, whose executors write it). Rows stay in their order.
+            for Spark, whose executors write it). Rows stay in their order. If pricing is interrupted, nothing is left.
         columns : sequence of str
             Columns of the source to copy, such as the policy number.
         level : float, optional
@@ -531,7 +532,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             Named tuple: ``rows``, and ``mean``, ``smallest`` and ``largest`` premium.
         """
         prices, level = self._fitted(), None if level is None else check_level(level)
-        return predict_to(prices, source, path, columns, level, self.unseen_levels)
+        with listening(self.verbose):
+            return predict_to(prices, source, path, columns, level, self.unseen_levels)
 
     def certificate(
         self,
@@ -859,7 +861,9 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted pricer to a JSON file; `load` reads it back and never executes code."""
-        Path(path).write_text(json.dumps(to_document(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(to_document(self), indent=1, allow_nan=False) + "\n"
+        with whole_file(path) as draft:
+            draft.write_text(text, encoding="utf-8")
 
     def to_onnx(self, path: str | PathLike[str], *, precision: Literal["float32", "float64"] = "float32") -> None:
         """Write an ONNX file that computes the premium h*(x) in other programs; needs the extra ``onnx``.

@@ -22,9 +22,12 @@ from fairpremium.errors import (
 )
 from fairpremium.pricing._model_selection import correction_for
 from fairpremium.pricing._possible_channels import tabulate_channels
+from fairpremium.progress import listening, quiet, tell
 
 if TYPE_CHECKING:
     from fairpremium.pricing._pricer import DiscriminationFreePricer
+
+_LEAST = 9  # channels that an interval of keeps takes at least: five values and their middles
 
 
 def sensitivity_band(
@@ -52,6 +55,9 @@ def sensitivity_band(
     risks, positions = _risks(X, rows)
 
     def evaluate(channel: Any) -> tuple[pd.DataFrame, Array]:
+        nonlocal tried
+        tell(min(tried / expected, 0.99), f"channel {tried + 1}")
+        tried += 1
         if channel == used and (level is None or pricer.has_intervals_):
             fitted: DiscriminationFreePricer | None = pricer
         else:
@@ -64,7 +70,11 @@ def sensitivity_band(
             columns |= dict(zip(("low", "high"), ends, strict=True))
         return pd.DataFrame({**columns, "unaware": pricer.predict_unaware(risks)}), np.asarray(premium)
 
-    table = tabulate_channels(used, {"keeps": keeps, "keep": keep, "channels": channels}, evaluate)
+    given = {"keeps": keeps, "keep": keep, "channels": channels}
+    several = keeps if channels is None else channels
+    tried, expected = 0, max(_LEAST, len(several) if isinstance(several, list | tuple | np.ndarray) else 0)
+    with listening(pricer.verbose):
+        table = tabulate_channels(used, given, evaluate)
     ordered = ["row", *(name for name in table.columns if name not in ("row", "used")), "used"]
     return table[ordered].sort_values("row", kind="stable", ignore_index=True)
 
@@ -80,9 +90,10 @@ def _refit(
         correction="inverse" if truth else correction_for(pricer.model_, pricer.correction_),
         pooling=pricer.pooling_ if isinstance(pricer.pooling_, float) else "auto",
         intervals=intervals,
+        verbose=False,
     )
     try:
-        with warnings.catch_warnings():  # another channel than the right one is what the band is about
+        with quiet(), warnings.catch_warnings():  # another channel than the right one is what the band is about
             warnings.simplefilter("ignore", ChannelRefutedWarning)
             warnings.simplefilter("ignore", SourcesDependWarning)
             fitted.fit(X, y, **data)

@@ -285,3 +285,18 @@ def test_frames_of_other_kinds_work(portfolio, reports, keys):
         rules=Rules(),
     )
     assert np.isfinite(release.pricer.predict(X)).all()
+
+
+def test_a_fit_tells_how_much_is_done_and_nothing_else(portfolio, reports, keys):
+    """In steps of 5 % at least: every one is a row that the service writes."""
+    seen = []
+    columns = (portfolio.X, portfolio.y, None, reports, CHANNEL, randomized())
+    fit_release(
+        FitSettings(correction="auto"), *columns, keys=keys, progress=lambda phase, done: seen.append((phase, done))
+    )
+    assert {phase for phase, _ in seen} == {"randomize", "rules", "fit", "done"}
+    fit = [done for phase, done in seen if phase == "fit"]
+    assert fit[0] == 0.2
+    assert len(fit) >= 4
+    assert (np.diff(fit) > 0.7 * 0.05 - 1e-9).all()
+    assert fit[-1] <= 0.9

@@ -13,6 +13,7 @@ from fairpremium.cli._terminal import add_note
 from fairpremium.cli.tables._decimal_marks import check_points, convert_numbers, find_decimal
 from fairpremium.cli.tables._format import CsvFormat, TableFormat, find_format
 from fairpremium.csv_cells import escape_formulas, unescape_formula, unescape_formulas
+from fairpremium.documents import whole_file
 from fairpremium.workbooks import read_workbook, write_workbook
 
 TABLES = (".csv", ".parquet", ".xlsx")
@@ -58,14 +59,15 @@ def read_table(
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a CSV, Parquet or Excel file."""
     kind = check_suffix(path, TABLES)
-    if kind == ".parquet":
-        frame.to_parquet(path, index=False)
-    elif kind == ".xlsx":
-        write_workbook(frame, path)
-    else:
-        safe, count = escape_formulas(frame)
-        safe.to_csv(path, index=False)
-        note_formulas(count, path)
+    with whole_file(path) as draft:
+        if kind == ".parquet":
+            frame.to_parquet(draft, index=False)
+        elif kind == ".xlsx":
+            write_workbook(frame, draft)
+        else:
+            safe, count = escape_formulas(frame)
+            safe.to_csv(draft, index=False)
+            note_formulas(count, path)
 
 
 def note_formulas(count: int, path: Path) -> None:

@@ -31,6 +31,8 @@ from fairpremium.noise import NoiseEstimator
 from fairpremium.parties.protocol import Rules
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, count_labels, is_source
 from fairpremium.privacy import Channel, RandomizedResponse, check_epsilon
+from fairpremium.progress import Progress as Listener
+from fairpremium.progress import listening
 
 from ._accounting import check_delta
 from ._disclosure import NOTHING, RuleResult, check_count_rules, measure, refuse, round_missing
@@ -196,7 +198,8 @@ def fit_release(
     with warnings.catch_warnings():
         if hidden:  # the channel is then an average over the rows, and some are sharper
             warnings.simplefilter("ignore", ChannelRefutedWarning)
-        data.fit(pricer)
+        with listening(_in_steps(lambda fraction: tell("fit", 0.2 + 0.7 * fraction))):
+            data.fit(pricer)
     for part in _parts_and_whole(pricer):
         missing = part.n_missing_reports_
         if isinstance(second, SecondDraws):
@@ -222,6 +225,19 @@ def _data(
     settings: FitSettings | ClaimSettings, X: Any, y: Any, volume: Any, reports: Any, features: Sequence[str] | None
 ) -> FitData | ClaimData:
     return (ClaimData if isinstance(settings, ClaimSettings) else FitData)(X, y, volume, reports, features)
+
+
+def _in_steps(tell: Callable[[float], None]) -> Listener:
+    """Hear how much of a fit is done, in steps of 5 %; its words stay here."""
+    told = 0.0
+
+    def hear(fraction: float, _: str) -> None:
+        nonlocal told
+        if fraction >= told + 0.05:
+            told = fraction
+            tell(fraction)
+
+    return hear
 
 
 def _parts_and_whole(pricer: DiscriminationFreePricer | FrequencySeverityPricer) -> list[Any]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream, source_kind
 from fairpremium.corrections import FitInput, ReportChannel
-from fairpremium.documents import load_json
+from fairpremium.documents import load_json, whole_file
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import ZERO_OR_ONE, Family, get_family
 from fairpremium.models import Design, GroupModel, LinearModel, check_cluster, check_volume, frame_like, is_number
@@ -525,7 +524,9 @@ class FrequencySeverityPricer(TariffMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted pricer to a JSON file; `load` reads it back and never executes code."""
-        Path(path).write_text(json.dumps(to_document(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(to_document(self), indent=1, allow_nan=False) + "\n"
+        with whole_file(path) as draft:
+            draft.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
