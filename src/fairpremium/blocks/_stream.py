@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
+from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add, draw_places
 
 PIECE_ROWS = 65_536  # rows that are in memory at once, per worker
 _GLANCES = 8  # partitions that a glance looks at
@@ -220,6 +220,13 @@ class Stream:
         if ("spaced", size) not in self._known:
             self._known["spaced", size] = self.take(np.arange(0, len(self), max(1, len(self) // size)))
         rows: Rows = self._known["spaced", size]
+        return rows
+
+    def draw(self, size: int) -> Rows:
+        """Return so many rows, one at random from each of equally long parts; they are read once."""
+        if ("drawn", size) not in self._known:
+            self._known["drawn", size] = self.take(draw_places(len(self), size))
+        rows: Rows = self._known["drawn", size]
         return rows
 
     def glance(self, size: int) -> Rows:
