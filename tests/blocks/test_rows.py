@@ -125,3 +125,16 @@ def test_take() -> None:
     assert plain.take(mask).weight is None
     assert plain.block(0, 10).weight is None
     assert rows.n_features == 3
+
+
+@pytest.mark.parametrize(("n", "size"), [(10, 10), (1000, 7), (150_001, 1000)])
+def test_draw_takes_a_row_from_each_of_equally_long_parts(n: int, size: int) -> None:
+    rows = Rows(np.arange(float(n))[:, None], np.zeros(n), None, np.zeros(n, dtype=int))
+    places = rows.draw(size).X[:, 0]
+    part = np.arange(size) * n / size
+    assert len(places) == size
+    assert (places >= np.floor(part)).all()
+    assert (places < part + n / size).all()
+    assert places.max() < n
+    if n > 10:
+        assert len(set(np.diff(places))) > 1  # not evenly spaced

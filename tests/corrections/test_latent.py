@@ -115,6 +115,16 @@ def test_gradient_and_information_are_derivatives(
     assert np.linalg.eigvalsh(missing).min() > -1e-9 * scale
 
 
+def test_scores_along_a_vector_are_products_of_the_scores(randomized_response: Callable, report: Callable) -> None:
+    T = randomized_response(3, 0.7)
+    latent = make(draw(Normal(), T, report), T, None, common=True)
+    at, block = some_parameters(latent), latent.rows.block(0, 300)
+    along = np.random.default_rng(0).normal(size=at.gamma.size)
+    r, products = latent.responsibilities_and_scores(block, at, along)
+    np.testing.assert_allclose(r, latent.responsibilities(block, at), rtol=1e-12)
+    np.testing.assert_allclose(products, latent.scores(block, at) @ along, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("family", [None, Normal(), NegativeBinomial()], ids=repr)
 def test_scores_add_up_to_the_gradient(family: Family | None, randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(3, 0.7)

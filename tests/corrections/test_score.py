@@ -214,6 +214,63 @@ def test_no_solution_raises(randomized_response: Callable, report: Callable, mon
         fit_with(rows, T, Poisson())
 
 
+@pytest.mark.parametrize("family", [Poisson(), Gamma(), Bernoulli()], ids=repr)
+@pytest.mark.parametrize(("pooling", "right"), [(0.0, True), (200.0, True), (0.0, False)])
+def test_the_slope_of_a_sample_leads_to_the_same_solution(
+    family: Family,
+    pooling: float,
+    right: bool,
+    randomized_response: Callable,
+    report: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a wrong propensity makes it lead astray, all rows are asked."""
+    T = randomized_response(3, 0.8)
+    rows, _ = draw(family, T, report, 12_000, 5, right_propensity=right)
+    whole = fit_with(rows, T, family, pooling=pooling)
+    asked: list[int] = []
+    expand = module._Instruments.expand
+
+    def count(self: module._Instruments, B: np.ndarray, modelled: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(rows) if self.rows is None else len(self.rows))
+        return expand(self, B, modelled)
+
+    monkeypatch.setattr(module._Instruments, "expand", count)
+    monkeypatch.setattr(module, "_SAMPLE_ROWS", 4000)
+    found = fit_with(rows, T, family, pooling=pooling)
+    if right:
+        assert set(asked) == {4000}  # that of all rows is computed where it is asked for
+    np.testing.assert_allclose(found.B, whole.B, rtol=1e-5, atol=1e-6)
+    scale = np.abs(whole.influence.response).max()  # of two places next to each other
+    np.testing.assert_allclose(found.influence.response, whole.influence.response, atol=0.02 * scale)
+    assert asked[-1] == len(rows)
+
+
+def test_many_rows_are_read_few_times(
+    randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first weights come from a sample; then a few passes for the equations alone."""
+    T = randomized_response(3, 0.8)
+    rows, _ = draw(Poisson(), T, report, 60_000, 6, right_propensity=True)
+    exact = fit_with(rows, T, Poisson())
+    passes: list[int] = []
+    value = module._Instruments.value
+
+    def count(self: module._Instruments, B: np.ndarray) -> np.ndarray:
+        passes.append(len(rows) if self.rows is None else len(self.rows))
+        return value(self, B)
+
+    monkeypatch.setattr(module._Instruments, "value", count)
+    monkeypatch.setattr(module, "_SAMPLE_ROWS", 20_000)
+    monkeypatch.setattr(module, "_ROUGH_FROM", 50_000)
+    found = fit_with(rows, T, Poisson())
+    assert passes.count(60_000) <= 6
+    assert len(passes) > passes.count(60_000)
+    error = np.sqrt(np.diag(sandwich(exact).covariance))[: exact.B.size]
+    # weights that rest on a third of the rows move an efficient estimate by the square of their error
+    np.testing.assert_array_less(np.abs(found.coefficients - exact.coefficients).T.ravel(), 0.1 * error)
+
+
 def test_pooling_pulls_the_groups_together(randomized_response: Callable, report: Callable) -> None:
     T = randomized_response(2, 0.75)
     rows, _ = draw(Normal(), T, report, 3000, seed=7)

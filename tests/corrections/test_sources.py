@@ -10,7 +10,7 @@ from scipy.stats import binom
 from fairpremium import Channel, DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import ReportChannel, fit_inverse
-from fairpremium.corrections._score import _Instruments, _omega, _solve_symmetric
+from fairpremium.corrections._score import _factor, _Instruments, _omega, _solve_factored
 from fairpremium.corrections._signed_moments import SignedMoments
 from fairpremium.families import Poisson
 from fairpremium.models import LinearModel, prepare
@@ -134,7 +134,7 @@ def test_elimination_in_all_rows_solves_every_row(K):
     matrices = root @ root.transpose(0, 2, 1)  # positive definite
     expected = np.linalg.solve(matrices, vectors.T[:, :, None])[:, :, 0]
     given = np.where(np.tri(K, k=-1)[:, :, None], np.nan, matrices.transpose(1, 2, 0))  # the lower triangle is not read
-    np.testing.assert_allclose(_solve_symmetric(given, vectors), expected.T, rtol=1e-8)
+    np.testing.assert_allclose(_solve_factored(_factor(given), vectors), expected.T, rtol=1e-8)
 
 
 def test_intervals_cover():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import eigvalsh
+from scipy.linalg import block_diag, eigvalsh
 from scipy.optimize import minimize
 from sklearn.linear_model import (
     GammaRegressor,
@@ -27,12 +29,12 @@ FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.3), Bernoulli()]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)
 
 
-def problem_of(rows: Rows, K: int, family: Family, **settings: float) -> LinearProblem:
+def problem_of(rows: Rows, K: int, family: Family, **settings: Any) -> LinearProblem:
     names = [f"x{j}" for j in range(rows.n_features)]
     return prepare(rows, K + 1, family, LinearModel(**settings), names)
 
 
-def raw_fit(rows: Rows, table: np.ndarray, family: Family, strength: float = 0.0, **settings: float) -> np.ndarray:
+def raw_fit(rows: Rows, table: np.ndarray, family: Family, strength: float = 0.0, **settings: Any) -> np.ndarray:
     """Coefficients on the caller's scale, shape (1 + features, K)."""
     problem = problem_of(rows, table.shape[1] - 1, family, **settings)
     minimum = problem.solve(table, strength, tuple(range(len(table))))
@@ -286,17 +288,51 @@ def test_no_features_give_the_corrected_means(draw: Callable) -> None:
     np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson())[0], np.log(mean), rtol=1e-8)
 
 
+@pytest.mark.parametrize("family", [Poisson(), Gamma(), Bernoulli()], ids=repr)
+@pytest.mark.parametrize("slopes", ["own", "common"])
 def test_a_first_solution_on_a_sample_leads_to_the_same_minimum(
-    draw: Callable, monkeypatch: pytest.MonkeyPatch
+    draw: Callable, monkeypatch: pytest.MonkeyPatch, family: Family, slopes: str
 ) -> None:
-    drawn = draw(Poisson(), 14, n=8000, K=2, keep=0.8)
-    whole = raw_fit(drawn.rows, drawn.table, Poisson(), 5.0)
+    drawn = draw(family, 14, n=8000, K=2, keep=0.8)
+    whole = raw_fit(drawn.rows, drawn.table, family, 5.0, slopes=slopes)
     # the solver stops at 1e-7 of the size of the linear predictors
     monkeypatch.setattr(_linear, "_SAMPLE_FROM", 1000)
-    monkeypatch.setattr(_linear, "_SAMPLE_SHARE", 5)
-    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-7)
-    monkeypatch.setattr(_linear, "_SAMPLE_SHARE", 400)  # 20 rows, hopeless on their own
-    np.testing.assert_allclose(raw_fit(drawn.rows, drawn.table, Poisson(), 5.0), whole, rtol=1e-6, atol=1e-7)
+    for size in (1600, 20):  # few rows are hopeless on their own
+        monkeypatch.setattr(_linear, "_SAMPLE_ROWS", (size, size))
+        found = raw_fit(drawn.rows, drawn.table, family, 5.0, slopes=slopes)
+        np.testing.assert_allclose(found, whole, rtol=1e-6, atol=1e-6)
+
+
+def test_many_rows_are_read_few_times(draw: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass for the moments, three for the unaware price, few for the groups, and none for a Hessian not asked for.
+
+    Without a sample it takes twice as many, half of them with Hessians.
+    """
+    drawn = draw(Poisson(), 15, n=60_000, K=3, keep=0.8, features=4)
+    passes: list[str] = []
+    reduce = Rows.reduce
+
+    def count(self: Rows, function: Any, **settings: Any) -> Any:
+        if len(self) == 60_000:
+            given = function.keywords if isinstance(function, partial) else {}
+            passes.append("hessian" if given.get("hessian", "_by_report" in repr(function)) else "")
+        return reduce(self, function, **settings)
+
+    monkeypatch.setattr(Rows, "reduce", count)
+    monkeypatch.setattr(_linear, "_SAMPLE_FROM", 50_000)
+    monkeypatch.setattr(_linear, "_SAMPLE_ROWS", (10_000, 10_000))
+    problem = prepare(drawn.rows, 4, Poisson(), LinearModel(), list("abcd"))
+    assert len(passes) <= 1 + 3
+    assert passes.count("hessian") == 1
+    passes.clear()
+    minimum = problem.solve(drawn.table, 0.0, ("a", "b", "c"))
+    assert len(passes) <= 5
+    assert "hessian" not in passes
+    exact = problem.risk(drawn.table).expand(minimum.B)
+    np.testing.assert_allclose(minimum.hessian, block_diag(*exact.hessian))
+    step = np.linalg.solve(minimum.hessian, exact.gradient.T.ravel()).reshape(3, -1).T
+    size = np.sqrt(np.mean((problem.moments.coordinates.matrix(drawn.rows.X) @ minimum.B) ** 2))
+    assert np.abs(problem.moments.coordinates.matrix(drawn.rows.X) @ step).max() < 1e-6 * (1 + size)
 
 
 def test_coefficients_of_a_known_truth_without_noise() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from fairpremium.families import Bernoulli, Family, Gamma, Normal, Poisson, Tweedie
 from fairpremium.models._moments import compute_moments
-from fairpremium.models._signed_risk import GlmRisk, SquaredRisk, make_risk
+from fairpremium.models._signed_risk import GlmRisk, SampleRisk, SquaredRisk, UnawareRisk, make_risk
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.3), Bernoulli()]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=repr)
@@ -78,3 +79,42 @@ def test_without_the_hessian_the_rest_is_the_same(draw: Callable, family: Family
     full, lean = risk.expand(B), risk.expand(B, hessian=False)
     np.testing.assert_array_equal(full.value, lean.value)
     np.testing.assert_array_equal(full.gradient, lean.gradient)
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])  # far from zero features are moved to their center first
+@pytest.mark.parametrize("family", FAMILIES[1:], ids=repr)
+def test_sums_by_report_give_the_risk_of_every_table(draw: Callable, family: Family, shift: float) -> None:
+    drawn = draw(family, 6, n=3000, K=3, keep=0.6)
+    rows = replace(drawn.rows, X=drawn.rows.X + shift)
+    moments = compute_moments(rows, 4)
+    risk, b = UnawareRisk(rows, moments, family), np.array([[0.2], [0.1], [-0.3]])
+    plain = GlmRisk(rows, moments, np.ones((1, 4)), family).expand(b)
+    for own, other in zip(astuple(risk.expand(b)), astuple(plain), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+    assert risk.by_report is not None
+    found, expected = risk.by_report.combine(drawn.table), GlmRisk(rows, moments, drawn.table, family)
+    for own, other in zip(astuple(found), astuple(expected.expand(np.repeat(b, 3, axis=1))), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("family", FAMILIES[1:], ids=repr)
+def test_a_sample_agrees_with_all_rows_where_it_is_matched(draw: Callable, family: Family) -> None:
+    drawn = draw(family, 7, n=4000, K=2, keep=0.7)
+    moments, at = compute_moments(drawn.rows, 3), np.array([[0.2], [0.1], [-0.2]])
+    everyone, unaware = GlmRisk(drawn.rows, moments, drawn.table, family), UnawareRisk(drawn.rows, moments, family)
+    unaware.expand(at)
+    some = GlmRisk(drawn.rows.draw(400), moments, drawn.table, family)
+    matched, plain = SampleRisk(some, 0.1, unaware.by_report), SampleRisk(some, 0.1, None)
+    B = np.repeat(at, 2, axis=1)
+    found, expected = matched.expand(B), everyone.expand(B)
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.hessian, expected.hessian, rtol=1e-8, atol=1e-8)
+    # nearby, where groups differ, the sample's own error is ten times as large
+    near = B + 0.1 * np.random.default_rng(0).normal(size=B.shape)
+    error = [np.abs(risk.expand(near).gradient - everyone.expand(near).gradient).max() for risk in (matched, plain)]
+    assert error[0] < 0.1 * error[1]
+    # value, gradient and Hessian belong together
+    step = 1e-5 * np.eye(3)[:, :1]
+    up, down, here = matched.expand(near + step), matched.expand(near - step), matched.expand(near)
+    np.testing.assert_allclose((up.value - down.value) / 2e-5, here.gradient[0], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose((up.gradient - down.gradient).T / 2e-5, here.hessian[:, 0], rtol=1e-5, atol=1e-4)

@@ -106,6 +106,10 @@ class Rows:
         """Return evenly spaced rows, at least `size` of them (all, if there are fewer), without a copy."""
         return self.take(slice(None, None, max(1, len(self) // size)))
 
+    def draw(self, size: int) -> Rows:
+        """Return a copy of so many rows, one at random from each of equally long parts; always the same."""
+        return self.take(draw_places(len(self), size))
+
     def glance(self, size: int) -> Rows:
         """Return some rows from all over the portfolio, cheaply: enough to know the scale of the columns."""
         return self.spaced(size)
@@ -154,6 +158,12 @@ class Rows:
         """Sum a function over the rows start to stop in this thread."""
         blocks = (self.block(first, min(first + block_rows, stop)) for first in range(start, stop, block_rows))
         return functools.reduce(add, map(function, blocks))
+
+
+def draw_places(n: int, size: int) -> npt.NDArray[np.int64]:
+    """Draw a place at random from each of `size` equally long parts of n rows, in ascending order."""
+    place = np.arange(size) + np.random.default_rng(0).random(size)
+    return (n / size * place).astype(np.int64)
 
 
 def add(a: Sums, b: Sums) -> Sums:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fairpremium.arrays import Array
 from fairpremium.blocks._job import Job, PersonReader, Reader, Source, Task
 from fairpremium.blocks._persons import Persons, PersonSquares, concatenate, small_codes, squares_of_totals
-from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add
+from fairpremium.blocks._rows import Block, RowFunction, Rows, Sums, add, draw_places
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,13 @@ class Stream:
         if ("spaced", size) not in self._known:
             self._known["spaced", size] = self.take(np.arange(0, len(self), max(1, len(self) // size)))
         rows: Rows = self._known["spaced", size]
+        return rows
+
+    def draw(self, size: int) -> Rows:
+        """Return so many rows, one at random from each of equally long parts; they are read once."""
+        if ("drawn", size) not in self._known:
+            self._known["drawn", size] = self.take(draw_places(len(self), size))
+        rows: Rows = self._known["drawn", size]
         return rows
 
     def glance(self, size: int) -> Rows:

@@ -280,13 +280,18 @@ def price_variance(problem: LinearProblem, covariance: Array) -> float:
 
 
 def relinearise(
-    problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence], *, is_near: bool = False
+    problem: LinearProblem,
+    start: Array,
+    evidence_at: Callable[[Array], Evidence],
+    *,
+    is_near: bool = False,
+    rough: bool = False,
 ) -> Posterior:
     """Find the coefficients that are the posterior mean of the evidence linearised at themselves.
 
     `evidence_at` is called with coefficients of shape (q, K), once for each linearisation. Once these hardly move, tau
     stays: draws of it jump with the smallest change of the evidence, and would keep the coefficients moving. A start
-    that `is_near` needs no rough draws.
+    that `is_near` needs no rough draws, and a `rough` posterior no others.
     """
     prior = Prior.of(problem)
     B, damping, last = start, 1.0, np.inf
@@ -304,6 +309,8 @@ def relinearise(
         elif draws == _DRAWS and posterior.draws is not None:
             draws = posterior.draws
         elif length < _MOVES or rounds >= _ROUNDS - 6:
+            if rough:
+                break
             draws, last = _DRAWS, np.inf  # more draws move the mean, which is no sign of steps too long
     return replace(posterior, B=B)
 

@@ -426,6 +426,16 @@ def log_softmax(logits: Array) -> Array:
     return full.T
 
 
+def softmax(logits: Array) -> Array:
+    """Probabilities of K groups from K - 1 logits against the first group: (K, rows) from (K - 1, rows)."""
+    found = np.zeros((len(logits) + 1, logits.shape[1]))
+    found[1:] = logits
+    found -= found.max(axis=0)
+    np.exp(found, out=found)
+    found /= found.sum(axis=0)
+    return found
+
+
 def row_products(values: Array, Z: Array) -> Array:
     """Multiply each row of Z by each value of the row, stored column by column: shape (rows, values times columns)."""
     found = np.empty((values.shape[1], Z.shape[1], len(Z)))

@@ -23,7 +23,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.corrections._empirical_bayes import Evidence, relinearise
 from fairpremium.corrections._fit import GroupFit, Influence
-from fairpremium.corrections._latent import Latent, log_softmax, row_products
+from fairpremium.corrections._latent import Latent, row_products, softmax
 from fairpremium.corrections._propensity import (
     fit_propensity,
     report_shares,
@@ -41,7 +41,7 @@ _SAMPLE_ROWS = 200_000  # rows of a sample that gives the slope of the equations
 _ROUGH_FROM = 800_000  # and, from so many rows on, the first weights,
 _ROUGH = 1e-4  # for which such a change of the predictors is small enough
 _NEAR = 5e-3  # a slope computed within this distance of the solution, root mean square, counts as the solution's
-_TOL, _LITTLE = 1e-7, 0.1  # a step that changes predictors by less, or leaves a tenth of it, is the last
+_TOL, _LITTLE = 1e-7, 0.3  # a step that changes predictors by less, or with a sample leaves a third, is the last
 
 
 def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> GroupFit:
@@ -106,7 +106,7 @@ class _Instruments:
     def terms(self, block: Block, eta: Array, logits: Array) -> _Terms:
         """Compute what the weights consist of, from the linear predictors (K, rows) of solution and propensity."""
         family = self.problem.family
-        f, q = family.link.mean_of(eta), np.exp(log_softmax(logits.T).T)
+        f, q = family.link.mean_of(eta), softmax(logits)
         spread = self.phi * family.variance(f)
         if len(self._products) == 1:
             omega = _omega(self._products[0], q, f, spread)
@@ -149,7 +149,7 @@ class _Instruments:
         rows = self.problem.rows if self.rows is None else self.rows
         part = len(rows) / len(self.problem.rows)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
-            return tuple(each / part for each in rows.reduce(function, block_rows=2048))
+            return tuple(each / part for each in rows.reduce(function, block_rows=8192))
 
     def evidence(self, B: Array, penalty: Penalty, repeats: float, worth: _Instruments) -> Evidence:
         """What the equations say about the coefficients: with the best weights, their slope is their covariance.
@@ -196,14 +196,14 @@ class _Terms:
 
     def weigh(self, moments: Array) -> Array:
         """Multiply moments (K, rows) by the weights."""
-        return self.factor * _solve_symmetric(self.omega, moments)
+        return self.factor * _solve_factored(_factor(self.omega), moments)
 
     def weights(self) -> Array:
         """Compute the weights G: shape (K, K, rows)."""
         K, n = self.q.shape
-        found = np.empty((K, K, n))
+        found, factored = np.empty((K, K, n)), _factor(self.omega)
         for k, unit in enumerate(np.eye(K)):
-            found[:, k] = self.factor * _solve_symmetric(self.omega, np.repeat(unit[:, None], n, axis=1))
+            found[:, k] = self.factor * _solve_factored(factored, np.repeat(unit[:, None], n, axis=1))
         return found
 
 
@@ -227,22 +227,29 @@ def _omega(C: Array, q: Array, f: Array, spread: Array) -> Array:
     return omega
 
 
-def _solve_symmetric(matrices: Array, vectors: Array) -> Array:
-    """Solve M x = v for each row, M positive definite, by elimination in all rows at once: (K, K, rows), (K, rows).
+def _factor(M: Array) -> Array:
+    """Factor the positive definite matrix of each row, M = L D L', in place: shape (K, K, rows).
 
-    LAPACK would be called once for each row.
+    D takes the place of the diagonal, L' that of the upper triangle; the lower one is used for nothing else. All rows
+    take a step together; LAPACK would be called once for each row.
     """
-    K = len(vectors)
-    M, x = matrices.copy(), vectors.copy()
-    for j in range(K):
-        for i in range(j + 1, K):
-            ratio = M[j, i] / M[j, j]
+    for j in range(len(M)):
+        for i in range(j + 1, len(M)):
+            ratio = np.divide(M[j, i], M[j, j], out=M[i, j])
             M[i, i:] -= ratio * M[j, i:]
-            x[i] -= ratio * x[j]
-    for j in reversed(range(K)):
-        for i in range(j + 1, K):
-            x[j] -= M[j, i] * x[i]
+        M[j, j + 1 :] = M[j + 1 :, j]
+    return M
+
+
+def _solve_factored(M: Array, vectors: Array) -> Array:
+    """Solve for each row with what `_factor` returned: vectors and result are (K, rows)."""
+    x = vectors.copy()
+    for j in range(len(x)):
+        x[j + 1 :] -= M[j, j + 1 :] * x[j]
+    for j in reversed(range(len(x))):
         x[j] /= M[j, j]
+        for i in range(j + 1, len(x)):
+            x[j] -= M[j, i] * x[i]
     return x
 
 
@@ -276,7 +283,8 @@ def _solve(
         length = rms(move)
         if not np.isfinite(length) or length > 100 * size:
             break
-        if length <= tol * size or (np.isfinite(last) and length**2 <= _LITTLE * tol * size * last):
+        expected = length**2 / last if bread_at is None and np.isfinite(last) else length  # to be left, at most
+        if length <= tol * size or expected <= _LITTLE * tol * size:
             if bread_at is not None and rms(B - bread_at) > _NEAR:
                 bread = instruments.expand(B)[1] + penalty.hessian(B.shape[1])
             return B + move, bread, bread_at is not None

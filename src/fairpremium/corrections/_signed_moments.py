@@ -107,15 +107,18 @@ class SignedMoments:
         edges = np.quantile(level, np.arange(1, _CLASSES) / _CLASSES)
         return cls(problem, channel, rows, propensity, edges, _repeats(problem, channel), _parts(problem, channel))
 
-    def shrink(self) -> tuple[Posterior, MomentSums]:
-        """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised."""
+    def shrink(self, *, rough: bool = False) -> tuple[Posterior, MomentSums]:
+        """Shrink the evidence of the moments; returns the posterior and the moments where it was linearised.
+
+        A `rough` posterior gives others a start.
+        """
         K = len(self.channel.groups)
         start, sample, is_large = self.problem.start(K), self, len(self.rows) > _SAMPLE_FROM
         is_near = len(self.rows) >= 4 * _FIRST_ROWS
-        if is_near:
-            start = self._spaced(_FIRST_ROWS).shrink()[0].B
         if is_large:
             sample = self._spaced(_SAMPLE_ROWS)
+        if is_near:
+            start = sample._spaced(_FIRST_ROWS).shrink(rough=True)[0].B
         _, phi = sample.sums_and_dispersion(start, np.ones(_CLASSES))
         prior = Prior.of(self.problem)
         seen = phi[phi != 0]  # a class may be empty
@@ -133,7 +136,7 @@ class SignedMoments:
             found = sums.evidence(B)
             return replace(found, precision=found.precision + ridge / base)
 
-        posterior = relinearise(self.problem, start, evidence_at, is_near=is_near)
+        posterior = relinearise(self.problem, start, evidence_at, is_near=is_near, rough=rough)
         return posterior, sums
 
     def _spaced(self, size: int) -> SignedMoments:
@@ -206,7 +209,7 @@ class SignedMoments:
 
     def _equations(self, B: Array) -> Array:
         """Compute U alone, of each channel: shape (parts, K q)."""
-        U = self.rows.reduce(partial(self._block_equations, B=B), block_rows=2048)[0]
+        U = self.rows.reduce(partial(self._block_equations, B=B), block_rows=4096)[0]
         return np.asarray(len(self.problem.rows) / len(self.rows) * U.transpose(0, 2, 1).reshape(self.n_parts, -1))
 
     def _block_equations(self, block: Block, B: Array) -> tuple[Array, ...]:

@@ -50,8 +50,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     max_iter : int
         Largest number of passes over the rows in one fit.
     tol : float
-        Stop when a step changes the linear predictors by less than this, relative to their size. The last
-        step is taken, so that the error left is smaller by the factor that each step gains.
+        Stop when a step changes the linear predictors by less than this, relative to their size, or with more than
+        200,000 rows is expected to leave a third of it. The last step is taken, so that the error left is smaller by
+        the factor that each step gains.
     slopes : {"own", "common"}
         Whether the features' effects differ between groups. With "common" groups differ by the intercept only,
         whatever the correction and the pooling; then, with a log link, the premium h*(x) is a base times one factor
@@ -98,7 +99,6 @@ class LinearProblem:
     unaware: Array  # (q, 1), coefficients of the unaware price
     origins: tuple[str, ...] = ()  # name of the column that each feature is from
     features: tuple[str, ...] = ()  # names of the features, for messages
-    sample: Rows | None = None  # of `rows`, if there are many
     by_report: ReportSums | None = None  # sums over the rows near the unaware price
 
     @property
@@ -139,7 +139,7 @@ class LinearProblem:
         """Return the problem of other rows of the same portfolio: its scale, metric and starting price stay."""
         n_codes = len(self.moments.counts)
         moments = compute_moments(rows, n_codes, like=self.moments)
-        return replace(self, rows=rows, moments=moments, sample=_draw_sample(rows, self.family), by_report=None)
+        return replace(self, rows=rows, moments=moments, by_report=None)
 
     def solve(self, table: Array, strength: float, groups: tuple[object, ...]) -> Minimum:
         """Minimise the risk of the groups, pooled with a strength."""
@@ -155,9 +155,11 @@ class LinearProblem:
         """Minimise a risk; a large problem is solved on a random sample first, so that most passes see few rows."""
         K, model = risk.n_groups, self.model
         start, span, penalty, hessian = self.start(K), self.span(K), self.penalty(strength, K), None
-        if self.sample is not None:
-            part = len(self.sample) / len(self.rows)
-            some = make_risk(self.sample, self.moments, risk.table, self.family)
+        n = len(self.rows)
+        if n > _SAMPLE_FROM and not isinstance(self.family, Normal):
+            least, most = _SAMPLE_ROWS
+            rows = self.rows.draw(min(max(n // _SAMPLE_SHARE, least), most))
+            some, part = make_risk(rows, self.moments, risk.table, self.family), len(rows) / n
             with suppress(RiskUnboundedError, ConvergenceError):
                 found = minimise(SampleRisk(some, part, self.by_report), penalty, start, groups, span=span, tol=1e-4)
                 start, hessian = found.B, found.hessian
@@ -213,16 +215,9 @@ def prepare(
         rows = merged
     origins = tuple(features if origins is None else origins)
     null = LinearProblem(
-        rows,
-        family,
-        model,
-        moments,
-        moments.gram,
-        _null_model(moments, family),
-        origins,
-        tuple(features),
-        _draw_sample(rows, family),
-    ).with_model(model)
+        rows, family, model, moments, moments.gram, _null_model(moments, family), origins, tuple(features)
+    )
+    null = null.with_model(model)
     try:
         unaware = null.solve_unaware()
     except (RiskUnboundedError, ConvergenceError) as error:
@@ -241,17 +236,6 @@ def prepare(
     metric, risk = unaware.hessian / moments.total_weight, unaware.risk
     by_report = risk.by_report if isinstance(risk, UnawareRisk) else None
     return replace(null, unaware=unaware.B, metric=metric, by_report=by_report)
-
-
-def _draw_sample(rows: Rows | Stream, family: Family) -> Rows | None:
-    """Draw a row at random from each of equally long parts, where first solutions on a sample pay."""
-    n = len(rows)
-    if isinstance(family, Normal) or n <= _SAMPLE_FROM:
-        return None
-    least, most = _SAMPLE_ROWS
-    size = min(max(n // _SAMPLE_SHARE, least), most)
-    place = np.arange(size) + np.random.default_rng(0).random(size)
-    return rows.take((n / size * place).astype(np.int64))
 
 
 def _without_losses(moments: Moments, family: Family, features: Sequence[str], weights: Array) -> list[str]:

@@ -187,7 +187,7 @@ class _BlockMoments:
         sides = np.ones((2, len(order)))  # 1 and y - y_center
         np.subtract(block.y[order], self.y_center, out=sides[1])
         if root is not None:
-            X = X * root[:, None]
+            X *= root[:, None]  # a copy
             sides *= root
         second = np.zeros((self.n_codes, q + 1, q + 1))
         ends, stop = np.ix_((0, q), (0, q)), 0

@@ -16,6 +16,7 @@ stops, and raises otherwise. It never changes a weight.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -32,8 +33,8 @@ from fairpremium.models._span import Span
 _DEFINITE = 1e-10  # smallest curvature, relative to that of the whole portfolio, that counts as a minimum
 _MAX_STEP = 2.0  # largest root mean square change of a linear predictor in one step (log and logit links)
 _NEAR = 5e-3  # a Hessian computed within this distance of the minimum, root mean square, counts as the minimum's
-_LITTLE = 0.1  # of the tolerance that may be left after the last step
-_BLOCK_ROWS = 2048
+_LITTLE = 0.3  # of the tolerance that the last step is expected to leave
+_BLOCK_CELLS = 8192 * 20  # numbers in a block, so that it stays in the cache
 _WHOLE = Span()
 _FAR_AWAY = 30.0  # a linear predictor this far from the unaware one has left every sensible price
 
@@ -104,10 +105,11 @@ class GlmRisk(SignedRisk):
     def expand(self, B: Array, *, hessian: bool = True) -> Expansion:
         """Expand the risk at B."""
         A = self.coordinates.from_features
-        value, gradient, second = self.rows.reduce(
-            partial(self._expansion, b=A.T @ B, hessian=hessian), block_rows=_BLOCK_ROWS
-        )
+        value, gradient, second = self._reduce(partial(self._expansion, b=A.T @ B, hessian=hessian))
         return Expansion(value, A @ gradient, A @ second @ A.T)
+
+    def _reduce(self, function: Callable[[Block], tuple[Array, ...]]) -> tuple[Array, ...]:
+        return self.rows.reduce(function, block_rows=int(np.clip(_BLOCK_CELLS // self.q, 512, 8192)))
 
     def _expansion(self, block: Block, b: Array, hessian: bool) -> tuple[Array, ...]:
         """Sum over a block; b and the results belong to (1, features), see `Coordinates.features`."""
@@ -135,7 +137,7 @@ class UnawareRisk(GlmRisk):
         if not hessian:
             return super().expand(B, hessian=False)
         A = self.coordinates.from_features
-        sums = self.rows.reduce(partial(self._by_report, b=A.T @ B), block_rows=2 * _BLOCK_ROWS)
+        sums = self._reduce(partial(self._by_report, b=A.T @ B))
         found = Expansion(sums[0], A @ sums[1], A @ sums[2] @ A.T)
         self.by_report = ReportSums(B, found)
         return self.by_report.combine(self.table)
@@ -149,11 +151,12 @@ class UnawareRisk(GlmRisk):
         w = np.ones(len(X)) if block.weight is None else block.weight[order]
         terms = self.family.loss_terms(block.y[order], X @ b[1:, 0] + b[0, 0])
         value, gradient, second = np.zeros(codes), np.zeros((q, codes)), np.zeros((codes, q, q))
+        loss, slope, curvature = (w * each for each in terms)
         for s, (start, stop) in enumerate(zip(np.append(0, ends), ends, strict=False)):
+            own = slice(start, stop)
             if stop > start:
-                own, (loss, slope, curvature) = X[start:stop], (w[start:stop] * each[start:stop] for each in terms)
-                value[s], gradient[0, s], gradient[1:, s] = loss.sum(), slope.sum(), slope @ own
-                second[s] = _second_moments(own, curvature)
+                value[s], gradient[0, s], gradient[1:, s] = loss[own].sum(), slope[own].sum(), slope[own] @ X[own]
+                second[s] = _second_moments(X[own], curvature[own])
         return value, gradient, second
 
 
@@ -297,11 +300,13 @@ def minimise(
     """Minimise risk plus penalty from a start of shape (q, K): the unaware price in every column, or a nearby solution.
 
     It stops when a step changes the linear predictors by less than `tol`, root mean square, relative to their own
-    size, or is expected to leave a tenth of that: while one Hessian serves, steps shrink at a constant rate. `groups`
-    are labels for messages. The coefficients stay in the `span`, where the start is. `hessian` is about the one at the
-    start, such as that of a sample; it gives the first steps. The one of the minimum is computed all the same, unless
-    it need not be `exact`: steps that shrink by the factor 0.2 say that the Hessian H of all rows is close to the one
-    given (I - hessian^-1 H has a norm of about 0.2) and definite with it.
+    size; `groups` are labels for messages. The coefficients stay in the `span`, where the start is.
+
+    `hessian` is about the one at the start: that of a sample, where passes are long. It gives the first steps, which
+    correct it. The last step then is the one that is expected to leave a third of `tol`, if the next one is shorter by
+    the same factor. The Hessian of the minimum is computed all the same, unless it need not be `exact`: steps that
+    shrink by the factor 0.2 say that the one of all rows, H, is close (I - hessian^-1 H has a norm of about 0.2), and
+    definite as well.
 
     Raises
     ------
@@ -327,7 +332,8 @@ def minimise(
         if quadratic and not definite:
             raise _unbounded(risk, start, penalty, groups)
         length, size = _rms(step, risk), 1.0 + _rms(B, risk)
-        if length <= tol * size or (np.isfinite(last) and length**2 <= _LITTLE * tol * size * last):
+        expected = length**2 / last if hessian is not None and np.isfinite(last) else length  # to be left, at most
+        if length <= tol * size or expected <= _LITTLE * tol * size:
             known: Array | None = joint
             if joint_at is None and not exact and np.isfinite(last):
                 known = None
@@ -362,7 +368,7 @@ def minimise(
             continue
         B, value, last, damping = candidate, trial_value, length, min(1.0, 4 * damping)
         if joint_at is None:
-            joint = _corrected(joint, step, trial.gradient + penalty.gradient(B) - gradient)
+            joint = _corrected(joint, penalty.hessian(risk.n_groups), step, trial.gradient - expansion.gradient)
         if refresh:
             expansion, last = trial, last if joint_at is not None else np.inf
             joint, joint_at = joint_hessian(trial, penalty), B
@@ -404,13 +410,18 @@ def _step(span: Span, joint: Array, gradient: Array, metric: Array, total: float
     return span.extend(step).reshape(gradient.shape[::-1]).T, definite
 
 
-def _corrected(joint: Array, step: Array, change: Array) -> Array:
-    """Correct a Hessian in the direction of a step by how the gradient changed (BFGS); it stays definite."""
-    s, y = step.T.ravel(), change.T.ravel()
-    Hs = joint @ s
-    if not y @ s > 0 or not s @ Hs > 0:
-        return joint
-    return np.asarray(joint + np.outer(y, y / (y @ s)) - np.outer(Hs, Hs / (s @ Hs)))
+def _corrected(joint: Array, pull: Array, step: Array, change: Array) -> Array:
+    """Correct the Hessian of each group in the direction of its step by how its gradient changed (BFGS).
+
+    `pull` is the Hessian of the penalty, `change` that of the gradient of the risk.
+    """
+    joint, q = joint.copy(), len(step)
+    for k, (s, y) in enumerate(zip(step.T, change.T, strict=True)):
+        own = slice(k * q, (k + 1) * q)
+        y, Hs = y + pull[own, own] @ s, joint[own, own] @ s
+        if y @ s > 0 and s @ Hs > 0:
+            joint[own, own] += np.outer(y, y / (y @ s)) - np.outer(Hs, Hs / (s @ Hs))
+    return joint
 
 
 def _rms(B: Array, risk: SignedRisk) -> float:

@@ -125,15 +125,17 @@ def sharpest_bound(turn: Turn, s: NDArray[np.intp], events: Events, level: float
     """
     tail = (1 - level) / 3
     P_choose, P_test = (P @ events.members.T for P in (turn.P_choose, turn.P_test))
+    thresholds = {sign: np.quantile(sign * P_choose, 1 - np.array(FRACTIONS), axis=0) for sign in (1, -1)}
     sets = [
-        (event, sign, float(np.quantile(sign * P_choose[:, event], 1 - fraction)))
+        (event, sign, float(threshold))
         for event in range(len(events.members))
         for sign in (1, -1)
-        for fraction in FRACTIONS
+        for threshold in thresholds[sign][:, event]
     ]
     happened = events.members.T[s]  # (rows, events)
-    chosen = max(sets, key=lambda A: _bound(A, P_choose, happened[turn.choose], events, tail).limit)
-    return _bound(chosen, P_test, happened[turn.test], events, tail)
+    on_choose, on_test = happened[turn.choose], happened[turn.test]
+    chosen = max(sets, key=lambda A: _bound(A, P_choose, on_choose, events, tail).limit)
+    return _bound(chosen, P_test, on_test, events, tail)
 
 
 def _bound(
