@@ -4,7 +4,8 @@ Each attack talks to a service in this process as an insurer does: it uploads po
 comes back. Who has reported, and what, is drawn by a coin for each person; the figure is the rate of right guesses, and
 the bound is what the stated epsilon allows at most from even odds, e^epsilon / (1 + e^epsilon). It is written down with
 the attack, before anything runs, and so is the test whether a rate contradicts it (``_bounds.py``). Rules 1 to 4 are as
-loose as they can be declared: rule 9 has to hold by itself.
+loose as they can be declared: rule 9 has to hold by itself. With `noise=False` an attack meets a study whose noise hides
+nothing, and has to succeed: a rate within its bound says something only if the attack is sharp.
 
 What a security review of 0.1.0 found, and what tries it now (tests are in tests/parties):
 
@@ -184,11 +185,14 @@ class Plot:
 
     - `targets`: Cells.
     - `mates`, `padding`: Rows of a cell besides the target.
+    - `wave`: Height of a wave in all outcomes, over one more column. Nets stop where rows that they have not seen get
+      worse, and these outcomes have nothing that helps such rows but the wave: learning it, they learn the targets.
     """
 
     targets: int = 40
     mates: int = 16
     padding: int = 4
+    wave: float = 0.0
     seed: int = 0
     rng: np.random.Generator = field(init=False)
     frame: pd.DataFrame = field(init=False)
@@ -201,6 +205,9 @@ class Plot:
         policy = [f"{self.seed} {r} {i}" for i, r in enumerate(role)]
         columns = {f"cell{c}": (cell == c).astype(float) for c in range(1, self.targets)}
         y = np.where(role == "target", 1.0, 0.02 * self.rng.normal(size=len(role)))
+        if self.wave:
+            columns["x"] = self.rng.uniform(-1, 1, len(role))
+            y += self.wave * np.sin(4 * columns["x"])
         self.frame = pd.DataFrame({"policy": policy, "role": role, "cell": cell, "y": y, **columns})
 
     @property
@@ -232,17 +239,24 @@ def settings(model: str, release: str = "randomized") -> dict[str, Any]:
     return {"model": model, "release": release, "correction": correction, "pooling": 0.0, "reference": "uniform"}
 
 
-def release_rules(epsilon: float = EPSILON, epochs: int = 2) -> ReleaseRules:
+def release_rules(epsilon: float = EPSILON, epochs: int = 2, *, noise: bool = True) -> ReleaseRules:
+    if not noise:
+        return ReleaseRules(epsilon=100.0, randomized_epsilon=15.0, fit_epsilon=15.0)
     return ReleaseRules(epsilon=epochs * epsilon, randomized_epsilon=epsilon, fit_epsilon=min(1.0, epsilon))
+
+
+def bound_of(epsilon: float, noise: bool) -> float:
+    """Return the bound of an attack; there is none without noise."""
+    return bound(epsilon) if noise else 1.0
 
 
 # --- finding 1: who has reported -------------------------------------------------------------------------------------
 
 
-def planted(service: Service, model: str, plot: Plot, study: str = "motor") -> Tally:
+def planted(service: Service, model: str, plot: Plot, study: str = "motor", *, noise: bool = True) -> Tally:
     """Who among the targets reported, from prices of padded cells. Bound: one epoch's epsilon."""
-    tally = Tally(bound(EPSILON), fits=1)
-    service.declare(study, rules=LOOSE, release=release_rules())
+    tally = Tally(bound_of(EPSILON, noise), fits=1)
+    service.declare(study, rules=LOOSE, release=release_rules(noise=noise))
     there = plot.rng.random(plot.targets) < 0.5
     service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
     some = plot.policies("target")[there]
@@ -261,14 +275,16 @@ def _guess(service: Service, plot: Plot, tally: Tally, seen: Fit, there: np.ndar
     return tally
 
 
-def matched(service: Service, model: str, targets: int, rows: int = 300, study: str = "motor") -> Tally:
+def matched(
+    service: Service, model: str, targets: int, rows: int = 300, study: str = "motor", *, noise: bool = True
+) -> Tally:
     """Whether one target reported, from the number of matches: the known reports are aligned with the rounding to 5.
 
     All rows but the target's are known: so many have a report that the rounded number is 5 larger if the target has
     one, too, and the rest is padding, other keys in every portfolio. Bound: one epoch's epsilon.
     """
-    tally = Tally(bound(EPSILON), fits=targets)
-    service.declare(study, rules=LOOSE, release=release_rules())
+    tally = Tally(bound_of(EPSILON, noise), fits=targets)
+    service.declare(study, rules=LOOSE, release=release_rules(noise=noise))
     rng = np.random.default_rng(targets)
     known = rows // 2 // 5 * 5 + 2  # and one more is rounded up
     there = rng.random(targets) < 0.5
@@ -314,6 +330,7 @@ def over_time(
     report: bool = True,
     study: str = "motor",
     release: str = "randomized",
+    noise: bool = True,
 ) -> OverTime:
     """Ask the same before and after half of the targets report. Bound: the second epoch's epsilon, the first is alike.
 
@@ -324,7 +341,10 @@ def over_time(
     - `release`: "gaussian" for noised sums of a linear model. Prices are then a function of these sums alone, which
       cost as much in an epoch as the second randomization.
     """
-    service.declare(study, rules=LOOSE, release=release_rules(epochs=2 if release == "randomized" else 8))
+    rules: ReleaseRules | None = release_rules(epochs=2 if release == "randomized" else 8, noise=noise)
+    if release == "gaussian" and not noise:  # also with the largest epsilon noise on sums hides a person
+        rules = None
+    service.declare(study, rules=LOOSE, release=rules)
     service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
     service.upload(plot.sent, f"{study}-p", study)
     there = plot.rng.random(plot.targets) < 0.5
@@ -333,7 +353,7 @@ def over_time(
     def ask(name: str, **more: Any) -> Fit:
         seen = service.fit(f"{study}-{name}", f"{study}-p", study, **{**settings(model, release), **more})
         view = service.insurer.send("GET", f"/v1/studies/{study}").json()
-        spent.append(view["spent"]["epsilon"])
+        spent.append(view["spent"]["epsilon"] if rules else math.inf)
         states.append(seen.state)
         if seen.state == "succeeded":
             kept = service.bundle(seen.id)
@@ -347,7 +367,7 @@ def over_time(
     ask("again")  # the same question in the same epoch
     service.operator.begin_epoch(study)
     second = ask("second")
-    read, changed = Tally(bound(EPSILON), fits=2), Tally(bound(EPSILON), fits=2)
+    read, changed = (Tally(bound_of(EPSILON, noise), fits=2) for _ in range(2))
     _guess(service, plot, read, second, there)
     if {first.state, second.state} == {"succeeded"}:
         before, after = (plot.read(service.premiums(seen.id)) for seen in (first, second))
@@ -365,14 +385,14 @@ def over_time(
     )
 
 
-def restored_twice(service: Service, plot: Plot, folder: Path, *, study: str = "motor") -> Tally:
+def restored_twice(service: Service, plot: Plot, folder: Path, *, study: str = "motor", noise: bool = True) -> Tally:
     """Who reported between two restores of one backup, from what changed. Bound: the epsilon of the second one's epoch.
 
     Nobody among the targets has reported in the first one, so that what it releases is the same in both cases.
 
     - `folder`: A new one, for the backup and the two restored services, which are on SQLite.
     """
-    service.declare(study, rules=LOOSE, release=release_rules())
+    service.declare(study, rules=LOOSE, release=release_rules(noise=noise))
     service.submit(plot.policies("mate"), plot.rng.choice(GROUPS, len(plot.policies("mate"))), study)
     service.upload(plot.sent, f"{study}-p", study)
     folder.mkdir()
@@ -390,7 +410,7 @@ def restored_twice(service: Service, plot: Plot, folder: Path, *, study: str = "
             seen = restored.fit(f"{study}-{name}", f"{study}-p", study, **settings("linear"))
             if seen.state == "succeeded":
                 prices.append(plot.read(restored.premiums(seen.id)))
-    tally = Tally(bound(EPSILON), fits=2)
+    tally = Tally(bound_of(EPSILON, noise), fits=2)
     if len(prices) < 2:
         tally.blind += len(there)
         tally.add(there, plot.rng.random(len(there)) < 0.5)
@@ -412,7 +432,9 @@ class ManyStudies:
     spent: tuple[float, ...]  # `spent.epsilon` in each study
 
 
-def nine_studies(service: Service, plot: Plot, studies: int = 9, epsilon: float = 0.4) -> ManyStudies:
+def nine_studies(
+    service: Service, plot: Plot, studies: int = 9, epsilon: float = 0.4, *, noise: bool = True
+) -> ManyStudies:
     """What all targets reported, from the same reports in several studies. Bound: the sum of what they cost.
 
     - `epsilon`: Of the second randomization in each study.
@@ -420,10 +442,10 @@ def nine_studies(service: Service, plot: Plot, studies: int = 9, epsilon: float 
     truth = plot.rng.choice(GROUPS, plot.targets)
     mates = plot.rng.choice(GROUPS, len(plot.policies("mate")))
     votes = np.zeros(plot.targets)
-    one, together = Tally(bound(epsilon), fits=1), Tally(bound(studies * epsilon), fits=studies)
-    names = [f"study{i}" for i in range(studies)]
+    one, together = Tally(bound_of(epsilon, noise), fits=1), Tally(bound_of(studies * epsilon, noise), fits=studies)
+    names = [f"study{i}{'' if noise else '-plain'}" for i in range(studies)]
     for study in names:
-        service.declare(study, rules=LOOSE, release=release_rules(epsilon, 1))
+        service.declare(study, rules=LOOSE, release=release_rules(epsilon, 1, noise=noise))
         service.submit(plot.policies("mate"), mates, study)
         service.report(plot.policies("target"), truth, study)
         service.upload(plot.sent, f"{study}-p", study)
@@ -447,21 +469,26 @@ def _by_votes(votes: np.ndarray, plot: Plot) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Size:
-    """How often the attacks of a model run in full: worlds with 40 targets each, and portfolios with a single one.
+    """How often the attacks of a model run in full: worlds with some targets each, and portfolios with a single one.
 
     - `mates`: Rows of a cell besides the target's and the padding. Trees split no cell that has too few.
     """
 
     worlds: int
     portfolios: int
+    targets: int = 40
     mates: int = 16
+    wave: float = 0.0
+
+    def plot(self, seed: int) -> Plot:
+        return Plot(seed=seed, targets=self.targets, mates=self.mates, wave=self.wave)
 
 
-SIZES = {"linear": Size(10, 150), "boosted": Size(6, 60, mates=36), "neural": Size(6, 60)}
-ROWS = 4 * len(MODELS) + 5  # figures of a run
+SIZES = {"linear": Size(10, 150), "boosted": Size(6, 60, mates=36), "neural": Size(12, 60, targets=20, wave=0.3)}
+ROWS = 4 * len(MODELS) + 5  # figures of a run that have a bound
 
 
-PARTS = ("models", "forks", "studies")  # of a run
+PARTS = ("models", "forks", "studies", "controls")  # of a run
 
 
 def run_all(
@@ -469,63 +496,80 @@ def run_all(
     tell: Callable[[str, str, Tally], None],
     database: str | None = None,
     parts: Collection[str] = PARTS,
+    models: Collection[str] = MODELS,
 ) -> None:
     """Run every attack, each in a study of its own; tell attack, model and guesses, each at once.
 
     - `parts`: "models" for the attacks with every model, "forks" for noised sums over time and for two restores of one
-      backup, "studies" for nine studies.
+      backup, "studies" for nine studies, "controls" for one world of each of them without noise.
     """
     studies = (f"attack{i}" for i in itertools.count())
     with (
         tempfile.TemporaryDirectory(prefix="attacks-") as folder,
         Service(Path(folder) / "third-party", database) as service,
     ):
-        if "models" in parts:
-            _run_models(service, scale, tell, studies)
-        if "forks" in parts:
-            _run_forks(service, scale, tell, studies, Path(folder))
-        if "studies" in parts:
-            found = nine_studies(service, Plot(seed=99, targets=100))
-            tell("what was reported, from one study", "linear", found.one)
-            tell("what was reported, from nine studies", "linear", found.all)
+        for noise, scaled in ((True, scale), (False, 0.0)):
+            chosen = parts if noise else PARTS if "controls" in parts else ()
+            run = _Run(service, scaled, tell, studies, noise)
+            if "models" in chosen:
+                for model in models:
+                    _run_model(run, model)
+            if "forks" in chosen:
+                _run_forks(run, Path(folder))
+            if "studies" in chosen:
+                found = nine_studies(service, Plot(seed=99, targets=100), noise=noise)
+                tell("what was reported, from one study", "linear", found.one)
+                tell("what was reported, from nine studies", "linear", found.all)
 
 
-def _run_models(
-    service: Service, scale: float, tell: Callable[[str, str, Tally], None], studies: Iterator[str]
-) -> None:
-    for model, size in SIZES.items():
-        worlds, portfolios = max(1, round(size.worlds * scale)), max(4, round(size.portfolios * scale))
-        read, before, changed = (Tally(bound(EPSILON)) for _ in range(3))
-        for seed in range(worlds):
-            _add(read, planted(service, model, Plot(seed=seed, mates=size.mates), next(studies)))
-            later = Plot(seed=worlds + seed, mates=size.mates)
-            seen = over_time(service, model, later, study=next(studies))
-            _add(before, seen.read)
-            _add(changed, seen.changed)
-        tell("who reported, from prices of padded cells", model, read)
-        tell("who reported between two epochs, from the second", model, before)
-        tell("who reported between two epochs, from what changed", model, changed)
-        counted = matched(service, model, portfolios, study=next(studies))
-        tell("who reported, from the number of matches", model, counted)
+@dataclass(frozen=True)
+class _Run:
+    """What attacks are run with; a scale of zero is one world of each."""
+
+    service: Service
+    scale: float
+    tell: Callable[[str, str, Tally], None]
+    studies: Iterator[str]
+    noise: bool
+
+    def times(self, full: int, least: int = 1) -> int:
+        return max(least, round(full * self.scale))
+
+    def tally(self) -> Tally:
+        return Tally(bound_of(EPSILON, self.noise))
 
 
-def _run_forks(
-    service: Service, scale: float, tell: Callable[[str, str, Tally], None], studies: Iterator[str], folder: Path
-) -> None:
-    before, changed, restored = (Tally(bound(EPSILON)) for _ in range(3))
-    worlds = max(1, round(SIZES["linear"].worlds * scale))
+def _run_model(run: _Run, model: str) -> None:
+    size, noise = SIZES[model], run.noise
+    worlds, read, before, changed = run.times(size.worlds), run.tally(), run.tally(), run.tally()
+    for seed in range(worlds):
+        _add(read, planted(run.service, model, size.plot(seed), next(run.studies), noise=noise))
+        seen = over_time(run.service, model, size.plot(worlds + seed), study=next(run.studies), noise=noise)
+        _add(before, seen.read)
+        _add(changed, seen.changed)
+    run.tell("who reported, from prices of padded cells", model, read)
+    run.tell("who reported between two epochs, from the second", model, before)
+    run.tell("who reported between two epochs, from what changed", model, changed)
+    portfolios = run.times(size.portfolios, 4 if noise else 10)
+    counted = matched(run.service, model, portfolios, study=next(run.studies), noise=noise)
+    run.tell("who reported, from the number of matches", model, counted)
+
+
+def _run_forks(run: _Run, folder: Path) -> None:
+    before, changed, restored, noise = run.tally(), run.tally(), run.tally(), run.noise
+    worlds = run.times(SIZES["linear"].worlds)
     for seed in range(2 * worlds):  # of half as many targets: noised numbers of rows in larger cells pass rule 1
         plot = Plot(seed=200 + seed, targets=20, mates=120)
-        seen = over_time(service, "linear", plot, study=next(studies), release="gaussian")
+        seen = over_time(run.service, "linear", plot, study=next(run.studies), release="gaussian", noise=noise)
         _add(before, seen.read)
         _add(changed, seen.changed)
     for seed in range(worlds):
         place = folder / f"restored-{seed}"
-        _add(restored, restored_twice(service, Plot(seed=300 + seed), place, study=next(studies)))
+        _add(restored, restored_twice(run.service, Plot(seed=300 + seed), place, study=next(run.studies), noise=noise))
         shutil.rmtree(place)
-    tell("who reported between two epochs, from the second, noised sums", "linear", before)
-    tell("who reported between two epochs, from what changed, noised sums", "linear", changed)
-    tell("who reported between two restores of one backup, from what changed", "linear", restored)
+    run.tell("who reported between two epochs, from the second, noised sums", "linear", before)
+    run.tell("who reported between two epochs, from what changed, noised sums", "linear", changed)
+    run.tell("who reported between two restores of one backup, from what changed", "linear", restored)
 
 
 def _add(total: Tally, part: Tally) -> None:

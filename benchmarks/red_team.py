@@ -1,14 +1,14 @@
 """How much an insurer that shapes its data learns about single reports: every attack against every defence.
 
     python benchmarks/red_team.py [--scale 1.0] [--attacks NAME;...] [--json PATH]
-    python benchmarks/red_team.py --service [--scale 1.0] [--database URL] [--parts NAME;...]
+    python benchmarks/red_team.py --service [--scale 1.0] [--database URL] [--parts NAME;...] [--models NAME;...]
 
 Two groups of equal size, keep 0.8, 1,500 rows, epsilon 1 and delta 1e-6 for the reports. Figures are the rate of right
 guesses, with its standard error; a blind guess is right in half of the cases. The bound is what the stated guarantee
 allows at most from even odds, after as many distinct fits as the attack uses. See ``_attacks.py`` for each attack.
 
 With --service the attacks go through the service, over time and over studies; see ``_service_attacks.py``. The exit
-code is 1 if a rate contradicts its bound, by the test in ``_bounds.py``.
+code is 1 if a rate contradicts its bound, by the test in ``_bounds.py``, or if an attack reads little without noise.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from _bounds import RULE, is_beyond, lower_limit
 import fairpremium
 
 ENOUGH = 50  # worlds where there is no bound to test
+SHARP = 0.7  # rate of right guesses without noise from which an attack counts as one that would find a leak
 
 
 def rows() -> int:
@@ -79,21 +80,27 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def run_service(scale: float, database: str | None, parts: list[str]) -> bool:
-    """Run the attacks through the service, write each figure at once, and return whether one is beyond its bound.
+def run_service(scale: float, database: str | None, parts: list[str], models: list[str]) -> bool:
+    """Run the attacks through the service, write each figure at once, and return whether one is not as it should be.
 
-    - `parts`: Of the attacks; the figures of the others stay.
+    - `parts`, `models`: Of the attacks; the figures of the others stay.
     """
-    from _service_attacks import PARTS, ROWS, Tally, run_all
+    from _service_attacks import MODELS, PARTS, ROWS, Tally, run_all
 
     path = Path(__file__).parent / "results" / "red_team_service.json"
     kind, both = "SQLite" if database is None else "PostgreSQL", 2 * ROWS
     known = json.loads(path.read_text())["results"] if path.exists() else []
-    results = [r for r in known if r["database"] != kind or set(parts) != set(PARTS)]
-    for r in results:  # by the number of rows of today
+    is_all = set(parts) == set(PARTS) and set(models) == set(MODELS)
+    results = [r for r in known if r["database"] != kind or not is_all]
+    for r in (r for r in results if r["bound"] < 1):  # by the number of rows of today
         right = round(r["rate"] * r["guesses"])
         r["at_least"] = round(lower_limit(right, r["guesses"], both), 4)
         r["beyond"] = is_beyond(right, r["guesses"], r["bound"], both)
+
+    def fails(tally: Tally) -> bool:
+        if tally.bound == 1:
+            return tally.rate < SHARP
+        return is_beyond(tally.right, tally.guesses, tally.bound, both)
 
     def tell(attack: str, model: str, tally: Tally) -> None:
         r = {
@@ -104,11 +111,14 @@ def run_service(scale: float, database: str | None, parts: list[str]) -> bool:
             "error": round(tally.error, 4),
             "at_least": round(lower_limit(tally.right, tally.guesses, both), 4),
             "bound": round(tally.bound, 4),
-            "beyond": is_beyond(tally.right, tally.guesses, tally.bound, both),
+            "beyond": fails(tally),
             "guesses": tally.guesses,
             "blind": tally.blind,
         }
-        results[:] = [old for old in results if any(old[n] != r[n] for n in ("attack", "model", "database"))]
+        same = ("attack", "model", "database")
+        results[:] = [
+            old for old in results if any(old[n] != r[n] for n in same) or (old["bound"] < 1) != (r["bound"] < 1)
+        ]
         results.append(r)
         print(
             f"{attack:52s} {model:8s} {r['rate']:.3f} ± {r['error']:.3f}  bound {r['bound']:.3f}  {_verdict(r)}",
@@ -117,7 +127,7 @@ def run_service(scale: float, database: str | None, parts: list[str]) -> bool:
         path.write_text(json.dumps({"fairpremium": fairpremium.__version__, "results": results}, indent=1) + "\n")
         path.with_suffix(".md").write_text(service_table(results))
 
-    run_all(scale, tell, database, parts)
+    run_all(scale, tell, database, parts, models)
     return any(r["beyond"] for r in results)
 
 
@@ -131,21 +141,26 @@ def service_table(results: list[dict]) -> str:
         "",
         f"Epsilon {EPSILON:g} for the second randomization of an epoch, and 0.4 in each of nine studies. Rules 1 to 4 "
         "are declared as loose as they can be. The rate of right guesses from even odds, with its standard error. "
-        + RULE,
+        "The last column is the rate of the same attack where noise hides nothing (epsilon 15), on either database: it "
+        f"says whether the attack would find a leak. {RULE}",
         "",
-        "| attack | model | database | right guesses | at most, by the guarantee | guesses | |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| attack | model | database | right guesses | at most, by the guarantee | guesses | | without noise |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for r in results:
+    plain = {(r["attack"], r["model"]): f"{100 * r['rate']:.0f} %" for r in results if r["bound"] == 1}
+    for r in (r for r in results if r["bound"] < 1):
         figure = f"{100 * r['rate']:.0f} ± {100 * r['error']:.0f} %"
         where = f"| {r['attack']} | {r['model']} | {r['database']} "
-        lines.append(f"{where}| {figure} | {100 * r['bound']:.0f} % | {r['guesses']} | {_verdict(r)} |")
+        sharp = plain.get((r["attack"], r["model"]), "")
+        lines.append(f"{where}| {figure} | {100 * r['bound']:.0f} % | {r['guesses']} | {_verdict(r)} | {sharp} |")
     findings = about[about.index("What a security review") :].strip()
     return "\n".join([*lines, "", findings, ""])
 
 
 def _verdict(r: dict) -> str:
     blind = f", {r['blind']} blindly" if r.get("blind") else ""
+    if r["bound"] == 1:
+        return ("**blunt**" if r["beyond"] else "sharp") + blind
     return ("**beyond**" if r["beyond"] else "within") + blind
 
 
@@ -156,11 +171,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "red_team.json")
     parser.add_argument("--service", action="store_true", help="attack the service instead")
     parser.add_argument("--database", help="with --service: address of an empty PostgreSQL database; else SQLite")
-    parser.add_argument("--parts", default="models;forks;studies", help="with --service: which attacks, by ; separated")
+    parts, models = "models;forks;studies;controls", "linear;boosted;neural"
+    parser.add_argument("--parts", default=parts, help="with --service: which attacks, separated by semicolons")
+    parser.add_argument("--models", default=models, help="with --service: of which models, separated by semicolons")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     if args.service:
-        sys.exit(run_service(args.scale, args.database, args.parts.split(";")))
+        sys.exit(run_service(args.scale, args.database, args.parts.split(";"), args.models.split(";")))
     wanted = [name.strip() for name in args.attacks.split(";") if name.strip()] or list(ATTACKS)
     known = json.loads(args.json.read_text())["results"] if args.json.exists() else []
     results = [r for r in known if r["attack"] not in wanted]
