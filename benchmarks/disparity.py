@@ -12,8 +12,8 @@ its 95 % intervals cover the truth in 93 to 97 % of the samples, over all groups
 
 The second part draws losses with heavy tails, 4,000 rows, and compares the limits of the audit with normal ones
 (Fieller's alone): coverage over all groups, and how much wider the intervals are. With a tail heavier than the
-exponential one a measure passes if it covers in at least 93 %: wider limits are what is asked for there. No limit was
-chosen by the last two laws.
+exponential one a measure passes if it covers in at least 93 %: wider limits are what is asked for there. No constant
+was fitted to the last two laws.
 """
 
 from __future__ import annotations
