@@ -117,8 +117,8 @@ def render_report(summary: Mapping[str, Any], *, interactive: bool = False) -> s
     script = ""
     if interactive:
         charts = {s["id"]: _chart(s, **form) for s in summary["sections"]}
-        specs = {name: chart.to_dict() for name, chart in charts.items() if chart is not None}
-        specs = json.dumps(specs).replace("<", "\\u003c")
+        drawable = {name: chart.to_dict() for name, chart in charts.items() if chart is not None}
+        specs = json.dumps(drawable).replace("<", "\\u003c")
         bundle = re.sub("</(?=script)", r"<\\/", import_vl_convert().javascript_bundle(), flags=re.IGNORECASE)
         script = f"{bundle}\nconst specs = {specs};"
     pictures = {name: [_picture(to_svg(chart)) for chart in charts] for name, charts in drawn.items() if charts}

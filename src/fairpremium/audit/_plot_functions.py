@@ -74,12 +74,15 @@ def draw_panels(name: str, table: Any, *, unit: str = "") -> list[Any]:
     return [apply_style(panel) for panel in panels]
 
 
-def _remove_legends(panel: Any) -> None:
-    for part in getattr(panel, "layer", None) or getattr(panel, "concat", ()):
+def _remove_legends(chart: Any) -> None:
+    """Take the legends off a chart and its layers or panels."""
+    undefined = import_altair().Undefined
+    for part in (*getattr(chart, "layer", ()), *getattr(chart, "concat", ())):
         _remove_legends(part)
-        for channel in ("color", "shape", "strokeDash"):
-            if isinstance(part.encoding, import_altair().FacetedEncoding) and part.encoding.to_dict().get(channel):
-                part.encoding[channel].legend = None
+    for channel in ("color", "shape", "strokeDash"):
+        marks = getattr(getattr(chart, "encoding", undefined), channel, undefined)
+        if marks is not undefined:
+            marks.legend = None
 
 
 def plots(
