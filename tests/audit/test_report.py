@@ -17,6 +17,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from fairpremium import BoostedModel, Channel, DiscriminationFreePricer, RandomizedResponse, ValidationNoise
 from fairpremium import audit as fa
+from fairpremium.audit._audit_report import _FORMS
+from fairpremium.audit._findings import _thresholds
 from fairpremium.audit._plot_functions import _DRAWINGS, draw
 from fairpremium.audit.drawing import format_percent, to_svg
 from fairpremium.errors import MissingExtraError
@@ -378,6 +380,28 @@ def test_polars_features(portfolio, reports, pricer):
         "smoker: True",
         "smoker: False",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.00004, "0.0 %"), (-0.00004, "0.0 %"), (0.0123, "+1.2 %"), (-0.2, "-20.0 %"), (None, "none")]
+)
+def test_a_change_of_zero_has_no_sign(value, text):
+    assert _FORMS["change"](value).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_ratios_are_counted_and_only_those_beyond_are_named():
+    def rows(answer, number):
+        pair = {"quantity": "premium", "against": "x", "at_least": 0.8, "at_most": 1.25, "answer": answer}
+        return [{**pair, "group": f"{answer} {i}"} for i in range(number)]
+
+    found = _thresholds({"threshold_check": rows("within", 1) + rows("beyond", 4) + rows("cannot tell", 2)})
+    assert found["text"] == (
+        "Of 7 ratios between groups, 1 is within 0.8 to 1.25 and 4 beyond: beyond 0 against x (premium); "
+        "beyond 1 against x (premium); beyond 2 against x (premium); and 1 more. For 2 these reports cannot tell; the "
+        "table says how many would."
+    )
+    assert found["tone"] == "attention"
+    assert _thresholds({"threshold_check": rows("within", 2)})["tone"] == "plain"
 
 
 # --- the drawings ---

@@ -55,7 +55,7 @@ def test_the_line_of_the_contract(call, prices):
     assert "Who pays what: On average F pays" in " ".join(text.split())
     assert "Written  report.html" in text
     html = Path("report.html").read_text(encoding="utf-8")
-    assert html.count("<svg") == 7
+    assert html.count("<figure") == 7
     assert hashlib.sha256(Path("prices.csv").read_bytes()).hexdigest() in html
     assert "<script" not in html
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
-from fairpremium.cli.tables import TableFormat, read_table, write_table
+from fairpremium.cli.tables import TableFormat, read_table, require_numbers, write_table
 from fairpremium.privacy import PrivacyLedger, read_reports, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -262,3 +262,11 @@ def test_a_missing_attribute_is_not_reported_on_request(call_json, refuse, outpu
     assert "empty in every row" in refuse(*words, "--not-reported", "-o", output)
     people.assign(gender=people["sex"]).to_csv("people.csv", index=False)
     assert "holds the same values" in refuse(*words, "--not-reported", "-o", output)
+
+
+def test_text_among_numbers_is_found_by_its_row():
+    column = pd.DataFrame({"premium": ["1.5", "2", "n/a", None, "3"], "name": ["a"] * 5})
+    with pytest.raises(ValueError, match=r"'premium' of p.csv holds text in 1 of 5 rows, first in row 3, but expected"):
+        require_numbers(column, "premium", Path("p.csv"))
+    with pytest.raises(ValueError, match=r"'name' of p.csv holds text, but expected numbers"):
+        require_numbers(column, "name", Path("p.csv"))
