@@ -288,16 +288,21 @@ def natural_spline(t: Array, knots: Array) -> Array:
     return np.column_stack([d(k) - end for k in knots[:-2]])
 
 
-def fit_propensity(latent: Latent, shares: Array, *, rough: bool = False) -> Parameters:
+def fit_propensity(
+    latent: Latent, shares: Array, *, rough: bool = False, nested: Parameters | None = None
+) -> Parameters:
     """Fit a propensity through the channel, from the shares; a large problem is solved on samples first.
 
-    With `rough` the sample of many rows has to do: where the propensity only says what equations are worth.
+    With `rough` the sample of many rows has to do: where the propensity only says what equations are worth. `nested` is
+    the solution for the first of its features alone, from which it starts instead.
     """
     p = np.maximum(shares, 0.02)
     gamma = np.zeros((latent.n_groups - 1, latent.n_features))
     gamma[:, 0] = np.log(p[1:] / p[0])
+    if nested is not None:
+        gamma[:, : nested.gamma.shape[1]] = nested.gamma
     start = Parameters(gamma)
-    for size in (SAMPLE_ROWS, INFORMATION_ROWS):
+    for size in (SAMPLE_ROWS, INFORMATION_ROWS) if nested is None else ():
         if len(latent.rows) > 4 * size:
             start = latent.on(latent.rows.spaced(size)).maximise(start, tol=1e-4)
     is_large = len(latent.rows) > 4 * INFORMATION_ROWS
