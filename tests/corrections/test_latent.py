@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 from fairpremium.blocks import Block, Rows
@@ -260,6 +261,35 @@ def test_many_rows_are_climbed_with_the_information_of_a_sample(
     monkeypatch.undo()
     error = np.sqrt(np.diag(latent.covariance(exact)))
     np.testing.assert_array_less(np.abs(latent.pack(found) - latent.pack(exact)), 0.01 * error)
+
+
+def test_propensities_are_climbed_with_little_information(
+    randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most passes are for the gradient alone; the last step is Newton's, so that the end is exact."""
+    T = randomized_response(3, 0.8)
+    latent = make(draw(Normal(), T, report, 3000, seed=5), T, None)
+    counts = {"expand": 0, "_expand_without_information": 0}
+    for name in counts:
+        plain = getattr(Latent, name)
+
+        def counted(self: Latent, at: Parameters, name: str = name, plain: Callable = plain) -> object:
+            counts[name] += 1
+            return plain(self, at)
+
+        monkeypatch.setattr(Latent, name, counted)
+    found = latent.maximise(Parameters(np.zeros((2, 3))))
+    assert 2 <= counts["expand"] < counts["_expand_without_information"]
+    gradient = latent.expand(found)[1]
+    error = np.sqrt(np.diag(latent.covariance(found)))
+    assert np.abs(gradient * error).max() < 1e-8
+
+
+@pytest.mark.parametrize("groups", [2, 3, 12])
+def test_log_sum_exp_is_that_of_scipy(groups: int) -> None:
+    values = np.random.default_rng(0).normal(scale=300.0, size=(50, groups))
+    values[0, 0] = -np.inf
+    np.testing.assert_allclose(latent_module.log_sum_exp(values), logsumexp(values, axis=1), rtol=1e-14)
 
 
 def test_accepted_steps_go_up(randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.blocks import Rows
 from fairpremium.corrections import GroupFit, ReportChannel, fit_correction, fit_inverse, sandwich
-from fairpremium.corrections._candidates import PosteriorCandidate
+from fairpremium.corrections._candidates import PosteriorCandidate, _train_logit
 from fairpremium.corrections._posterior import GroupPosterior, classifier_likelihood, posterior_fit
 from fairpremium.corrections._propensity import OutcomeFeatures, fit_propensity, natural_spline
 from fairpremium.corrections._report_channel import pad_missing
@@ -165,6 +165,22 @@ def test_the_classifier_that_predicts_held_out_reports_best_is_taken(
     assert len(set(loss.values())) == 4
     assert all(0.3 < x < np.log(2) + 0.02 for x in loss.values())
     assert (posterior.latent.features.spline, posterior.latent.ridge) == candidate.logit == min(loss, key=loss.get)
+
+
+def test_a_logit_with_a_spline_starts_from_the_one_without(randomized_response: Callable, report: Callable) -> None:
+    """It ends where it ends from the shares, and is the same to the last bit if it is trained alone."""
+    T = randomized_response(2, 0.75)
+    problem, channel = prepared(draw(Normal(), T, report, 2000, seed=6)[0], T, Normal())
+    base = fit_inverse(problem, channel, 0.0)
+    trained: dict[tuple[bool, float], GroupPosterior] = {}
+    plain = _train_logit(problem, base, False, 10.0, trained)
+    found = _train_logit(problem, base, True, 10.0, trained)
+    assert set(trained) == {(False, 10.0), (True, 10.0)}
+    assert plain.latent.n_features < found.latent.n_features
+    alone = _train_logit(problem, base, True, 10.0, {})
+    np.testing.assert_array_equal(found.parameters.gamma, alone.parameters.gamma)
+    cold = fit_propensity(found.latent, base.shares)
+    np.testing.assert_allclose(found.parameters.gamma, cold.gamma, atol=1e-9)
 
 
 def test_a_chosen_classifier_is_not_chosen_again(

@@ -299,12 +299,10 @@ class PosteriorCandidate(Candidate):
     def learn(self, problem: LinearProblem, base: GroupFit, pooling: float | None = None) -> Learned:
         """Train the logit, or the one that predicts held-out reports best, or the classifier that does so better."""
         best, loss = None, np.inf
+        logits: dict[tuple[bool, float], GroupPosterior] = {}
         for candidate in self._logits(problem):
             assert candidate.logit is not None
-            spline, ridge = candidate.logit
-            latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
-            latent = replace(latent, everyone=base.channel.everyone)
-            posterior = GroupPosterior(latent, fit_propensity(latent, base.shares))
+            posterior = _train_logit(problem, base, *candidate.logit, logits)
             held = 0.0 if self.is_chosen else self._held_loss(problem, posterior)
             if held < loss:
                 best, loss = Learned(candidate, posterior), held
@@ -339,3 +337,24 @@ class PosteriorCandidate(Candidate):
             trained = train_classifier(self.classifier, problem.on(rows.take(fold != f)), matrix)
             losses.append(trained.report_log_loss(held.block(0, len(held))))
         return float(np.mean(np.concatenate(losses)))
+
+
+def _train_logit(
+    problem: LinearProblem,
+    base: GroupFit,
+    spline: bool,
+    ridge: float,
+    trained: dict[tuple[bool, float], GroupPosterior],
+) -> GroupPosterior:
+    """Train a logit, one with a spline from that without: the features of the spline come after all others.
+
+    `trained` are those of this problem, and gets the new ones.
+    """
+    if (spline, ridge) not in trained:
+        latent = classifier_likelihood(problem, base.channel.matrix, spline=spline, ridge=ridge)
+        latent = replace(latent, everyone=base.channel.everyone)
+        plain = _train_logit(problem, base, False, ridge, trained) if spline else None
+        nested = None if plain is None or plain.latent.n_features > latent.n_features else plain.parameters
+        parameters = fit_propensity(latent, base.shares, nested=nested)
+        trained[spline, ridge] = GroupPosterior(latent, parameters)
+    return trained[spline, ridge]

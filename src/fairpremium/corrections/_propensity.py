@@ -291,22 +291,28 @@ def natural_spline(t: Array, knots: Array) -> Array:
     return np.column_stack([d(k) - end for k in knots[:-2]])
 
 
-def fit_propensity(latent: Latent, shares: Array, *, rough: bool = False) -> Parameters:
+def fit_propensity(
+    latent: Latent, shares: Array, *, rough: bool = False, nested: Parameters | None = None
+) -> Parameters:
     """Fit a propensity through the channel, from the shares; a large problem is solved on samples first.
 
-    With `rough` the sample of many rows has to do: where the propensity only says what equations are worth.
+    With `rough` the sample of many rows has to do: where the propensity only says what equations are worth. `nested` is
+    the solution for the first of its features alone, from which it starts instead.
     """
     p = np.maximum(shares, 0.02)
     gamma = np.zeros((latent.n_groups - 1, latent.n_features))
     gamma[:, 0] = np.log(p[1:] / p[0])
+    if nested is not None:
+        gamma[:, : nested.gamma.shape[1]] = nested.gamma
     start, n = Parameters(gamma), len(latent.rows)
-    if n > 4 * SAMPLE_ROWS:
-        start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
     is_large = n > 4 * INFORMATION_ROWS
-    if is_large or (rough and n > 2 * INFORMATION_ROWS):
-        start = latent.on(latent.rows.spaced(INFORMATION_ROWS)).maximise(start, tol=1e-4)
-        if rough:
-            return start
+    if nested is None:
+        if n > 4 * SAMPLE_ROWS:
+            start = latent.on(latent.rows.spaced(SAMPLE_ROWS)).maximise(start, tol=1e-4)
+        if is_large or (rough and n > 2 * INFORMATION_ROWS):
+            start = latent.on(latent.rows.spaced(INFORMATION_ROWS)).maximise(start, tol=1e-4)
+            if rough:
+                return start
     return latent.maximise(start, tol=float(np.sqrt(_GAIN_LEFT / 2 / n)) if is_large else 1e-6)
 
 

@@ -105,7 +105,7 @@ def predict_to(
         made = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
         folder = target.absolute()
-        jobs = [
+        jobs: list[_WriteFile | None] = [
             _WriteFile(RawReader(needed), _Return(pricing), 0, None, str(folder / f"part-{i:06}.parquet"))
             if n
             else None
@@ -115,9 +115,9 @@ def predict_to(
             return _total([found for found in _told(opened.run(jobs, needed), opened.counts) if found is not None])
         except BaseException:
             opened.close()  # workers end before their files are removed
-            for job in jobs:
-                if job is not None:
-                    Path(job.path).unlink(missing_ok=True)
+            for each in jobs:
+                if each is not None:
+                    Path(each.path).unlink(missing_ok=True)
             if made:
                 with suppress(OSError):
                     folder.rmdir()

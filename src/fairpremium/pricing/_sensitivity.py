@@ -53,6 +53,8 @@ def sensitivity_band(
         "cluster": cluster,
     }  # fmt: skip
     risks, positions = _risks(X, rows)
+    several = keeps if channels is None else channels
+    tried, expected = 0, max(_LEAST, len(several) if isinstance(several, list | tuple | np.ndarray) else 0)
 
     def evaluate(channel: Any) -> tuple[pd.DataFrame, Array]:
         nonlocal tried
@@ -71,8 +73,6 @@ def sensitivity_band(
         return pd.DataFrame({**columns, "unaware": pricer.predict_unaware(risks)}), np.asarray(premium)
 
     given = {"keeps": keeps, "keep": keep, "channels": channels}
-    several = keeps if channels is None else channels
-    tried, expected = 0, max(_LEAST, len(several) if isinstance(several, list | tuple | np.ndarray) else 0)
     with listening(pricer.verbose):
         table = tabulate_channels(used, given, evaluate)
     ordered = ["row", *(name for name in table.columns if name not in ("row", "used")), "used"]
