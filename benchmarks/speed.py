@@ -3,7 +3,13 @@
 Every ratio compares medians of runs that alternate in one process. Default fits, with intervals, have their processor
 time, and commands the time from start to end. Usage:
 
-    python benchmarks/speed.py [--rows 2000000] [--repeats 3] [--json benchmarks/results/speed.json]
+    python benchmarks/speed.py [--rows 2000000] [--repeats 3] [--clock processor] [--parts squared poisson defaults]
+        [--json benchmarks/results/speed.json]
+
+Parts that are left out keep the figures that the file has. On a machine that others use as well, compare processor
+time with one thread for everything, which waiting does not change:
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 FAIRPREMIUM_WORKERS=1 python benchmarks/speed.py --clock processor
 """
 
 from __future__ import annotations
@@ -15,8 +21,11 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from glum import GeneralizedLinearRegressor
@@ -25,22 +34,41 @@ from lightgbm import LGBMRegressor
 from sklearn.linear_model import Ridge
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, __version__
+from fairpremium.blocks._rows import count_workers
 
 GROUPS = ["A", "B", "C", "D"]
 SHARES = [0.4, 0.3, 0.2, 0.1]
 FEATURES = 20
+Race = Callable[[dict[str, Callable[[], Any]]], dict[str, float]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "speed.json")
     args = parser.parse_args()
-    X, y, frequency, exposure, S, channel = make_rows(args.rows)
+    result = json.loads(args.json.read_text()) if args.json.exists() else {}
+    for part in args.parts:
+        result.setdefault("runs", {})[part] = {
+            "rows": args.rows,
+            "repeats": args.repeats,
+            "clock": args.clock,
+            "workers": count_workers(),
+            "fairpremium": __version__,
+            "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
+            **PARTS[part](args.rows, partial(race_of, args.repeats, CLOCKS[args.clock])),
+        }
+        show(part, result["runs"][part])
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps({"runs": result["runs"]}, indent=1) + "\n")
 
-    squared = race(
-        args.repeats,
+
+def race_squared(n: int, race: Race) -> dict[str, dict[str, float]]:
+    X, y, _, _, S, channel = make_rows(n)
+    seconds = race(
         {
             "one pass over X in memory": lambda: X.sum(),
             "scikit-learn Ridge, one fit": lambda: Ridge(alpha=1e-6).fit(X, y),
@@ -49,73 +77,42 @@ def main() -> None:
             "insurance-fairness-ldp 0.1.1, 4 groups": lambda: peer_fit(channel, X, y, S),
         },
     )
-    glm = race(
-        args.repeats,
+    ours = seconds["fairpremium, 4 groups, pooling=0"]
+    ratios = {
+        "ours / one Ridge fit": ours / seconds["scikit-learn Ridge, one fit"],
+        "insurance-fairness-ldp / ours": seconds["insurance-fairness-ldp 0.1.1, 4 groups"] / ours,
+    }
+    return {"seconds": seconds, "ratios": ratios}
+
+
+def race_poisson(n: int, race: Race) -> dict[str, dict[str, float]]:
+    X, _, frequency, exposure, S, channel = make_rows(n)
+
+    def ours(model: DiscriminationFreePricer) -> DiscriminationFreePricer:
+        return model.fit(X, frequency, sensitive=S, sample_weight=exposure)
+
+    seconds = race(
         {
             "glum, one fit of all rows": lambda: glum_fit(X, frequency, exposure),
             "glum, four fits of all rows": lambda: [glum_fit(X, frequency, exposure) for _ in GROUPS],
             "glum, one fit per group of its own rows (S taken as D)": lambda: [
                 glum_fit(X[g == S], frequency[g == S], exposure[g == S]) for g in GROUPS
             ],
-            "fairpremium, 4 groups and unaware, pooling=0": lambda: pricer(channel, 0, "poisson").fit(
-                X, frequency, sensitive=S, sample_weight=exposure
-            ),
-            "fairpremium, 4 groups and unaware, pooling chosen": lambda: pricer(channel, "auto", "poisson").fit(
-                X, frequency, sensitive=S, sample_weight=exposure
-            ),
-            "fairpremium, score, pooling=0": lambda: pricer(channel, 0, "poisson", "score").fit(
-                X, frequency, sensitive=S, sample_weight=exposure
-            ),
-            "fairpremium, all defaults, with intervals": lambda: default(channel).fit(
-                X, frequency, sensitive=S, sample_weight=exposure
-            ),
+            "fairpremium, 4 groups and unaware, pooling=0": lambda: ours(pricer(channel, 0, "poisson")),
+            "fairpremium, 4 groups and unaware, pooling chosen": lambda: ours(pricer(channel, "auto", "poisson")),
+            "fairpremium, score, pooling=0": lambda: ours(pricer(channel, 0, "poisson", "score")),
+            "fairpremium, all defaults, with intervals": lambda: ours(default(channel)),
         },
     )
-    trees = race_trees(args.repeats)
-    fitted = pricer(channel, 0).fit(X[:50_000], y[:50_000], sensitive=S[:50_000])
-    quote = quote_seconds(fitted, X[:1])
-
-    result = {
-        "rows": args.rows,
-        "features": FEATURES,
-        "groups": len(GROUPS),
-        "repeats": args.repeats,
-        "fairpremium": __version__,
-        "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
-        "squared_loss_seconds": squared,
-        "poisson_seconds": glm,
-        "boosted_trees_seconds": trees,
-        "default_fits_processor_seconds": time_defaults(),
-        "neural_seconds": time_nets(),
-        "commands_seconds": time_commands(args.repeats),
-        "single_quote_milliseconds": 1e3 * quote,
-        "ratios": {
-            "Ridge / ours (squared, pooling=0)": squared["scikit-learn Ridge, one fit"]
-            / squared["fairpremium, 4 groups, pooling=0"],
-            "insurance-fairness-ldp / ours (squared, pooling=0)": squared["insurance-fairness-ldp 0.1.1, 4 groups"]
-            / squared["fairpremium, 4 groups, pooling=0"],
-            "four glum fits / ours (Poisson, pooling=0)": glm["glum, four fits of all rows"]
-            / glm["fairpremium, 4 groups and unaware, pooling=0"],
-            "one glum fit per group / ours (Poisson, pooling=0)": glm[
-                "glum, one fit per group of its own rows (S taken as D)"
-            ]
-            / glm["fairpremium, 4 groups and unaware, pooling=0"],
-            "ours / Ridge (squared, pooling=0)": squared["fairpremium, 4 groups, pooling=0"]
-            / squared["scikit-learn Ridge, one fit"],
-            "ours / one glum fit (Poisson, pooling=0)": glm["fairpremium, 4 groups and unaware, pooling=0"]
-            / glm["glum, one fit of all rows"],
-            "score / inverse (Poisson, pooling=0)": glm["fairpremium, score, pooling=0"]
-            / glm["fairpremium, 4 groups and unaware, pooling=0"],
-            "all defaults / one glum fit (Poisson)": glm["fairpremium, all defaults, with intervals"]
-            / glm["glum, one fit of all rows"],
-            "boosted without intervals / one LightGBM fit": trees["fairpremium, boosted"] / trees["LightGBM, one fit"],
-            "boosted with intervals / one LightGBM fit": trees["fairpremium, boosted, with intervals"]
-            / trees["LightGBM, one fit"],
-        },
+    glum, inverse = seconds["glum, one fit of all rows"], seconds["fairpremium, 4 groups and unaware, pooling=0"]
+    ratios = {
+        "ours / one glum fit": inverse / glum,
+        "four glum fits / ours": seconds["glum, four fits of all rows"] / inverse,
+        "one glum fit per group / ours": seconds["glum, one fit per group of its own rows (S taken as D)"] / inverse,
+        "score / inverse": seconds["fairpremium, score, pooling=0"] / inverse,
+        "all defaults / one glum fit": seconds["fairpremium, all defaults, with intervals"] / glum,
     }
-    show(result)
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(result, indent=1) + "\n")
+    return {"seconds": seconds, "ratios": ratios}
 
 
 def make_rows(n: int, features: int = FEATURES, groups: int = len(GROUPS), step: float = 0.0):
@@ -143,7 +140,7 @@ def default(channel, **settings) -> DiscriminationFreePricer:
     return DiscriminationFreePricer("poisson", channel=channel, random_state=0, **settings)
 
 
-def race_trees(repeats: int) -> dict[str, float]:
+def race_trees(_: int, race: Race) -> dict[str, dict[str, float]]:
     """Default boosted trees, 20,000 rows, 10 features, against one plain fit of 200 rounds."""
     X, _, frequency, exposure, S, channel = make_rows(20_000, 10, step=0.5)
     plain = LGBMRegressor(objective="poisson", n_estimators=200, verbose=-1)
@@ -153,37 +150,42 @@ def race_trees(repeats: int) -> dict[str, float]:
             X, frequency, sensitive=S, sample_weight=exposure
         )
 
-    return race(
-        repeats,
+    seconds = race(
         {
             "LightGBM, one fit": lambda: plain.fit(X, frequency, sample_weight=exposure),
             "fairpremium, boosted": lambda: ours(False),
             "fairpremium, boosted, with intervals": lambda: ours(True),
         },
     )
+    ratios = {
+        "without intervals / one LightGBM fit": seconds["fairpremium, boosted"] / seconds["LightGBM, one fit"],
+        "with intervals / one LightGBM fit": seconds["fairpremium, boosted, with intervals"]
+        / seconds["LightGBM, one fit"],
+    }
+    return {"seconds": seconds, "ratios": ratios}
 
 
-def time_defaults() -> dict[str, float]:
+def time_defaults(_: int, race: Race) -> dict[str, dict[str, float]]:
     """Processor time of default fits with intervals, by rows, features and groups."""
     found = {}
-    for n, features, groups in ((5_000, 4, 4), (50_000, 20, 4), (1_000_000, 20, 3)):
+    for n, features, groups in ((5_000, 4, 4), (50_000, 20, 4), (500_000, 20, 4), (1_000_000, 20, 3)):
         X, _, frequency, exposure, S, channel = make_rows(n, features, groups)
         start = time.process_time()
         default(channel).fit(X, frequency, sensitive=S, sample_weight=exposure)
         found[f"Poisson, {n:,} x {features}, K = {groups}"] = time.process_time() - start
-    return found
+    return {"processor_seconds": found}
 
 
-def time_nets() -> dict[str, float]:
+def time_nets(_: int, race: Race) -> dict[str, dict[str, float]]:
     """Time of default networks, with intervals, on 5,000 rows."""
     X, _, frequency, exposure, S, channel = make_rows(5_000, 4, step=0.5)
     start = time.perf_counter()
     default(channel, model="neural").fit(X, frequency, sensitive=S, sample_weight=exposure)
-    return {"neural networks, 5,000 x 4, K = 4, with intervals": time.perf_counter() - start}
+    return {"seconds": {"neural networks, 5,000 x 4, K = 4, with intervals": time.perf_counter() - start}}
 
 
-def time_commands(repeats: int) -> dict[str, float]:
-    """Time of commands that compute next to nothing."""
+def time_commands(_: int, race: Race) -> dict[str, dict[str, float]]:
+    """Time of commands that compute next to nothing, and of one quote."""
     commands = ("--help", "fit --help", "plan --groups 4 --epsilon 1 --rows 100000")
 
     def run(words: str) -> None:
@@ -191,7 +193,11 @@ def time_commands(repeats: int) -> dict[str, float]:
             [sys.executable, "-P", "-m", "fairpremium", *words.split()], stdout=subprocess.DEVNULL, check=True
         )
 
-    return race(repeats, {f"fairpremium {words}": lambda words=words: run(words) for words in commands})
+    timed = partial(race_of, 3, time.perf_counter)  # a process of its own has no time in this one
+    seconds = timed({f"fairpremium {words}": lambda words=words: run(words) for words in commands})
+    X, y, _, _, S, channel = make_rows(50_000)
+    fitted = pricer(channel, 0).fit(X, y, sensitive=S)
+    return {"seconds": {**seconds, "one quote": quote_seconds(fitted, X[:1])}}
 
 
 def peer_fit(channel, X, y, S):
@@ -205,14 +211,14 @@ def glum_fit(X, y, w):
     return GeneralizedLinearRegressor(family="poisson", alpha=0).fit(X, y, sample_weight=w)
 
 
-def race(repeats: int, contestants: dict) -> dict[str, float]:
+def race_of(repeats: int, clock: Callable[[], float], contestants: dict) -> dict[str, float]:
     """Median seconds of each contestant, in turns, so that a slow minute of the machine hits all."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {name: median(times) for name, times in seconds.items()}
 
 
@@ -225,17 +231,22 @@ def quote_seconds(fitted, row) -> float:
     return median(times)
 
 
-def show(result: dict) -> None:
-    size = f"{result['rows']:,} rows x {result['features']} features, K = {result['groups']}"
-    print(f"{size}, medians of {result['repeats']}")
-    for title in (name for name, value in result.items() if name.endswith("_seconds") and isinstance(value, dict)):
-        print(f"\n{title}")
-        for name, seconds in result[title].items():
-            print(f"  {name:58s} {seconds:8.3f}")
-    print(f"\nsingle quote: {result['single_quote_milliseconds']:.3f} ms\n")
-    for name, ratio in result["ratios"].items():
-        print(f"  {name:58s} {ratio:8.2f}")
+def show(part: str, run: dict) -> None:
+    print(f"\n{part}: {run['clock']} clock, {run['workers']} workers, medians of {run['repeats']}")
+    for title in ("seconds", "processor_seconds", "ratios"):
+        for name, value in run.get(title, {}).items():
+            print(f"  {name:58s} {value:10.4f}{'' if title == 'ratios' else ' s'}")
 
+
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+PARTS = {
+    "squared": race_squared,
+    "poisson": race_poisson,
+    "boosted": race_trees,
+    "defaults": time_defaults,
+    "neural": time_nets,
+    "commands": time_commands,
+}
 
 if __name__ == "__main__":
     main()

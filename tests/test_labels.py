@@ -466,3 +466,10 @@ def test_a_long_column_of_few_objects_is_encoded_by_reference():
     late[-1] = "unknown"
     with pytest.raises(ValueError, match="1"):
         encode_labels(late, labels, missing="code")
+
+
+def test_a_label_that_appears_late_among_many_references():
+    labels = np.array(["a", "b", "late"], dtype=object)
+    expected = np.random.default_rng(0).integers(2, size=20_000)
+    expected[15_000:] = 2
+    np.testing.assert_array_equal(encode_labels(labels[expected], ["a", "b", "late"]), expected)

@@ -431,8 +431,11 @@ def _factorize_object(values: npt.NDArray[np.object_]) -> Factorized:
         # Reports come back from `privatize` as references to a few objects: equal references are the same object.
         references = np.ndarray(len(values), dtype=np.intp, buffer=values)
         if len(np.unique(references[:1000])) <= _FEW_OBJECTS:
-            position, _ = pd.factorize(references)
-            codes, distinct = _factorize_object(values[~pd.Series(references).duplicated()])
+            position, found = pd.factorize(references)  # numbered as they appear
+            first = np.unique(position[:1000], return_index=True)[1]
+            if len(first) < len(found):
+                first = np.flatnonzero(~pd.Series(references).duplicated())
+            codes, distinct = _factorize_object(values[first])
             return codes[position], distinct
     if pd.api.types.infer_dtype(values, skipna=True) in _PURE_KINDS:
         codes, distinct = pd.factorize(values)

@@ -280,22 +280,17 @@ def price_variance(problem: LinearProblem, covariance: Array) -> float:
 
 
 def relinearise(
-    problem: LinearProblem,
-    start: Array,
-    evidence_at: Callable[[Array], Evidence],
-    *,
-    is_near: bool = False,
-    rough: bool = False,
+    problem: LinearProblem, start: Array, evidence_at: Callable[[Array], Evidence], *, rough: bool = False
 ) -> Posterior:
     """Find the coefficients that are the posterior mean of the evidence linearised at themselves.
 
     `evidence_at` is called with coefficients of shape (q, K), once for each linearisation. Once these hardly move, tau
-    stays: draws of it jump with the smallest change of the evidence, and would keep the coefficients moving. A start
-    that `is_near` needs no rough draws, and a `rough` posterior no others.
+    stays: draws of it jump with the smallest change of the evidence, and would keep the coefficients moving. With
+    `rough` a few draws have to do, for the start of another search.
     """
     prior = Prior.of(problem)
     B, damping, last = start, 1.0, np.inf
-    draws: int | Array = _DRAWS if is_near else _ROUGH
+    draws: int | Array = _ROUGH
     for rounds in range(_ROUNDS):
         posterior = prior.shrink(evidence_at(B), B.shape[1], draws)
         step = posterior.B - B

@@ -114,10 +114,9 @@ class SignedMoments:
         """
         K = len(self.channel.groups)
         start, sample, is_large = self.problem.start(K), self, len(self.rows) > _SAMPLE_FROM
-        is_near = len(self.rows) >= 4 * _FIRST_ROWS
         if is_large:
             sample = self._spaced(_SAMPLE_ROWS)
-        if is_near:
+        if len(self.rows) >= 4 * _FIRST_ROWS:
             start = sample._spaced(_FIRST_ROWS).shrink(rough=True)[0].B
         _, phi = sample.sums_and_dispersion(start, np.ones(_CLASSES))
         prior = Prior.of(self.problem)
@@ -136,7 +135,7 @@ class SignedMoments:
             found = sums.evidence(B)
             return replace(found, precision=found.precision + ridge / base)
 
-        posterior = relinearise(self.problem, start, evidence_at, is_near=is_near, rough=rough)
+        posterior = relinearise(self.problem, start, evidence_at, rough=rough)
         return posterior, sums
 
     def _spaced(self, size: int) -> SignedMoments:

@@ -22,7 +22,8 @@ from fairpremium.blocks import Block, Rows, Stream
 
 _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
-_PRODUCT_ROWS = 4096  # rows in one matrix product
+_PRODUCT_ROWS = 4096  # rows in one matrix product there,
+_BLOCK_CELLS = 16_384 * 20  # and numbers in one block where rows are stored one by one
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
 
@@ -139,7 +140,8 @@ def compute_moments(
     else:
         coordinates, y_center = replace(like.coordinates, used=np.arange(rows.n_features)), like.y_center
     sums = _BlockMoments(coordinates, y_center, n_codes)
-    block_rows = _SORTED_ROWS if isinstance(rows, Stream) else _PRODUCT_ROWS
+    in_memory = int(np.clip(_BLOCK_CELLS // max(rows.n_features, 1), 1024, 16_384))
+    block_rows = _SORTED_ROWS if isinstance(rows, Stream) else in_memory
     by_report, weights, squares, counts = rows.reduce(sums, block_rows=block_rows)
     A = np.eye(len(by_report[0]))
     A[:-1, :-1] = coordinates.from_features
