@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-WORKERS ?= 4
+WORKERS ?= 3
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -26,7 +26,7 @@ PROGRAMS := chromium=chromium java=openjdk-17-jre-headless initdb=postgresql sof
 # What checks pages for barriers; it comes from npm, where there is one.
 AXE := axe-core@4.14.0
 
-# Test processes with one BLAS thread each beat one process with many. Four keep two cores busy: many tests wait for
+# Test processes with one BLAS thread each beat one process with many. Three keep two cores busy: many tests wait for
 # processes, disks and browsers.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 PYTEST = $(SINGLE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist worksteal
