@@ -43,6 +43,7 @@ from fairpremium.parties.release import (
     ReleaseSettings,
     fit_release,
     randomize_reports,
+    without_protection,
 )
 from fairpremium.parties.release._fit_data import ClaimData
 from fairpremium.parties.release._release import check_reports
@@ -290,7 +291,16 @@ def test_the_rules_see_severity_only_through_randomized_reports(book):
     settings, options = ClaimSettings(), {"groups": ["F", "M"], "keys": list(range(N))}
     with pytest.raises(RefusedError, match="100 rows and 50 effective rows, in the rows with claims"):
         fit_release(
-            settings, book.X, claims, book.years, reports, CHANNEL, ReleaseSettings("none"), rules=Rules(), **options
+            settings,
+            book.X,
+            claims,
+            book.years,
+            None,
+            CHANNEL,
+            ReleaseSettings("none"),
+            rules=Rules(),
+            drawn=without_protection(reports, CHANNEL),
+            **options,
         )
     drawn = randomize_reports(range(N), reports, CHANNEL, 2.0, bytes(range(16))).reports
     data = ClaimData(book.X, claims, book.years, drawn)

@@ -265,7 +265,7 @@ class Service(RuleBasedStateMachine):
             epoch["kept"] &= number in needed
 
     def finish_withdrawals(self):
-        """What housekeeping leaves of withdrawals: those of which a snapshot, or a fit, still has something."""
+        """What housekeeping leaves of withdrawals: those of which a snapshot, or a fit, may still have something."""
         for study in {study for study, _, _ in self.withdrawals}:
             self.take_out(study)
             newest = len(self.epochs.get(study, ()))
@@ -273,7 +273,7 @@ class Service(RuleBasedStateMachine):
             self.forget_snapshots(study, last, needed=self.needed(study, last))
         for (study, party, key), each in list(self.withdrawals.items()):
             before = self.epochs.get(study, ())[: each["epoch"]]
-            if self.needed(study, each["epoch"]) or any(e["kept"] and key in e["reports"] for e in before):
+            if self.needed(study, each["epoch"]) or any(e["kept"] for e in before):
                 continue
             del self.withdrawals[study, party, key]
             self.gone.add(key)

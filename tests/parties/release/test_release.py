@@ -12,6 +12,7 @@ from fairpremium import AnchorNoise, DiscriminationFreePricer, LinearModel, Rand
 from fairpremium.parties.release._disclosure import RefusedError, Rules
 from fairpremium.parties.release._randomized import randomize_reports
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, default_release, fit_release
+from fairpremium.parties.release._released_reports import without_protection
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 from fairpremium.pricing import to_document
 
@@ -218,9 +219,10 @@ def test_without_a_mechanism_the_prices_are_exact_and_the_statement_says_so(port
         portfolio.X,
         portfolio.y,
         None,
-        reports,
+        None,
         CHANNEL,
         ReleaseSettings("none"),
+        drawn=without_protection(reports, CHANNEL),
     )
     plain = DiscriminationFreePricer(channel=CHANNEL, correction="inverse", pooling=0.0, random_state=0)
     plain.fit(portfolio.X, portfolio.y, sensitive=reports)

@@ -58,6 +58,7 @@ def test_what_releases_takes_no_array(reports, rows):
         lambda: count_matches(reports),
         lambda: combine_draws([reports, reports], [CHANNEL, CHANNEL]),
         lambda: fit_release(SETTINGS, *rows, None, CHANNEL, PRIVACY, drawn=reports),
+        lambda: fit_release(SETTINGS, *rows, reports, CHANNEL, ReleaseSettings("none")),
     ):
         with pytest.raises(TypeError, match="expected those of randomize_reports"):
             release()

@@ -308,6 +308,23 @@ def withdraw_entries(world):
     return [row.event for row in rows_of(world, log) if "withdr" in row.event or "erased" in row.event]
 
 
+@pytest.mark.parametrize("who", ["app", "op"])
+def test_what_a_withdrawal_does_does_not_tell_whether_there_was_a_report(world, who):
+    """Not even after housekeeping: the withdrawal of a report that never was waits as long as any other."""
+    upload(world, "p1", slice(0, 400))
+    fit(world, "f1", "p1")
+    seen = []
+    for i in (450, 552):  # one with a report, one without
+        assert (places_of(world, i) != set()) == (i < REPORTED)
+        before = len(rows_of(world, log))
+        withdraw(world, who, i)
+        clean(world.context)
+        after = world.ask("op", "POST", "/v1/studies/motor/withdrawals").json()
+        seen.append(len(rows_of(world, log)) - before)
+        assert len(after["epochs"]) == len(seen) + 1
+    assert seen[0] == seen[1] > 0
+
+
 def test_an_epoch_that_begins_first_begins_without_what_was_withdrawn(world):
     upload(world, "p1", slice(0, 400))
     withdraw(world, "app", 450)
@@ -382,7 +399,7 @@ def test_many_withdrawals_are_finished_with_few_statements(world):
     def forget(connection):
         connection.execute(sa.insert(withdrawals), rows)
         sa.event.listen(connection, "before_cursor_execute", lambda *_: counted.append(1))
-        _reports._forget_withdrawn(connection, world.context)
+        _reports._forget_withdrawn(connection)
         return connection.execute(sa.select(sa.func.count()).select_from(withdrawals)).scalar_one()
 
     assert world.context.database.write(forget) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from sqlalchemy import insert, select
 
@@ -87,6 +89,27 @@ def test_insurers_take_turns_however_many_fits_one_of_them_has(context, clock):
         order.append(lease.party)
         context.database.write(lambda c, lease=lease: finish_fit(c, context, lease, "failed"))
     assert order == ["acme", "late", "acme", "late", "acme", "acme", "acme"]
+
+
+def test_an_attempt_that_dies_is_a_turn(context, clock):
+    """A fit that kills its process five times does not keep another insurer waiting until it is given up."""
+    row = {"party": "late", "id": "p", "study": "s", "spec": PORTFOLIO, "state": "sealed", "sha256": "0" * 64}
+    context.database.write(lambda c: c.execute(insert(portfolios).values(**row, created=0.0)))
+    ask(context, "deadly")
+    clock.now += 1
+    for n in range(2):
+        values = {"party": "late", "id": f"f{n}", "study": "s", "portfolio": "p", "spec": "{}", "state": "queued"}
+        context.database.write(
+            lambda c, v=values: c.execute(insert(fits).values(**v, log_seq=1, created=clock.now))
+        )
+    order = []
+    while (lease := take(context)) is not None and len(order) < 9:
+        clock.now += 1
+        order.append(lease.party)
+        ends = release_lease if lease.party == "acme" else partial(finish_fit, state="failed")
+        context.database.write(lambda c, ends=ends, lease=lease: ends(c, context, lease))
+    assert order[:4] == ["acme", "late", "acme", "late"]
+    assert order[4:] == ["acme"] * (context.limits.attempts - 2)
 
 
 def test_two_workers_serve_two_insurers(context, clock):

@@ -151,7 +151,7 @@ def fit_release(
     - `rules`: Rules 1 to 4 are applied to what the mechanism lets them see of the reports; None leaves them out.
     - `features`: Columns of a source to price with.
     - `drawn`: With "randomized": the reports, randomized already (see `randomize_reports`); needed with a source, and
-      for several attributes (see `combine_draws`). With "none": those of a study without rule 9 (`without_protection`).
+      for several attributes (see `combine_draws`). "none" needs those of a study without rule 9 (`without_protection`).
     - `progress`: Gets a phase and the fraction that is done.
     - `checkpoint` (mutable mapping, optional): Plain data of steps that were released already; it is filled step by
       step, and a fit that starts with it takes those steps from it.
@@ -162,7 +162,8 @@ def fit_release(
         A rule forbids the fit. It is decided before anything is fitted to reports.
     """
     tell = progress or (lambda phase, fraction: None)
-    if drawn is not None:
+    if drawn is not None or privacy.mechanism == "none":
+        drawn = check_released(drawn)
         _check_drawn(drawn, privacy)
         if not is_source(X):
             reports = drawn.reports
@@ -295,7 +296,7 @@ def _randomize(
 
 def _check_drawn(drawn: ReleasedReports, privacy: ReleaseSettings) -> None:
     """Raise unless reports are what the mechanism needs, and their second draw costs at most what is paid."""
-    second = check_released(drawn).second
+    second = drawn.second
     if privacy.mechanism == "gaussian" or (second is None) != (privacy.mechanism == "none"):
         raise ValueError(
             f"Got drawn=... with mechanism={privacy.mechanism!r}, but expected randomized reports with "

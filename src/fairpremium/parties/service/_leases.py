@@ -35,14 +35,16 @@ class LeaseLost(Exception):  # noqa: N818 (an event, not an error of anybody)
 
 
 def acquire_lease(connection: Connection, context: ServiceContext) -> Lease | None:
-    """Take a fit that waits or whose worker went silent: insurers in turn, the oldest fit of an insurer first."""
+    """Take a fit that waits or whose worker went silent: insurers in turn, the oldest fit of an insurer first.
+
+    An attempt that ended without a result was a turn, too: a fit whose process dies does not keep others waiting.
+    """
     now = context.now()
     free = or_(fits.c.state == "queued", (fits.c.state == "running") & (fits.c.lease_until < now))
     other = fits.alias()
     is_running = case(((other.c.state == "running") & (other.c.lease_until >= now), 1), else_=0)
-    of_insurer = select(func.sum(is_running), func.coalesce(func.max(other.c.ended), 0.0)).where(
-        other.c.party == fits.c.party
-    )
+    had_turn = func.max(func.coalesce(other.c.ended, other.c.lease_until, 0.0))
+    of_insurer = select(func.sum(is_running), had_turn).where(other.c.party == fits.c.party)
     running, last = (of_insurer.with_only_columns(each).scalar_subquery() for each in of_insurer.selected_columns)
     while True:
         query = select(fits).where(free).order_by(running, last, fits.c.created, fits.c.party, fits.c.id).limit(1)
@@ -95,7 +97,8 @@ def release_lease(connection: Connection, context: ServiceContext, lease: Lease,
     if row.cancel:
         end_fit(connection, context, row, "cancelled")
     else:
-        values = {"state": "queued", "lease_until": None, "lease_token": None, "phase": "waiting", "progress": 0.0}
+        until = context.now() if tried else None  # when the insurer had its turn
+        values = {"state": "queued", "lease_until": until, "lease_token": None, "phase": "waiting", "progress": 0.0}
         connection.execute(update(fits).where(is_fit(row)).values(**values, attempt=row.attempt - (not tried)))
         if not tried:
             _tell(connection, "fit.returned", row)

@@ -6,14 +6,13 @@ it is deleted. Then the database is written anew, so that the key is not among w
 
 from collections.abc import Callable
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
 from fairpremium.parties.faults import point
-from fairpremium.parties.protocol import ENDED, NO_MEANING, OperatorStudy, as_keys, match, open_batch
+from fairpremium.parties.protocol import ENDED, NO_MEANING, OperatorStudy, open_batch
 from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import SCRUB, answers, epochs, fits, mark_for_scrub, meta, reports, withdrawals
 
@@ -22,10 +21,9 @@ from .._epochs import end_of, newest_epoch
 from .._leases import end_fit, is_fit
 from .._row_sets import MEANING
 from .._studies import describe_to_operator, find_study, lock_study, spec_of, study_row
-from ..reports import apply_withdrawals, begin_epoch, files_of_epochs
+from ..reports import apply_withdrawals, begin_epoch
 from ._drafts import delete_drafts, drafts_of
 
-_AT_ONCE = 500  # keys of one statement
 _RETENTION = 24 * 3600.0  # seconds for which files of other kinds may still be in use
 
 Referenced = Callable[[Connection], set[str]]
@@ -86,7 +84,7 @@ def finish_withdrawals(context: ServiceContext, referenced: Referenced) -> None:
     context.files.sweep(lambda: context.database.read(referenced), _RETENTION, _is_report_file)
     context.forget_batches()
     point("withdrawal.swept", writes=False)
-    context.database.write(lambda c: _forget_withdrawn(c, context))
+    context.database.write(_forget_withdrawn)
     point("withdrawal.forgotten", writes=False)
     if context.database.read(_is_pending) and context.database.scrub(reports, answers, withdrawals, fits):
         context.database.write(lambda c: c.execute(delete(meta).where(meta.c.name == SCRUB)))
@@ -112,31 +110,23 @@ def _is_report_file(path: Path) -> bool:
         return False
 
 
-def _forget_withdrawn(connection: Connection, context: ServiceContext) -> None:
-    """Delete the withdrawals of which no snapshot holds anything any more.
+def _forget_withdrawn(connection: Connection) -> None:
+    """Delete the withdrawals of epochs whose snapshots are gone, and all that fits read from them.
 
-    All keys of a study and an epoch are looked for at once: this holds the write lock, and there may be thousands.
+    Whether a snapshot has the withdrawn report does not matter: a withdrawal that were deleted earlier because there
+    was none would tell so, by what `withdraw_now` then does.
     """
-    asked: dict[tuple[str, int], list[Any]] = {}
-    for row in connection.execute(select(withdrawals).where(withdrawals.c.removed == 1)):
-        asked.setdefault((row.study, row.epoch), []).append(row)
-    for (study, epoch), rows in asked.items():
-        before = (fits.c.study == study, fits.c.epoch <= epoch, fits.c.state.not_in(ENDED))
-        if connection.execute(select(fits.c.id).where(*before).limit(1)).first() is not None:
-            continue  # its rows may have the reports
-        kept = files_of_epochs(connection, epochs.c.study == study, epochs.c.number <= epoch)
-        codes = match(as_keys([bytes(row.key) for row in rows]), map(context.open_batch, kept))
-        gone: dict[str, list[bytes]] = {}  # by who asked
-        for row in compress(rows, codes < 0):
-            gone.setdefault(row.party, []).append(row.key)
-        for party, keys in gone.items():
-            mine = (withdrawals.c.study == study, withdrawals.c.party == party)
-            for start in range(0, len(keys), _AT_ONCE):
-                connection.execute(
-                    delete(withdrawals).where(*mine, withdrawals.c.key.in_(keys[start : start + _AT_ONCE]))
-                )
-        if gone:
-            mark_for_scrub(connection)
+    asked = select(withdrawals.c.study, withdrawals.c.epoch).where(withdrawals.c.removed == 1).distinct()
+    for study, epoch in connection.execute(asked).all():
+        running = select(fits.c.id).where(fits.c.study == study, fits.c.epoch <= epoch, fits.c.state.not_in(ENDED))
+        kept = select(epochs.c.number).where(
+            epochs.c.study == study, epochs.c.number <= epoch, epochs.c.files.is_not(None)
+        )
+        if any(connection.execute(query.limit(1)).first() is not None for query in (running, kept)):
+            continue
+        mine = (withdrawals.c.study == study, withdrawals.c.epoch == epoch, withdrawals.c.removed == 1)
+        connection.execute(delete(withdrawals).where(*mine))
+        mark_for_scrub(connection)
 
 
 def _is_pending(connection: Connection) -> bool:
