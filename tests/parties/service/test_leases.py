@@ -99,9 +99,7 @@ def test_an_attempt_that_dies_is_a_turn(context, clock):
     clock.now += 1
     for n in range(2):
         values = {"party": "late", "id": f"f{n}", "study": "s", "portfolio": "p", "spec": "{}", "state": "queued"}
-        context.database.write(
-            lambda c, v=values: c.execute(insert(fits).values(**v, log_seq=1, created=clock.now))
-        )
+        context.database.write(lambda c, v=values: c.execute(insert(fits).values(**v, log_seq=1, created=clock.now)))
     order = []
     while (lease := take(context)) is not None and len(order) < 9:
         clock.now += 1
