@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 
@@ -62,6 +63,14 @@ def test_it_says_what_the_file_says(make, pricer, tmp_path):
     tables = [block for section in found.sections for block in section.blocks if isinstance(block, Table)]
     candidates = [block for block in tables if "chosen" in block.columns]
     assert len(candidates[0].rows) == len(pricer.candidates_)
+
+
+def test_a_sample_is_named(pricer):
+    """A class beyond the linear one is fitted to a sample of data larger than memory."""
+    assert "sample" not in model_card(pricer).to_markdown()
+    sampled = copy.copy(pricer)
+    sampled.n_sampled_rows_ = 1200
+    assert "a random sample of 1,200" in model_card(sampled).to_markdown()
 
 
 def test_a_number_stands_with_its_standard_error(pricer):

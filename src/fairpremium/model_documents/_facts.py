@@ -116,13 +116,14 @@ class Evidence:
         """The rows that the model was fitted to."""
         manifest, part = self.manifest or {}, self.first
         n, missing = part.n_rows_, part.n_missing_reports_
-        portfolio = manifest.get("portfolio", {})
+        portfolio, sampled = manifest.get("portfolio", {}), part.n_sampled_rows_
         shares = ", ".join(
             f"{group} {share:.3f}" for group, share in zip(part.groups_, part.group_distribution_, strict=True)
         )
         return [
             facts(
                 rows=f"{n:,}",
+                rows_that_were_fitted=None if sampled is None else f"a random sample of {sampled:,}",
                 rows_without_a_report=None
                 if manifest
                 else f"{missing:,} ({missing / n:.1%}); they inform totals and the unaware price",
