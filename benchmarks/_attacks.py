@@ -22,6 +22,7 @@ from fairpremium.errors import FairPremiumError
 from fairpremium.parties.release._accounting import mu_of
 from fairpremium.parties.release._disclosure import RefusedError, Rules, check_overlap, rarest_report
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties.release._released_reports import without_protection
 from fairpremium.parties.release._released_sums import Releaser
 
 GROUPS = ("F", "M")
@@ -131,6 +132,7 @@ class World:
             ReleaseSettings(d.mechanism, d.epsilon, d.delta, self.secret),
             keys=keys,
             rules=Rules() if d.rules else None,
+            drawn=without_protection(reports[rows], self.channel) if d.mechanism == "none" else None,
         )
         return release.pricer
 

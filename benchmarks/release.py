@@ -27,6 +27,7 @@ import numpy as np
 import fairpremium
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
+from fairpremium.parties.release._released_reports import without_protection
 from fairpremium.portfolios import unbalanced_poisson, zhang_liu_shi_2025
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -76,6 +77,7 @@ def errors(case: str, seed: int) -> dict[str, float]:
             p.X, p.y, p.sample_weight, S, channel,
             ReleaseSettings(mechanism, epsilon, secret=secret),
             keys=keys,
+            drawn=without_protection(np.asarray(S, dtype=object), channel) if mechanism == "none" else None,
         )  # fmt: skip
         found = error(release.pricer.predict(fresh.X))
         print(

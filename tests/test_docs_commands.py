@@ -34,8 +34,8 @@ def pattern(output: str) -> re.Pattern[str]:
 
 
 def words(text: str) -> str:
-    """The text with every number as 0 and every run of spaces and line breaks as one space."""
-    return " ".join(re.sub(r"\d+(?:[.,]\d+)*", "0", text).split())
+    """The text with every number as 0, every run of spaces as one space, and every rule of a table as one stroke."""
+    return " ".join(re.sub("─+", "─", re.sub(r"\d+(?:[.,]\d+)*", "0", text)).split())
 
 
 def write_demo_files(folder: Path) -> None:

@@ -201,7 +201,8 @@ class LikelihoodCandidate(Candidate):
         start = start_mixture(latent, problem, propensity.parameters.gamma, base.B)
         if law.has_dispersion and law.name == problem.family.name:
             within = dispersion(problem, base.channel.table, base.B)
-            start = replace(start, log_dispersion=np.full(latent.n_groups, np.log(within)))
+            if within > 0:  # it is zero where prices fit all outcomes exactly
+                start = replace(start, log_dispersion=np.full(latent.n_groups, np.log(within)))
         if self.law is None:
             law, start = first_law(latent, base, start)
             latent = replace(latent, law=law)

@@ -118,7 +118,7 @@ def test_the_whole_story(parties, browser, table, tmp_path):
         # The first study appears in the open page.
         declare(parties)
         desk.wait("Motor 2026")
-        assert desk.page.locator("td[data-label=Reports]").inner_text() == "told with the first epoch"
+        assert desk.page.locator("td[data-label='Reports taken']").inner_text() == "told with the first epoch"
         desk.page.get_by_role("link", name="Motor 2026").click()
         desk.wait("The study takes no reports yet")
         desk.keep("2-draft")
