@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def collector_folder_of_its_own(tmp_path_factory, monkeypatch) -> None:
     """No test draws from, or charges, what another one left in the collector's folder."""
     monkeypatch.setenv("FAIRPREMIUM_COLLECTOR", str(tmp_path_factory.mktemp("collector")))
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """A command closes its files to others for the rest of its process, which tests share."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")
