@@ -141,7 +141,8 @@ def service_table(results: list[dict]) -> str:
         "",
         f"Epsilon {EPSILON:g} for the second randomization of an epoch, and 0.4 in each of nine studies. Rules 1 to 4 "
         "are declared as loose as they can be. The rate of right guesses from even odds, with its standard error. "
-        "The last column is the rate of the same attack where noise hides nothing (epsilon 15), on either database: it "
+        "The last column is the rate of the same attack where noise hides nothing (epsilon 15; rule 9 off "
+        "for noised sums), on either database: it "
         f"says whether the attack would find a leak. {RULE}",
         "",
         "| attack | model | database | right guesses | at most, by the guarantee | guesses | | without noise |",
