@@ -38,7 +38,8 @@ def downgrade(connection, version):
     run = connection.exec_driver_sql
     run("ALTER TABLE keys RENAME COLUMN ends TO revoked")
     _chain(connection)
-    run("ALTER TABLE epochs DROP COLUMN salt")
+    for column in ("salt", "taken"):
+        run(f"ALTER TABLE epochs DROP COLUMN {column}")
     if version <= 5:
         metadata.drop_all(connection, tables=[withdrawals])
         run("ALTER TABLE fits DROP COLUMN erased")

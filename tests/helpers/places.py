@@ -37,7 +37,7 @@ APP, ACME, OP = Party("app", "collector"), Party("acme", "insurer"), Party("op",
 ANSWER = "answer.json"
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 VOLATILE = {"seq", "time", "salt", "nodes", "hash", "created", "ended", "closed", "secret", "signature"}
-VOLATILE |= {"lease_until", "lease_token", "erased"}
+VOLATILE |= {"lease_until", "lease_token", "erased", "taken"}
 DRAWN = {"epochs": {"reports", "steps"}, "answer_counts": {"steps"}}  # with random bytes of the epoch, or of the number
 _SEAL = re.compile(r'"sealed":"[0-9a-f]{64}"')
 
@@ -104,6 +104,7 @@ def build(folder, database=None):
     party.put_part(ACME, "old", 2, write_portfolio_part(FRAME[:1].assign(key=[bytes(16)]), SPEC))
     party.seal_portfolio(ACME, "sealed")
     party.put_fit(ACME, "waits", fit_spec())
+    party.begin_epoch(OP, "motor", 1)  # takes the snapshot: fits of copies draw the same
     party.put_fit(ACME, "over", fit_spec(level=0.9))
     party.cancel_fit(ACME, "over")
     party.close()

@@ -37,7 +37,7 @@ from fairpremium.parties.service._leases import (
     renew_lease,
 )
 from fairpremium.parties.service._studies import count_reports
-from fairpremium.parties.service.reports import _compaction, open_snapshot
+from fairpremium.parties.service.reports import _compaction, open_snapshot, take_snapshots
 from fairpremium.parties.service.reports._reports import batches_of, singles_of
 from fairpremium.parties.store import _batch_merge
 from fairpremium.parties.store.schema import epochs, fits, log, portfolio_parts, portfolios, studies, withdrawals
@@ -250,8 +250,9 @@ class Service(RuleBasedStateMachine):
     def take_out(self, study):
         for key in self.waiting(study):
             gone = self.reports.get(study, {}).pop(key, None)
-            if gone is not None and self.epochs.get(study):
-                self.epochs[study][-1]["counted"] -= 1
+            newest = self.newest_snapshot(study)
+            if gone is not None and newest:
+                self.epochs[study][newest - 1]["counted"] -= 1
         for (where, _, _), each in self.withdrawals.items():
             each["removed"] |= where == study
 
@@ -296,7 +297,7 @@ class Service(RuleBasedStateMachine):
             assert status == 404
             return
         assert status == 204
-        self.withdrawals[study, who, key] = {"removed": False, "epoch": len(self.epochs.get(study, ()))}
+        self.withdrawals[study, who, key] = {"removed": False, "epoch": self.newest_snapshot(study)}
 
     @rule(study=st.sampled_from(STUDIES), full=st.sampled_from([None, None, *FAILURES]))
     def withdraw_now(self, study, full):
@@ -311,6 +312,7 @@ class Service(RuleBasedStateMachine):
             if newest in asked:
                 newest += 1
                 self.begin_epoch_of(study, "op")
+                self.take_snapshots_of(study, "op")
                 self.tell("reports.withdrawn", "op")
             self.cancel_before(study, newest)
             self.forget_snapshots(study, newest - 1)
@@ -414,12 +416,22 @@ class Service(RuleBasedStateMachine):
         epochs = self.epochs.get(study)
         return not epochs or self.clock() >= epochs[-1]["begun"] + EPOCH
 
+    def newest_snapshot(self, study):
+        """The number of the newest epoch whose snapshot was taken."""
+        return max((n for n, epoch in enumerate(self.epochs.get(study, ()), 1) if epoch["taken"]), default=0)
+
     def begin_epoch_of(self, study, who):
-        self.take_out(study)
-        taken = dict(self.reports.get(study, {}))
-        begun = {"begun": self.clock(), "reports": taken, "counted": len(taken), "kept": True}
+        begun = {"begun": self.clock(), "taken": False, "reports": {}, "counted": 0, "kept": False}
         self.epochs.setdefault(study, []).append(begun)
         self.tell("epoch.begun", who)
+
+    def take_snapshots_of(self, study, who):
+        for epoch in self.epochs[study]:
+            if not epoch["taken"]:
+                self.take_out(study)
+                taken = dict(self.reports.get(study, {}))
+                epoch.update(taken=True, reports=taken, counted=len(taken), kept=True)
+                self.tell("epoch.sealed", who)
 
     @rule(study=st.sampled_from(STUDIES), ahead=st.integers(-1, 2), full=st.sampled_from([None, *FAILURES]))
     def begin_epoch(self, study, ahead, full):
@@ -431,8 +443,11 @@ class Service(RuleBasedStateMachine):
         elif number == newest + 1:
             assert status == 200
             self.begin_epoch_of(study, "op")
+            self.take_snapshots_of(study, "op")
         else:
             assert status == (200 if number == newest > 0 else 409)
+            if status == 200:
+                self.take_snapshots_of(study, "op")
 
     # --- fits ---
 
@@ -529,7 +544,10 @@ class Service(RuleBasedStateMachine):
         return self.fits[lease.fit]["lease"] == lease.token
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), what=st.sampled_from(["renew", "progress", "give back", "succeed", "succeed", "refuse"]))
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["snapshot", "renew", "progress", "give back", "succeed", "succeed", "refuse"]),
+    )
     def work(self, data, what):
         """A worker does something with its lease, which it may have lost."""
         lease = data.draw(st.sampled_from(self.leases[-4:]))
@@ -537,6 +555,11 @@ class Service(RuleBasedStateMachine):
         holds = self.holds(lease)
         content = f"{lease.fit} {lease.token}".encode()
         refusal = Refusal(rule=2, title="t", limit="l").model_dump_json()
+        if what == "snapshot":
+            with context.files.hold():
+                self.run(lambda c: take_snapshots(c, context, "acme", fit["what"][0]))
+            self.take_snapshots_of(fit["what"][0], "acme")
+            return
         commands = {
             "renew": lambda c: renew_lease(c, context, lease),
             "progress": lambda c: record_progress(c, lease, "fitting", 0.5),
@@ -637,8 +660,9 @@ class Service(RuleBasedStateMachine):
             assert set(rows) == {(study, n) for study, taken in self.epochs.items() for n in range(1, len(taken) + 1)}
             for (study, number), row in rows.items():
                 epoch = self.epochs[study][number - 1]
-                counted = epoch["counted"] if number == len(self.epochs[study]) else 0
-                assert (row.files is not None, row.counted) == (epoch["kept"], counted)
+                counted = epoch["counted"] if number == self.newest_snapshot(study) else 0
+                assert (row.taken is not None, row.files is not None) == (epoch["taken"], epoch["kept"])
+                assert row.counted == counted
                 if epoch["kept"]:
                     codes = open_snapshot(c, self.world.context, study, number, "app")(as_keys(KEYS))
                     found = {key: "FM"[k] for key, k in zip(KEYS, codes, strict=True) if k >= 0}

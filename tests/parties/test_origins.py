@@ -52,7 +52,7 @@ ANSWERS = {
     },
     "Spent": {"epsilon": "own", "by_attribute": "own", "with_other_studies": "own"},  # by what was asked for
     "Epoch": _EPOCH,
-    "CountedEpoch": {**_EPOCH, "reports": "released", "standard_error": "public"},
+    "CountedEpoch": {**_EPOCH, "counted": "public", "reports": "released", "standard_error": "public"},
     "Answered": {
         "study": "public", "answered": "released", "standard_error": "public", "releases": "public",
         "released": "public", "epsilon": "public", "delta": "public",
@@ -165,7 +165,8 @@ LOG = {
     "study.declared": {"study": "public", "spec": "public"},
     "study.open": {"study": "public"},
     "study.closed": {"study": "public"},
-    "epoch.begun": {"study": "public", "epoch": "public", "sealed": "released"},  # another one in every epoch
+    "epoch.begun": {"study": "public", "epoch": "public"},
+    "epoch.sealed": {"study": "public", "epoch": "public", "sealed": "released"},  # another one in every epoch
     "answers.released": {"study": "public", "answered": "released"},
     "reports.withdrawn": {"study": "public", "epoch": "public"},  # by the operator, at once
     "reports.erased": {"study": "public", "because": "public"},  # at a date that the study declares

@@ -337,15 +337,43 @@ def test_an_epoch_that_begins_first_begins_without_what_was_withdrawn(world):
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_the_present_epoch_stays_while_a_fit_needs_it(world):
     upload(world, "p1", slice(0, 400))
-    world.fit("acme", "f1", "p1", release="randomized")
+    fit(world, "f1", "p1")
+    world.fit("acme", "f2", "p1", release="randomized")
     withdraw(world, "app", 450)
     world.clock.now += 2 * EPOCH
     clean(world.context)
     assert places_of(world, 450)
     assert work_once(world.context)
-    assert world.ask("acme", "GET", "/v1/fits/f1").json()["state"] == "succeeded"
+    assert world.ask("acme", "GET", "/v1/fits/f2").json()["state"] == "succeeded"
     clean(world.context)
     assert places_of(world, 450) == set()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_epoch_whose_snapshot_is_not_taken_keeps_nothing(world):
+    upload(world, "p1", slice(0, 400))
+    world.fit("acme", "f1", "p1", release="randomized")
+    withdraw(world, "app", 450)
+    clean(world.context)
+    assert places_of(world, 450) == in_tables(world, 450) == set()
+    assert work_once(world.context)
+    assert world.ask("acme", "GET", "/v1/fits/f1").json()["state"] == "succeeded"
+    assert places_of(world, 450) == set()
+
+
+def test_nothing_that_is_left_of_a_batch_tells_what_a_withdrawn_report_was(world):
+    """Whoever knows all other rows can write the batch with each possible report, and look for its digest."""
+    body = wire.write_batch(world.key_of[:REPORTED], world.reports[:REPORTED], ["F", "M"], wire.CHANNEL)
+    digest = hashlib.sha256(body).digest()
+    shown = [digest.hex().encode(), digest]
+    assert search(world, [], shown)  # the name of its file
+    withdraw(world, "app", 450)
+    clean(world.context)
+    assert search(world, [], shown) == set()
+    assert world.ask("app", "PUT", "/v1/studies/motor/report-parts/0", body, wire.BATCH).status == 200  # known still
+    assert places_of(world, 450) == set()
+    other = wire.write_batch(world.key_of[:2], ["F", "F"], ["F", "M"], wire.CHANNEL)
+    assert world.ask("app", "PUT", "/v1/studies/motor/report-parts/0", other, wire.BATCH).status == 409
 
 
 def test_the_operator_can_withdraw_at_once(world):
@@ -526,6 +554,7 @@ def test_a_fit_that_is_to_stop_publishes_nothing(world, when, monkeypatch):
     upload(world, "p1", slice(0, 400))
     world.fit("acme", "f1", "p1", release="randomized")
     lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    assert world.ask("op", "POST", "/v1/studies/motor/epochs/1").status == 200  # takes the snapshot
     files, price = set(world.context.files), _run_fit.price_rows
 
     def withdraw_now(*args):

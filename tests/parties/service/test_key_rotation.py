@@ -23,7 +23,7 @@ from fairpremium.parties.protocol._storage_key import (
 from fairpremium.parties.service._context import replace_lost_key
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service.keys._key_ring import ServiceKeyError
-from fairpremium.parties.store.schema import fits, keys, studies
+from fairpremium.parties.store.schema import fits, keys, sent_batches, studies
 from helpers.places import ACME, APP, OP, STUDY
 from helpers.wire import Clock
 
@@ -227,6 +227,17 @@ def test_a_secret_stays_as_soon_as_something_may_have_been_drawn(opened):
 
     party.context.database.write(ask)
     with pytest.raises(ValueError, match=r"would draw it a second time.*declare another"):
+        party.rotate_study_secret("motor")
+    assert secret_of(party) == before
+
+
+def test_a_secret_stays_once_a_batch_of_reports_was_taken(opened):
+    party = opened()
+    party.put_study(OP, "motor", STUDY)
+    before = secret_of(party)
+    row = {"study": "motor", "collector": "app", "n": 0, "sha256": "0" * 64, "rows": 1}
+    party.context.database.write(lambda c: c.execute(insert(sent_batches).values(**row)))
+    with pytest.raises(ValueError, match="sent again was taken"):
         party.rotate_study_secret("motor")
     assert secret_of(party) == before
 

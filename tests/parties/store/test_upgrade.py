@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from fairpremium.parties import load_bundle, read_public_key
-from fairpremium.parties.protocol import as_keys
+from fairpremium.parties.protocol import Problem, as_keys
 from fairpremium.parties.service import Accounts, Logins, Party, ThirdParty
 from fairpremium.parties.service.reports import open_snapshot
 from fairpremium.parties.store import schema, sqlite_url
@@ -100,6 +100,30 @@ def test_nothing_is_lost(place, tmp_path):
     again = opened(place)
     assert again.get_fit(INSURER, "waits").state == "succeeded"
     again.close()
+
+
+def test_a_batch_that_was_taken_before_is_known_and_its_digest_is_gone(place):
+    folder, _ = place
+    party = opened(place)
+    sent = party.context.database.read(lambda c: c.execute(sa.select(schema.sent_batches)).all())
+    plain = {
+        row.sha256 for row in party.context.database.read(lambda c: c.execute(sa.select(schema.batch_files)).all())
+    }
+    assert sent
+    assert not plain & {row.sha256 for row in sent}
+    files = {schema.keyed_digest(secret, name): name for name in plain for secret in secrets_of(party)}
+    for row in sent:
+        body = (folder / "files" / files[row.sha256]).read_bytes()
+        assert party.put_report_batch(COLLECTOR, row.study, row.n, body).rows == row.rows
+        with pytest.raises(Problem) as refused:
+            party.put_report_batch(COLLECTOR, row.study, row.n, body[:-1] + bytes([body[-1] ^ 1]))
+        assert refused.value.code == "conflict"
+    party.close()
+
+
+def secrets_of(party):
+    found = party.context.database.read(lambda c: c.execute(sa.select(schema.studies.c.secret)).scalars().all())
+    return [bytes(secret) for secret in found]
 
 
 def test_a_fit_that_waits_begins_the_first_epoch(place):

@@ -166,8 +166,8 @@ def rotate(
 
     party: the new key is accepted beside the old ones, which end after some days.
 
-    study: the secret that draws noise. It can be changed as long as there is no epoch, no fit, no released count and no
-    withdrawn answer; later a new one would draw the same noise a second time, and is refused.
+    study: the secret that draws noise. It can be changed as long as there is no epoch, no fit, no released count, no
+    batch of reports and no withdrawn answer; later a new one would draw the same noise a second time, and is refused.
 
     Example: fairpremium keys rotate party new.key.pub --party acme --days 30 --folder third-party
     """

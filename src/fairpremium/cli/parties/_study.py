@@ -391,7 +391,7 @@ def _epoch(study: dict[str, Any]) -> str | None:
     newest = study["epoch"] if "epoch" in study else (study.get("epochs") or [None])[-1]
     if newest is None:
         return "none yet, the first fit begins one" if "accepted" not in study else None
-    return f"{newest['number']}, snapshot of {newest['closed'][:16]}, ends {newest['ends'][:16]} UTC"
+    return f"{newest['number']}, began {newest['closed'][:16]}, ends {newest['ends'][:16]} UTC"
 
 
 def _received(study: dict[str, Any]) -> str | None:
@@ -399,6 +399,8 @@ def _received(study: dict[str, Any]) -> str | None:
     if not study.get("epochs"):
         return None
     newest = study["epochs"][-1]
+    if not newest["counted"]:
+        return f"told when the first fit of epoch {newest['number']} runs"
     error = f" (standard error {newest['standard_error']:.0f})" if newest["standard_error"] else ""
     return f"{_count(newest, 'reports')} taken until epoch {newest['number']}{error}"
 

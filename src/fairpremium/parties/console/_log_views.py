@@ -12,7 +12,7 @@ from fairpremium.parties.store.schema import log
 EVENTS = (
     "key.added", "key.ends", "key.revoked", "service.key.rotated", "service.restored", "study.secret.rotated",
     "study.declared", "study.open", "study.closed",
-    "epoch.begun", "answers.released", "report.taken", "reports.taken",  # the last two in logs of 0.1
+    "epoch.begun", "epoch.sealed", "answers.released", "report.taken", "reports.taken",  # the last two in logs of 0.1
     "reports.withdrawn", "reports.erased",
     "portfolio.declared", "portfolio.part", "portfolio.sealed", "portfolio.erased",
     "fit.requested", "fit.started", "fit.cancel", "fit.succeeded", "fit.refused", "fit.failed", "fit.cancelled",

@@ -363,8 +363,8 @@ class Spent(Message):
 class Epoch(Message):
     """A numbered snapshot of the reports of a study, from which all is computed that is released in the epoch.
 
-    - `closed`: When the snapshot was taken.
-    - `ends`: From when on the next fit takes another one.
+    - `closed`: When the epoch began. The first of its fits takes the snapshot.
+    - `ends`: From when on the next fit begins another one.
     """
 
     number: int
@@ -377,8 +377,11 @@ class CountedEpoch(Epoch):
 
     `reports` are those taken until the epoch began; one that was withdrawn still counts, or the number would tell that
     it was. Where rule 9 is off they are those of the snapshot, rounded, or None if they are too few to be told.
+
+    - `counted`: Whether the snapshot was taken; before that there is no number of reports.
     """
 
+    counted: bool
     reports: int | None
     standard_error: float
 

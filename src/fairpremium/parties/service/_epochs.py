@@ -1,6 +1,6 @@
 """What is told of the epochs of a study.
 
-An epoch begins with a snapshot of the reports (`reports.begin_epoch`), and lasts a time that the study declares.
+An epoch begins, lasts a time that the study declares, and has one snapshot of the reports (`reports.take_snapshots`).
 """
 
 import hmac
@@ -30,12 +30,18 @@ def newest_epoch(connection: Connection, study: str) -> Any | None:
     return connection.execute(mine.order_by(epochs.c.number.desc()).limit(1)).one_or_none()
 
 
+def newest_snapshot(connection: Connection, study: str) -> Any | None:
+    """Return the row of the newest epoch of a study whose snapshot was taken, None before the first one."""
+    mine = select(epochs).where(epochs.c.study == study, epochs.c.taken.is_not(None))
+    return connection.execute(mine.order_by(epochs.c.number.desc()).limit(1)).one_or_none()
+
+
 def uncount_reports(connection: Connection, study: str, removed: int) -> None:
     """Take reports that were deleted out of those that the next released number is counted from.
 
     No number goes down for them: a report is in one increment of all numbers at most, also one that is withdrawn.
     """
-    newest = newest_epoch(connection, study)
+    newest = newest_snapshot(connection, study)
     if newest is not None:
         this = (epochs.c.study == study, epochs.c.number == newest.number)
         connection.execute(update(epochs).where(*this).values(counted=epochs.c.counted - removed))
@@ -60,7 +66,12 @@ def describe_epoch(row: Any, spec: StudySpec) -> Epoch:
 def count_epochs(connection: Connection, study: str, spec: StudySpec) -> tuple[CountedEpoch, ...]:
     """Return all epochs of a study as operator and auditor see them, the newest last."""
     rows = connection.execute(select(epochs).where(epochs.c.study == study).order_by(epochs.c.number))
+    released = ("reports", "standard_error")
     return tuple(
-        CountedEpoch(**describe_epoch(row, spec).model_dump(), reports=row.reports, standard_error=row.standard_error)
+        CountedEpoch(
+            **describe_epoch(row, spec).model_dump(),
+            counted=row.taken is not None,
+            **{name: getattr(row, name) for name in released},
+        )
         for row in rows
     )

@@ -19,7 +19,7 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import epochs, logins, meta, studies
 
 from ._context import RESTORED, ServiceContext
-from ._epochs import forget_counts, newest_epoch
+from ._epochs import forget_counts, newest_epoch, newest_snapshot
 from ._studies import spec_of
 
 RESTORED_EARLIER = "restored-earlier-version"  # in `meta`, until all is done; tells whether the log was intact
@@ -68,10 +68,11 @@ def _change(connection: Connection, context: ServiceContext, is_intact: bool) ->
 
 def _end_epoch(connection: Connection, study: str, closed: float) -> None:
     """Let an epoch without a snapshot, which is over, stand for those that are lost."""
-    last = newest_epoch(connection, study)
+    last, counted = newest_epoch(connection, study), newest_snapshot(connection, study)
     same = {"reports": 0, "standard_error": 0.0, "counted": 0, "steps": 0}
-    if last is not None:
-        same = {name: getattr(last, name) for name in same}
+    if counted is not None:
+        same = {name: getattr(counted, name) for name in same}
     number = EPOCH_LEAP + (0 if last is None else last.number)
-    connection.execute(insert(epochs).values(study=study, number=number, closed=closed, files=None, **same))
+    values = {"study": study, "number": number, "closed": closed, "taken": closed, **same}
+    connection.execute(insert(epochs).values(**values))
     forget_counts(connection, study, before=number)

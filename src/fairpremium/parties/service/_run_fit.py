@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 
 from fairpremium.audit import render_report
 from fairpremium.documents import canonical_json
@@ -55,7 +55,7 @@ from fairpremium.parties.release import (
     recode_reports,
 )
 from fairpremium.parties.store.log import store_checkpoint
-from fairpremium.parties.store.schema import releases
+from fairpremium.parties.store.schema import fits, releases
 from fairpremium.privacy import Channel
 
 from ._budget import plan_of, releases_to
@@ -66,6 +66,7 @@ from ._leases import Lease, finish_fit, record_progress, refund
 from ._row_sets import hash_keys, read_row_set, store_row_set
 from ._studies import lock_study
 from .erasure import steps_path, workspace_prefix
+from .reports import take_snapshots
 
 # Reasons of our own: the text of an error may quote data.
 _REASONS = {
@@ -88,6 +89,8 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         point(f"fit.{phase}")
         context.database.write(lambda c: record_progress(c, lease, phase, progress))
 
+    with context.files.hold():
+        context.database.write(lambda c: _take_snapshot(c, context, lease))
     job = context.database.read(lambda c: read_job(c, context, lease))
     values: dict[str, Any]
     try:
@@ -107,6 +110,13 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
     if not context.database.write(lambda c: finish_fit(c, context, lease, state, **values)) and "sha256" in values:
         context.files.delete(values["sha256"])  # a bundle has the name of its fit in it: nobody else has the same
     point("fit.after_publish")
+
+
+def _take_snapshot(connection: Connection, context: ServiceContext, lease: Lease) -> None:
+    """Take the snapshot of the reports from which everything in the epoch of a fit is computed, if there is none."""
+    this = (fits.c.party == lease.party, fits.c.id == lease.fit)
+    take_snapshots(connection, context, lease.party, connection.execute(select(fits.c.study).where(*this)).scalar_one())
+    point("fit.snapshot")
 
 
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:

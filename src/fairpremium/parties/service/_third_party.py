@@ -334,7 +334,7 @@ class ThirdParty:
 
     # --- fits ---
 
-    put_fit = _transaction(_fits.put_fit, stores=True)
+    put_fit = _transaction(_fits.put_fit)
     get_fit = _transaction(_fits.get_fit, reads=True)
     list_fits = _transaction(_fits.list_fits, reads=True)
     cancel_fit = _transaction(_fits.cancel_fit)

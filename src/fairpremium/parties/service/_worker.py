@@ -50,8 +50,7 @@ def stop_with_parent() -> None:
 
 def work_once(context: ServiceContext) -> bool:
     """Do one waiting fit in this process; return whether there was one. For notebooks and tests."""
-    with context.files.hold():
-        lease = context.database.write(lambda c: acquire_lease(c, context))
+    lease = context.database.write(lambda c: acquire_lease(c, context))
     if lease is None:
         return False
     stop = threading.Event()
@@ -97,8 +96,7 @@ def work(
                 if time.monotonic() - cleaned > on_this_machine(_CLEAN_EVERY):
                     clean(context)
                     cleaned = time.monotonic()
-                with context.files.hold():  # a fit of an older version begins an epoch
-                    lease = context.database.write(lambda c: acquire_lease(c, context))
+                lease = context.database.write(lambda c: acquire_lease(c, context))
                 if lease is not None:
                     _supervise(context, lease, reopen, is_told)
                 elif once:

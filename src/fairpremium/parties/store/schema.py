@@ -1,5 +1,6 @@
 """Tables of the third party. Rows of portfolios are not among them: they live in files named by their digest."""
 
+import hmac
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from fairpremium.errors import FairPremiumError
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import StorageKey, open_stored
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 SCRUB = "scrub"  # in `meta`: what was deleted is to be removed from the disk, too
 
@@ -62,6 +63,17 @@ def encrypt_secrets(connection: sa.Connection) -> None:
     connection.execute(sa.select(studies.c.id).with_for_update()).all()
     for name, secret in find_plain_secrets(connection).items():
         connection.execute(sa.update(studies).where(studies.c.id == name).values(secret=secret))
+
+
+def keyed_digest(secret: bytes, sha256: str) -> str:
+    """Return what is stored of the digest of a batch of reports.
+
+    The digest itself would stay when a report of the batch is withdrawn, and tell whoever knows the other rows what
+    that report was.
+
+    - `secret`: That of the study.
+    """
+    return hmac.digest(secret, b"fairpremium batch " + sha256.encode(), "sha256").hex()
 
 
 def _table(name: str, *columns: Any) -> sa.Table:
@@ -130,7 +142,7 @@ sent_batches = _table(  # as collectors sent them, named as in 0.1.0
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("collector", _name),
     _key("n", Integer),
-    _column("sha256", _digest),
+    _column("sha256", _digest),  # see `keyed_digest`
     _column("rows", Integer),
 )
 
@@ -155,7 +167,8 @@ epochs = _table(  # snapshots of the reports of a study
     "epochs",
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("number", Integer),
-    _column("closed", Float),
+    _column("closed", Float),  # when it began
+    Column("taken", Float),  # when its snapshot was; none as long as none of its fits has begun
     Column("files", Text),  # JSON: digests by source; none once the epoch is over and its files are gone
     Column("reports", Integer),  # as released
     _column("standard_error", Float),
@@ -385,6 +398,21 @@ def _add_salts(connection: sa.Connection) -> None:
         mark_for_scrub(connection)
 
 
+def _add_snapshots(connection: sa.Connection) -> None:
+    """Let snapshots be taken after their epochs have begun, and let only the study's secret tell what a batch was."""
+    if "taken" not in {column["name"] for column in sa.inspect(connection).get_columns("epochs")}:
+        connection.exec_driver_sql("ALTER TABLE epochs ADD COLUMN taken FLOAT")
+    connection.execute(sa.update(epochs).values(taken=epochs.c.closed))
+    of_study = {row.id: row.secret for row in connection.execute(sa.select(studies.c.id, studies.c.secret))}
+    batches = connection.execute(sa.select(sent_batches)).all()
+    for row in batches:
+        this = [sent_batches.c[name] == getattr(row, name) for name in ("study", "collector", "n")]
+        keyed = keyed_digest(bytes(of_study[row.study]), row.sha256)
+        connection.execute(sa.update(sent_batches).where(*this).values(sha256=keyed))
+    if batches:
+        mark_for_scrub(connection)
+
+
 _MIGRATIONS = {  # from each version to the next
     2: _add_answers,
     3: _add_attributes,
@@ -394,6 +422,7 @@ _MIGRATIONS = {  # from each version to the next
     7: _add_service_keys,
     8: _add_accounts,
     9: _add_salts,
+    10: _add_snapshots,
 }
 
 

@@ -5,7 +5,7 @@ import secrets
 from sqlalchemy import Connection, select, update
 
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import answer_counts, answers, epochs, fits, releases, studies
+from fairpremium.parties.store.schema import answer_counts, answers, epochs, fits, releases, sent_batches, studies
 
 _WITHDRAWN = "withdrawn"  # stands in `answers` for the digest of one whose report was withdrawn
 
@@ -15,7 +15,8 @@ def rotate_study_secret(connection: Connection, now: float, study: str) -> None:
 
     The secret draws the noise of releases and the second randomization, the same for the same question. A new one
     would draw both anew: what was released could not be computed again, and two draws tell more than was charged.
-    It also hashes the keys of answers that were withdrawn: with a new one their invitations could be used again.
+    It also hashes the keys of answers that were withdrawn, and the digests of batches: with a new one their invitations
+    could be used again, and a batch that is sent again would not be known.
     """
     row = connection.execute(select(studies.c.id).where(studies.c.id == study).with_for_update()).one_or_none()
     if row is None:
@@ -32,6 +33,11 @@ def rotate_study_secret(connection: Connection, now: float, study: str) -> None:
         raise ValueError(
             f"The secret of {study} tells that the links of withdrawn answers are used; with a new one they could be "
             "used again. Close the study, and declare another one."
+        )
+    if connection.execute(select(sent_batches.c.n).where(sent_batches.c.study == study).limit(1)).first() is not None:
+        raise ValueError(
+            f"The secret of {study} tells that a batch of reports that is sent again was taken. Change the secret "
+            "before collectors send batches, or declare another study."
         )
     connection.execute(update(studies).where(studies.c.id == study).values(secret=secrets.token_bytes(32)))
     append(connection, now, "service", "study.secret.rotated", study=study)

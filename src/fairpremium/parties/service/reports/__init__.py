@@ -12,7 +12,14 @@ from ._reports import (
     sources_of,
     waits_for_withdrawal,
 )
-from ._snapshots import begin_epoch, choose_epoch, files_of_epochs, forget_old_snapshots, open_snapshot
+from ._snapshots import (
+    begin_epoch,
+    choose_epoch,
+    files_of_epochs,
+    forget_old_snapshots,
+    open_snapshot,
+    take_snapshots,
+)
 from ._withdrawals import apply_withdrawals, hashed_key, withdraw_report
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "put_report_batch",
     "read_report",
     "sources_of",
+    "take_snapshots",
     "waits_for_withdrawal",
     "withdraw_report",
 ]

@@ -40,7 +40,7 @@ from fairpremium.parties.protocol import (
 )
 from fairpremium.parties.store import Incoming
 from fairpremium.parties.store.log import upsert
-from fairpremium.parties.store.schema import batch_files, reports, sent_batches, studies, withdrawals
+from fairpremium.parties.store.schema import batch_files, keyed_digest, reports, sent_batches, studies, withdrawals
 
 from .._context import Party, ServiceContext
 from .._studies import find_study, source_of, spec_of, study_row, takes_reports
@@ -191,13 +191,14 @@ def put_report_batch(
     attribute: str | None = None,
 ) -> ReportsTaken:
     """Take a batch of reports that was checked, all of them or none; its file is stored if it has a new report."""
-    _open_study(connection, context, who, study, lock=True)
+    row = _open_study(connection, context, who, study, lock=True)
     source = source_of(who.name, attribute)
     sha256 = incoming.sha256
+    keyed = keyed_digest(bytes(row.secret), sha256)
     place = (sent_batches.c.study == study, sent_batches.c.collector == source, sent_batches.c.n == n)
     before = connection.execute(select(sent_batches).where(*place)).one_or_none()
     if before is not None:
-        if before.sha256 != sha256:
+        if before.sha256 != keyed:
             raise Problem("conflict")
         return ReportsTaken(rows=before.rows, sha256=sha256)
     if n >= context.limits.parts:
@@ -207,10 +208,10 @@ def put_report_batch(
         raise Problem("withdrawal-waits")
     files = batches_of(connection, context, study, source)
     new = len(batch) - _count_known(batch, [*files, singles_of(connection, study, source)])
-    values = {"study": study, "collector": source, "sha256": sha256}
     if new:
         incoming.commit()
         add_file(connection, study, source, sha256, new)
+    values = {"study": study, "collector": source, "sha256": keyed}
     connection.execute(insert(sent_batches).values(**values, n=n, rows=len(batch)))
     return ReportsTaken(rows=len(batch), sha256=sha256)
 

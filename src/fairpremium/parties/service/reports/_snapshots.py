@@ -2,6 +2,9 @@
 
 The first fit that is asked for after the end of an epoch begins the next one, or the operator does. Neither depends on
 a report: what is released in an epoch changes with nothing that comes in meanwhile, and every epoch is paid for anew.
+
+How long a snapshot takes depends on the reports that wait for it. Who asks for a fit must not be able to measure that:
+the request gives the epoch its number, and the process of its first fit takes the snapshot.
 """
 
 import hmac
@@ -22,7 +25,7 @@ from fairpremium.parties.store.log import append
 from fairpremium.parties.store.schema import batch_files, epochs, fits
 
 from .._context import Party, ServiceContext
-from .._epochs import end_of, epoch_key, forget_counts, newest_epoch
+from .._epochs import end_of, epoch_key, forget_counts, newest_epoch, newest_snapshot
 from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
 from ._compaction import write_singles
 from ._reports import sources_of
@@ -44,45 +47,65 @@ def choose_epoch(connection: Connection, context: ServiceContext, who: Party, st
     if wanted not in (None, number):
         raise Problem("epoch-over", f"{number}, or none")
     if is_over:
-        _begin(connection, context, who, study, number)
+        _begin(connection, context, who.name, study, number)
     return int(number)
 
 
 def begin_epoch(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> OperatorStudy:
-    """Begin the next epoch of a study, whose number must be the next one; the newest one has begun already."""
+    """Begin the next epoch of a study and take its snapshot; the number of the newest one changes nothing any more."""
     row = find_study(connection, who, study)
     lock_study(connection, study)
     before = newest_epoch(connection, study)
     newest = 0 if before is None else before.number
     if number == newest + 1:
-        _begin(connection, context, who, study, number)
+        _begin(connection, context, who.name, study, number)
     elif number != newest or not number:
         raise Problem("epoch-over", str(newest + 1))
+    take_snapshots(connection, context, who.name, study)
     return describe_to_operator(connection, row)
 
 
-def _begin(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> None:
-    """Take a snapshot of the reports of a study, from which all is computed until the next one.
+def _begin(connection: Connection, context: ServiceContext, who: str, study: str, number: int) -> None:
+    """Begin an epoch; its snapshot is taken later."""
+    nothing = {"standard_error": 0.0, "counted": 0, "steps": 0}
+    connection.execute(insert(epochs).values(study=study, number=number, closed=context.now(), **nothing))
+    append(connection, context.now(), who, "epoch.begun", study=study, epoch=number)
+
+
+def take_snapshots(connection: Connection, context: ServiceContext, who: str, study: str) -> None:
+    """Take the snapshots of all epochs of a study that have begun and have none. Hold the store meanwhile.
+
+    They are taken in order: each number of reports grows from the one before.
+    """
+    lock_study(connection, study)
+    waiting = select(epochs.c.number).where(epochs.c.study == study, epochs.c.taken.is_(None))
+    for number in connection.execute(waiting.order_by(epochs.c.number)).scalars().all():
+        _take_snapshot(connection, context, who, study, number)
+
+
+def _take_snapshot(connection: Connection, context: ServiceContext, who: str, study: str, number: int) -> None:
+    """Take a snapshot of the reports of a study, from which all in an epoch is computed.
 
     The epoch gets random bytes of its own, on which all of its draws depend: its number alone would repeat in two
     copies of a database.
     """
     apply_withdrawals(connection, context, study)
     row = study_row(connection, study)
-    files = _take(connection, context, study, spec_of(row))
+    files = _write_files(connection, context, study, spec_of(row))
     salt = secrets.token_bytes(32)
     key = epoch_key(bytes(row.secret), salt)
-    count = _release_count(count_reports(connection, study), row, key, number, newest_epoch(connection, study))
-    values = {"study": study, "number": number, "closed": context.now(), "files": json.dumps(files), "salt": salt}
-    connection.execute(insert(epochs).values(**values, **count))
+    count = _release_count(count_reports(connection, study), row, key, number, newest_snapshot(connection, study))
+    values = {"taken": context.now(), "files": json.dumps(files), "salt": salt}
+    this = (epochs.c.study == study, epochs.c.number == number)
+    connection.execute(update(epochs).where(*this).values(**values, **count))
     forget_counts(connection, study, before=number)
     # A plain digest would tell whoever knows all reports but one what that one is, and one without the number whether
     # nobody reported since the epoch before.
     sealed = hmac.digest(key, canonical_json({"epoch": number, "files": files}), "sha256").hex()
-    append(connection, context.now(), who.name, "epoch.begun", study=study, epoch=number, sealed=sealed)
+    append(connection, context.now(), who, "epoch.sealed", study=study, epoch=number, sealed=sealed)
 
 
-def _take(connection: Connection, context: ServiceContext, study: str, spec: StudySpec) -> dict[str, list[str]]:
+def _write_files(connection: Connection, context: ServiceContext, study: str, spec: StudySpec) -> dict[str, list[str]]:
     """Make files of all reports of a study, and return their digests by source."""
     found = {}
     for source in _all_sources(spec):

@@ -17,7 +17,7 @@ from fairpremium.parties.store.log import upsert
 from fairpremium.parties.store.schema import answers, batch_files, reports, withdrawals
 
 from .._context import Party, ServiceContext
-from .._epochs import newest_epoch, uncount_reports
+from .._epochs import newest_snapshot, uncount_reports
 from .._row_sets import hash_keys
 from .._studies import count_reports, find_study, lock_study, source_of, spec_of, study_row
 from ._reports import add_file, page_of
@@ -35,7 +35,7 @@ def withdraw_report(connection: Connection, context: ServiceContext, who: Party,
         raise Problem("bad-key")
     find_study(connection, who, study)
     lock_study(connection, study)  # no epoch begins meanwhile
-    newest = newest_epoch(connection, study)
+    newest = newest_snapshot(connection, study)
     place = {"study": study, "party": "" if who.role == "operator" else who.name, "key": key}
     connection.execute(delete(withdrawals).where(*(withdrawals.c[name] == value for name, value in place.items())))
     epoch = 0 if newest is None else newest.number

@@ -1,0 +1,109 @@
+"""An epoch begins with a request and has its snapshot from the process of its first fit."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event, select
+
+from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.store.schema import epochs, log
+from helpers import wire
+
+EPOCH = 30 * 86_400.0
+ROWS = 155  # enough for a fit
+
+
+@pytest.fixture
+def world(tmp_path, database_url):
+    with wire.World(tmp_path / "third-party", database_url) as world:
+        world.declare()
+        world.portfolio("acme", "p1", rows=ROWS)
+        yield world
+
+
+def report(world, *which):
+    for i in which:
+        key = wire.policy_key(2, i).hex()  # of the portfolio p1
+        assert world.ask("app", "PUT", f"/v1/studies/motor/reports/{key}", wire.report()).status == 200
+
+
+def ask(world, name, **more):
+    """Ask for a fit, and return the statements and the files that this took."""
+    world.app.state.requests._keys_at = float("inf")  # no look at the keys in between
+    statements, files = [], set(world.context.files)
+    listen = lambda *args: statements.append(args[2])  # noqa: E731
+    engine = world.context.database._engine
+    event.listen(engine, "before_cursor_execute", listen)
+    try:
+        world.fit("acme", name, "p1", release="randomized", **more)
+    finally:
+        event.remove(engine, "before_cursor_execute", listen)
+    return statements, set(world.context.files) - files
+
+
+def epochs_of(world):
+    query = select(epochs).order_by(epochs.c.number)
+    return world.context.database.read(lambda c: c.execute(query).all())
+
+
+def events_of(world):
+    rows = world.context.database.read(lambda c: c.execute(select(log).order_by(log.c.seq)).all())
+    return [row.event for row in rows if row.event.startswith("epoch.")]
+
+
+def test_a_request_that_begins_an_epoch_does_the_same_whatever_waits_for_its_snapshot(world):
+    """Its time told whether somebody had reported or withdrawn: files were written, and written anew."""
+    report(world, *range(100))
+    ask(world, "f1", level=0.55)
+    assert work_once(world.context)
+    world.clock.now += EPOCH
+    nothing = ask(world, "f2", level=0.6)
+    assert work_once(world.context)
+    world.clock.now += EPOCH
+    report(world, *range(100, 150))
+    for i in range(3):
+        world.ask("app", "DELETE", f"/v1/studies/motor/reports/{wire.policy_key(2, i).hex()}")
+    much = ask(world, "f3", level=0.7)
+    assert [row.taken is None for row in epochs_of(world)] == [False, False, True]
+    assert nothing == much
+    assert nothing[1] == set()
+    assert work_once(world.context)
+    assert epochs_of(world)[-1].taken is not None
+    assert events_of(world) == ["epoch.begun", "epoch.sealed"] * 3
+
+
+def test_the_number_of_reports_is_told_when_the_snapshot_is_taken(world):
+    report(world, 0)
+    ask(world, "f1")
+    before = world.ask("op", "GET", "/v1/studies/motor").json()["epochs"][0]
+    assert (before["counted"], before["reports"], before["standard_error"]) == (False, None, 0.0)
+    assert work_once(world.context)
+    after = world.ask("op", "GET", "/v1/studies/motor").json()["epochs"][0]
+    assert after["counted"]
+    assert after["standard_error"] > 0
+    assert after["closed"] == before["closed"]
+
+
+def test_all_epochs_that_begun_get_their_snapshots_in_order(world):
+    """The fit of an earlier epoch can run after that of a later one: no report is in two increments of the count."""
+    report(world, *range(100))
+    ask(world, "f1", level=0.55)
+    world.ask("acme", "POST", "/v1/fits/f1/cancel")
+    world.clock.now += EPOCH
+    ask(world, "f2", level=0.6)
+    assert [row.taken for row in epochs_of(world)] == [None, None]
+    assert work_once(world.context)
+    first, second = epochs_of(world)
+    assert first.taken is not None
+    assert second.taken is not None
+    assert (first.counted, second.counted) == (0, 100)  # exact numbers but the newest are forgotten
+    assert first.files == second.files
+    assert first.salt != second.salt
+
+
+def test_the_operator_takes_the_snapshot_at_once(world):
+    assert world.ask("op", "POST", "/v1/studies/motor/epochs/2").status == 409
+    ask(world, "f1")
+    told = world.ask("op", "POST", "/v1/studies/motor/epochs/1").json()["epochs"]
+    assert [epoch["counted"] for epoch in told] == [True]
+    assert events_of(world) == ["epoch.begun", "epoch.sealed"]
