@@ -357,6 +357,7 @@ def test_each_attribute_counts_at_the_first_collector_that_has_it(parties, peopl
     upload(parties, people[:3])
     parties.insurer.fit("f", FitSpec(study="motor", portfolio="p"))
     lease = parties.context.database.write(lambda c: acquire_lease(c, parties.context))
+    parties.operator.send("POST", "/v1/studies/motor/epochs/1")  # takes the snapshot
     job = parties.context.database.read(lambda c: read_job(c, parties.context, lease))
     joined = find_reports(parties.context, job)
     assert joined.codes.tolist() == [[0, 2], [1, -1], [-1, -1]]
