@@ -38,6 +38,7 @@ from fairpremium.parties.store.schema import (
     portfolios,
     releases,
     reports,
+    sent_batches,
     withdrawals,
 )
 from helpers import byte_search, wire
@@ -302,6 +303,22 @@ def test_a_withdrawn_report_is_gone_with_the_next_epoch(world):
     assert rows_of(world, withdrawals) == []
     assert fit(world, "f3", "p1")["epoch"] == 2  # as without a withdrawal
     assert withdraw_entries(world) == []
+
+
+def test_no_digest_of_a_file_with_a_withdrawn_report_is_left_where_it_was_deleted(world):
+    """Whoever knows the other reports of a file could try which one its digest was computed with."""
+    upload(world, "p1", slice(0, 400))
+    for i in range(520, 530):
+        single(world, i)
+    fit(world, "f1", "p1")  # with the epoch they become a file
+    sent = {row.sha256 for row in rows_of(world, sent_batches)}
+    (digest,) = {row.sha256 for row in rows_of(world, batch_files)} - sent
+    assert search(world, [], [digest.encode()])
+    withdraw(world, "app", 525)
+    world.clock.now += EPOCH
+    clean(world.context)
+    assert places_of(world, 525) == set()
+    assert search(world, [], [digest.encode()]) == set()
 
 
 def withdraw_entries(world):

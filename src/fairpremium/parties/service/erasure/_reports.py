@@ -14,7 +14,18 @@ from sqlalchemy import Connection, delete, select, update
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import ENDED, NO_MEANING, OperatorStudy, open_batch
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import SCRUB, answers, epochs, fits, mark_for_scrub, meta, reports, withdrawals
+from fairpremium.parties.store.schema import (
+    SCRUB,
+    answers,
+    batch_files,
+    epochs,
+    fits,
+    mark_for_scrub,
+    meta,
+    reports,
+    sent_batches,
+    withdrawals,
+)
 
 from .._context import Party, ServiceContext
 from .._epochs import end_of, newest_epoch
@@ -25,6 +36,8 @@ from ..reports import apply_withdrawals, begin_epoch
 from ._drafts import delete_drafts, drafts_of
 
 _RETENTION = 24 * 3600.0  # seconds for which files of other kinds may still be in use
+# Tables that had something of a report or a bundle: keys, codes, or plain digests of files with them.
+_SCRUBBED = (reports, answers, withdrawals, fits, batch_files, sent_batches, epochs)
 
 Referenced = Callable[[Connection], set[str]]
 
@@ -86,7 +99,7 @@ def finish_withdrawals(context: ServiceContext, referenced: Referenced) -> None:
     point("withdrawal.swept", writes=False)
     context.database.write(_forget_withdrawn)
     point("withdrawal.forgotten", writes=False)
-    if context.database.read(_is_pending) and context.database.scrub(reports, answers, withdrawals, fits):
+    if context.database.read(_is_pending) and context.database.scrub(*_SCRUBBED):
         context.database.write(lambda c: c.execute(delete(meta).where(meta.c.name == SCRUB)))
 
 
