@@ -110,6 +110,12 @@ def _renamed_column(collector: Collector, k: int) -> None:
     collector.privatize(collector.table(), "--person", "holder", column=f"sex {k}")
 
 
+def _named_by_another_column(collector: Collector, k: int) -> None:
+    table = collector.table()
+    names = {f"id {k}": [f"{k}-{holder}" for holder in table["holder"]]} if k else {}
+    collector.privatize(table.assign(**names), "--person", f"id {k}" if k else "holder")
+
+
 def _moved_file(collector: Collector, k: int) -> None:
     collector.privatize(collector.table(), "--person", "holder", place=f"year {k}")
 
@@ -138,6 +144,7 @@ ATTACKS: dict[str, Callable[[Collector, int], None]] = {
     "three policies of each person": _three_policies,
     "other policies every year": _new_policies,
     "column renamed": _renamed_column,
+    "people named by another column": _named_by_another_column,
     "file in another folder": _moved_file,
     "rows in another order, no column for the person": _other_order,
     "another keep": _other_channel,

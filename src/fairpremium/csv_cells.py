@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
 
 
 def escape_formula(text: str) -> str:

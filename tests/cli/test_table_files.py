@@ -11,6 +11,7 @@ import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.cli.tables import TableFormat, read_table, require_numbers, write_table
+from fairpremium.csv_cells import escape_formula, unescape_formula
 from fairpremium.privacy import PrivacyLedger, read_reports, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -209,6 +210,15 @@ def test_a_formula_in_a_csv_file_becomes_text(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(frame, before)
     write_table(frame, Path("out.parquet"))
     assert pd.read_parquet("out.parquet")["text"].tolist()[:4] == cells[:4]
+
+
+@pytest.mark.parametrize("first", ["\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+def test_other_letters_that_begin_a_formula_are_known(first):
+    """Line breaks and tabs before a sign, and the full-width signs of East Asian keyboards."""
+    text = f"{first}=1+1" if first.isspace() else f"{first}SUM(A1)"
+    assert escape_formula(text) == f"'{text}"
+    for cell in (text, f"'{text}", f"''{text}", f"{first}5"):
+        assert unescape_formula(escape_formula(cell)) == cell
 
 
 def test_without_the_extra_it_says_how_to_get_it(refuse, book, monkeypatch):

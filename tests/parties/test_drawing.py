@@ -15,6 +15,7 @@ from fairpremium import RandomizedResponse
 from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.parties import charge_invitations, draw_reports
 from fairpremium.parties.clients import plan_batches, read_drawn
+from fairpremium.parties.protocol._linkage import new_secret
 from fairpremium.privacy import MemoizedReports, PrivacyLedger, write_reports
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -258,12 +259,14 @@ def test_policy_numbers_that_look_like_formulas(draw, ledger, people, tmp_path):
 
 
 def test_an_invitation_and_a_draw_are_two_reports(draw, ledger, people):
-    options = {"study": "motor", "attribute": "sex", "channel": CHANNEL}
+    options = {"study": "motor", "secret": new_secret(), "attribute": "sex", "channel": CHANNEL}
     numbers = people["policy"].astype(str).tolist()
     invited = charge_invitations(ledger, numbers, persons=people["holder"], **options)
     assert (len(invited.policies), invited.charged) == (60, 60)
     assert charge_invitations(ledger, numbers, persons=people["holder"], **options).charged == 0
-    with pytest.raises(NewDrawError, match="for 60 persons"):
-        charge_invitations(ledger, numbers, persons=people["holder"], **{**options, "study": "another"})
+    elsewhere = {**options, "secret": new_secret()}  # a study of the same name at another third party
+    for other in ({**options, "study": "another"}, elsewhere):
+        with pytest.raises(NewDrawError, match="for 60 persons"):
+            charge_invitations(ledger, numbers, persons=people["holder"], **other)
     with pytest.raises(NewDrawError, match="for 60 persons"):
         draw(people, person="holder")

@@ -511,3 +511,16 @@ def test_accounts_are_never_below_the_independent_draws_of_a_person(steps):
             assert own >= len(drawn[person])
             if set(ledger.find_persons(list(names), policies=False)) == {person}:  # the ledger knows all policies
                 assert ledger.spent(person, "sex") == len(drawn[person])
+
+
+def test_people_of_whom_none_is_known_may_be_those_that_are_known_by_another_name(ledger):
+    draws = {"attribute": "sex", "epsilon": 1.0}
+    ledger.charge_draws(["ann", "bob"], [b"1", b"2"], named_by="holder", **draws)
+    assert ledger.charge_draws(["cleo"], [b"3"], named_by="holder", **draws) == 1  # people who have joined
+    with pytest.raises(NewDrawError, match="named by 'policy', but the ledger knows people by 'holder'"):
+        ledger.charge_draws(["17", "18"], [b"4", b"5"], named_by="policy", **draws)
+    assert ledger.spent("17", "sex") == 0
+    assert ledger.charge_draws(["ann", "dan"], [b"1", b"6"], named_by="name", **draws) == 1  # the column was renamed
+    assert ledger.charge_draws(["eve"], [b"7"], named_by="name", **draws) == 1
+    assert ledger.charge_draws(["17"], [b"4"], named_by="policy", confirm_new_draw=True, **draws) == 1
+    assert ledger.charge_draws(["18"], [b"5"], named_by="policy", **draws) == 1

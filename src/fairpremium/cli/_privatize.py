@@ -96,7 +96,9 @@ def privatize(
             else:
                 names = [str(key) for key in require_filled(as_text(frame[account.person], people), people, "a key")]
                 named = [name for name, has_told in zip(names, told, strict=True) if has_told]
-                drawn, charged = memo.draw(named, values[told], ledger, confirm_new_draw=account.confirm_new_draw)
+                drawn, charged = memo.draw(
+                    named, values[told], ledger, named_by=account.person, confirm_new_draw=account.confirm_new_draw
+                )
                 persons = len(set(named))
         reports = pd.Series(None, index=frame.index, dtype=object)
         reports[told] = np.asarray(drawn, dtype=object)

@@ -32,6 +32,7 @@ _SCHEMA = (  # what each version added to the one before it
     ),
 )
 _NOBODY_NAMED = ""  # holds the charges of tables without a column that identifies people
+_NAMED = "people are named by "  # in `receipts`, before what names them
 _LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
@@ -157,6 +158,7 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         epsilon: float,
         policies: Sequence[str] | None = None,
         declared: Collection[str] = (),
+        named_by: str | None = None,
         confirm_new_draw: bool = False,
     ) -> int:
         """Charge each draw once, all of the new ones or none; a repeated draw is free.
@@ -178,6 +180,9 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
             under the policy number belongs to the account of the person from now on.
         declared : collection of str
             Names of attributes that are known to be others than this one, such as those of one study.
+        named_by : str, optional
+            By what `persons` are named, such as a column of a table. The ledger remembers it: people of whom it knows
+            none may be those that it knows, if they are named by something else.
         confirm_new_draw : bool
             Whether to charge people who have reported before. A person has reported before if the ledger knows of
             another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another
@@ -191,7 +196,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         Raises
         ------
         NewDrawError
-            If somebody has reported before, and `confirm_new_draw` does not allow another draw.
+            If somebody has reported before, or may have under another name, and `confirm_new_draw` does not allow
+            another draw.
         BudgetExceededError
             If a charge would pass the budget. In both cases nothing is recorded.
         """
@@ -206,6 +212,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
                 connection.executemany("INSERT OR IGNORE INTO policies VALUES (?, ?)", links)
             connection.execute("CREATE TEMP TABLE asked (person TEXT NOT NULL, draw BLOB, spent REAL, others INTEGER)")
             connection.executemany("INSERT INTO asked (person, draw) VALUES (?, ?)", asked)
+            if named_by is not None and persons is not None:
+                _check_names(connection, check_key(named_by, "named_by"), confirm_new_draw)
             connection.execute(
                 "DELETE FROM asked WHERE draw IS NULL OR draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)"
             )
@@ -475,6 +483,24 @@ def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collect
             f"SELECT count(*) FROM charges WHERE person != '' AND {is_other}", tuple(same)
         ).fetchone()
         connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person = ''", highest + named)
+
+
+def _check_names(connection: sqlite3.Connection, named_by: str, confirm_new_draw: bool) -> None:
+    """Raise if none of the people who are asked is known, and those who are known were named by something else."""
+    query = "SELECT content FROM receipts WHERE charge_id LIKE ?"
+    known = sorted(row[0] for row in connection.execute(query, (f"{_NAMED}%",)))
+    if known and named_by not in known and not confirm_new_draw:
+        names = "SELECT person FROM charges UNION SELECT person FROM policies"
+        query = f"SELECT count(DISTINCT person), coalesce(sum(person IN ({names})), 0) FROM asked"
+        asked, found = connection.execute(query).fetchone()
+        if asked and not found:
+            raise NewDrawError(
+                f"Got people named by {named_by!r}, but the ledger knows people by {', '.join(map(repr, known[:3]))}, "
+                "and none of these. If they are the same people, name them as before: they would be drawn again, and "
+                "charged as if they were others. Otherwise accept it with --confirm-new-draw (in Python "
+                "confirm_new_draw=True). Nothing was drawn."
+            )
+    connection.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (f"{_NAMED}{named_by}", named_by))
 
 
 def _sums(rows: list[Charge]) -> dict[tuple[str, str], float]:

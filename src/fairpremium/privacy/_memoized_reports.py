@@ -129,6 +129,7 @@ class MemoizedReports:
         *,
         policies: Sequence[str] | None = None,
         declared: Collection[str] = (),
+        named_by: str | None = None,
         confirm_new_draw: bool = False,
     ) -> DrawnReports:
         """Charge every person for the report, once and for all, and return the reports.
@@ -144,6 +145,8 @@ class MemoizedReports:
             A policy number beside each person, which the ledger remembers: see :meth:`PrivacyLedger.charge_draws`.
         declared : collection of str
             Names of attributes that are known to be others than this one.
+        named_by : str, optional
+            By what `persons` are named, such as a column of a table: see :meth:`PrivacyLedger.charge_draws`.
         confirm_new_draw : bool
             Whether to draw people afresh who have reported before: with another secret, channel, campaign or answer, or
             an attribute of another name.
@@ -167,6 +170,7 @@ class MemoizedReports:
             epsilon=self.channel.epsilon,
             policies=policies,
             declared=declared,
+            named_by=named_by,
             confirm_new_draw=confirm_new_draw,
         )
         return DrawnReports(self.privatize(persons, values), charged)

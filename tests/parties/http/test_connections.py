@@ -123,9 +123,86 @@ def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
     with running(tmp_path / "service", open_files=(256, 512)) as (port, pid), ExitStack() as stack:
         for n in range(600):
             stack.enter_context(connect(port, f"127.0.1.{n % 100}"))
-        with connect(port, "127.0.0.3") as last:
-            assert is_closed(last)  # 256 are open, and what the service opens itself still works
+        assert ask(port, "127.0.0.3") == 200  # 256 are open, and what the service opens itself still works
         assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 300
+
+
+def test_few_addresses_do_not_take_all_places(tmp_path):
+    """Each of them stays within its limit, and together they have all 2,000 places."""
+    with running(tmp_path / "service") as (port, pid), ExitStack() as stack:
+        assert ask(port, "127.0.0.3") == 200
+        before = memory(pid)
+        for n in range(2080):
+            sock = stack.enter_context(connect(port, f"127.0.1.{n % 8}"))
+            with suppress(ConnectionError):
+                sock.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+        for _ in range(5):
+            assert ask(port, "127.0.0.3") == 200
+        assert memory(pid) - before < 100e6
+
+
+def test_a_place_is_given_to_the_network_with_fewer_connections(monkeypatch):
+    addresses = iter([*["10.0.0.1"] * 3, "10.0.0.2", "10.0.0.1", "10.0.0.3", "10.0.0.4"])
+    ends = []
+
+    def accept(_):
+        mine, theirs = socket.socketpair()
+        ends.append(theirs)
+        return mine, (next(addresses), 1)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with ExitStack() as stack, Listener(socket.socket(), ServiceLimits(connections=4)) as listener:
+        taken = [stack.enter_context(listener.accept()[0]) for _ in range(5)]  # the second 10.0.0.1 is refused
+        assert [sock.network for sock in taken] == [*["10.0.0.1"] * 3, "10.0.0.2", "10.0.0.3"]
+        assert ends[0].recv(1) == b""  # the oldest of the network that has most
+        for end in (ends[1], ends[3], ends[5]):
+            end.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                end.recv(1)
+        taken[0].close()
+        stack.enter_context(listener.accept()[0])
+        assert ends[1].recv(1) == b""
+        for end in ends:
+            end.close()
+
+
+LARGEST = b"GET /v1/openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+def unread(stack, port, source="127.0.0.2", *, tls=False):
+    """Ask for the largest answer that everybody gets, and do not read it."""
+    plain = stack.enter_context(socket.socket())
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    plain.bind((source, 0))
+    plain.settimeout(60)
+    plain.connect(("127.0.0.1", port))
+    sock = stack.enter_context(encrypted(plain)) if tls else plain
+    sock.sendall(LARGEST)
+    return sock
+
+
+def test_encrypted_answers_that_nobody_reads_take_little_memory(tmp_path, tls):
+    """256 of them took 208 MB, of which 66 MB were buffers for what the other end might send."""
+    with running(tmp_path / "service", **tls) as (port, pid), ExitStack() as stack:
+        assert ask(port, path=b"/v1/openapi.json", tls=True) == 200
+        before = memory(pid)
+        for _ in range(256):
+            unread(stack, port, tls=True)
+        assert ask(port, "127.0.0.3", tls=True) == 200
+        assert memory(pid) - before < 60e6
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_an_answer_that_nobody_reads_is_given_up(tmp_path, tls, is_encrypted):
+    settings = tls if is_encrypted else {}
+    with running(tmp_path / "service", {"read_seconds": 2.0}, **settings) as (port, _), ExitStack() as stack:
+        sock = unread(stack, port, tls=is_encrypted)
+        deadline = time.monotonic() + 60
+        with suppress(ConnectionError, ssl.SSLError):
+            while True:  # what the system holds for both ends fills up, then what waits here
+                sock.sendall(LARGEST)
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
 
 
 def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(tmp_path, tls):

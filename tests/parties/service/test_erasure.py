@@ -304,6 +304,22 @@ def test_a_withdrawn_report_is_gone_with_the_next_epoch(world):
     assert withdraw_entries(world) == []
 
 
+def test_no_digest_of_a_file_with_a_withdrawn_report_is_left_where_it_was_deleted(world):
+    """Whoever knows the other reports of a file could try which one its digest was computed with."""
+    upload(world, "p1", slice(0, 400))
+    before = {row.sha256 for row in rows_of(world, batch_files)}
+    for i in range(520, 530):
+        single(world, i)
+    fit(world, "f1", "p1")  # with the snapshot they become a file
+    (digest,) = {row.sha256 for row in rows_of(world, batch_files)} - before
+    assert search(world, [], [digest.encode()])
+    withdraw(world, "app", 525)
+    world.clock.now += EPOCH
+    clean(world.context)
+    assert places_of(world, 525) == set()
+    assert search(world, [], [digest.encode()]) == set()
+
+
 def withdraw_entries(world):
     return [row.event for row in rows_of(world, log) if "withdr" in row.event or "erased" in row.event]
 

@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 import resource
 import stat
 import subprocess
@@ -9,14 +10,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks._service_attacks import LOOSE, Service
 from fairpremium.parties.protocol import FitSpec
 from fairpremium.parties.protocol import _portfolio_part as portfolio_part
 from fairpremium.parties.protocol._safe_files import restrict_access
-from fairpremium.parties.service import ServiceLimits, ThirdParty
+from fairpremium.parties.service import ServiceLimits, ThirdParty, _run_fit
 from fairpremium.parties.service import _worker as worker_module
 from fairpremium.privacy import PrivacyLedger
 from helpers import wire
@@ -38,6 +41,34 @@ def test_a_folder_that_others_made_is_closed_to_others(tmp_path, caplog):
     for path in folder.rglob("*"):
         allowed = 0o644 if path.name == "service.key.pub" else 0o700 if path.is_dir() else 0o600
         assert mode(path) == allowed, path
+
+
+def test_files_of_a_fit_that_runs_are_for_their_owner(tmp_path, monkeypatch):
+    """Whatever the umask: files of a large portfolio have the reports as they are stored, until they get noise."""
+    seen = set()
+    record = _run_fit.record_progress
+
+    def look(*args):
+        for path in tmp_path.rglob(".fit-*"):
+            seen.update((each.relative_to(path.parent).name, mode(each)) for each in (path, *path.rglob("*")))
+        return record(*args)
+
+    monkeypatch.setattr(_run_fit, "record_progress", look)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"policy": [f"P{i}" for i in range(2400)], "x": rng.normal(size=2400)})
+    before = os.umask(0)
+    try:
+        with Service(tmp_path / "third-party", limits=ServiceLimits(memory_rows=100)) as service:
+            service.declare(rules=LOOSE)
+            service.submit(frame["policy"], rng.choice(["F", "M"], 2400))
+            service.upload(frame.assign(y=frame["x"] + rng.normal(size=2400)), "p1")
+            assert service.fit("f1", "p1", release="gaussian", correction="inverse").state == "succeeded"
+    finally:
+        os.umask(before)
+    names = {name for name, _ in seen}
+    assert {"joined", "000000.parquet", "premiums.parquet"} <= names
+    assert any(name.endswith(".json") for name in names)
+    assert {rights & 0o077 for _, rights in seen} == {0}, seen
 
 
 def test_a_database_that_others_can_read_is_closed_at_the_start(tmp_path, caplog):

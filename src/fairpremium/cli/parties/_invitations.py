@@ -88,8 +88,8 @@ def invite(
     channel = Channel.from_descriptor(seen.attribute.channel)
     with account.open_ledger() as ledger:
         invited, charged = charge_invitations(
-            ledger, numbers.tolist(), persons=persons, study=study, attribute=attribute, channel=channel,
-            confirm_new_draw=account.confirm_new_draw,
+            ledger, numbers.tolist(), persons=persons, study=study, secret=shared, attribute=attribute,
+            channel=channel, named_by=account.person, confirm_new_draw=account.confirm_new_draw,
         )  # fmt: skip
     expires = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     assert connection.key is not None  # `open` has read it

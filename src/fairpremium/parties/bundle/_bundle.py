@@ -134,6 +134,7 @@ def write_bundle(
             if size > _largest(name):
                 raise ValueError(f"Got {name} of {size} bytes for the bundle, but expected at most {_largest(name)}.")
         whole = Path(folder) / "bundle"
+        whole.touch(mode=0o600)
         with whole.open("wb") as file:
             write_archive(file, {name: contents[name] for name in MEMBERS if name in contents})
         sha256 = _digest(whole)["sha256"]

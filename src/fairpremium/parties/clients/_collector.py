@@ -34,6 +34,7 @@ from fairpremium.parties.protocol import (
 from fairpremium.privacy import Channel, DrawnReports, MemoizedReports, PrivacyLedger, read_reports, write_reports
 
 from ._client import Client
+from ._invitations import POLICIES
 
 _ROWS_PER_BATCH = 1_000_000
 _POLICY, _REPORT, _DRAW = "policy", "report", "draw"
@@ -214,7 +215,7 @@ def draw_reports(
     reports, charged = memo.draw(
         persons[~have_one].tolist(), people.loc[~have_one, column], ledger,
         policies=None if person is None else numbers[~have_one].tolist(), declared=declared,
-        confirm_new_draw=confirm_new_draw,
+        named_by=POLICIES if person is None else person, confirm_new_draw=confirm_new_draw,
     )  # fmt: skip
     by_policy = known.set_index(_POLICY)
     if not stored.all():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fairpremium.parties.protocol import CollectorStudy, LinkageSecret, Problem, SigningKey, make_keys, write_token
 from fairpremium.privacy import Channel, PrivacyLedger
 
+POLICIES = "policy numbers"  # by which people are named where nothing else names them
 _TOLD_EVERY = 256  # links between two calls of `tell`
 
 
@@ -77,8 +78,10 @@ def charge_invitations(
     *,
     persons: Sequence[str] | None = None,
     study: str,
+    secret: LinkageSecret,
     attribute: str,
     channel: Channel,
+    named_by: str | None = None,
     confirm_new_draw: bool = False,
 ) -> Invited:
     """Charge people for the one report that an invitation lets them send.
@@ -89,15 +92,17 @@ def charge_invitations(
 
     - `persons`: The person beside each policy; without it a policy counts as a person, unless the ledger knows whose it
       is.
+    - `secret`: Of the study. Another third party may have a study of the same name, where people draw again.
     - `attribute`: As other charges of the ledger name it.
     - `channel`: Of the study.
+    - `named_by`: By what `persons` are named, such as a column.
     - `confirm_new_draw`: Whether to invite people who have reported before, and charge them again.
     """
     who = ledger.find_persons(policies, policies=True) if persons is None else list(persons)
     scheme = str(channel.descriptor()["sha256"])
 
     def draw(person: str, policy: str) -> bytes:
-        fields = json.dumps(["invitation", study, attribute, scheme, person, policy])
+        fields = json.dumps(["invitation", study, secret.fingerprint, attribute, scheme, person, policy])
         return hashlib.sha256(fields.encode()).digest()
 
     draws = {policy: draw(person, policy) for person, policy in zip(who, policies, strict=True)}
@@ -111,6 +116,7 @@ def charge_invitations(
     invited = [policy for policy in policies if chosen[links[policy]] == policy]
     charged = ledger.charge_draws(
         [links[policy] for policy in invited], [draws[policy] for policy in invited], attribute=attribute,
-        epsilon=channel.epsilon, policies=None if persons is None else invited, confirm_new_draw=confirm_new_draw,
+        epsilon=channel.epsilon, policies=None if persons is None else invited,
+        named_by=POLICIES if persons is None else named_by, confirm_new_draw=confirm_new_draw,
     )  # fmt: skip
     return Invited(invited, charged)

@@ -12,11 +12,14 @@ from typing import Any
 
 from fairpremium.parties.service import ServiceLimits, network_of
 
-_AT_ONCE = 100  # connections that are refused before others get their turn
+_AT_ONCE = 100  # connections that are refused, or being ended, before others get their turn
 
 
 class Listener(socket.socket):
     """Accepts connections within the limits, and closes all others.
+
+    When all places are taken, a network without a connection, or with fewer than another one, gets the place of that
+    one's oldest: a few addresses cannot keep everybody else out.
 
     - `listening`: The socket, which this one replaces.
     - `proxies`: Addresses of the proxies in front. Where there are some, nobody else may connect, and the number of
@@ -36,7 +39,9 @@ class Listener(socket.socket):
         self._limits = limits
         self._proxies = proxies
         self._is_encrypted = is_encrypted
-        self._open: Counter[str] = Counter()  # connections by network
+        self._open: dict[str, dict[_Connection, None]] = {}  # by network, the oldest first
+        self._ending: set[_Connection] = set()  # that gave up their place, until they are closed
+        self._total = 0
         self._in_handshake: dict[Any, _Connection] = {}  # by the address at the other end
         self._handshakes: Counter[str] = Counter()  # by network
 
@@ -58,7 +63,12 @@ class Listener(socket.socket):
     def remove(self, connection: "_Connection") -> None:
         """Learn that a connection is closed."""
         self._leave_handshake(connection)
-        _subtract(self._open, connection.network)
+        self._ending.discard(connection)
+        self._total -= 1
+        of_network = self._open[connection.network]
+        del of_network[connection]
+        if not of_network:
+            del self._open[connection.network]
 
     def _leave_handshake(self, connection: "_Connection") -> None:
         if connection.stop_timer():
@@ -67,19 +77,30 @@ class Listener(socket.socket):
                 del self._in_handshake[connection.address]
 
     def _has_room(self, address: str, network: str) -> bool:
-        limits = self._limits
-        if self._open.total() >= limits.connections:
-            return False
+        limits, is_full = self._limits, self._total - len(self._ending) >= self._limits.connections
         if self._proxies:
-            return address in self._proxies
+            return address in self._proxies and not is_full
         return (
-            self._open[network] < limits.connections_per_address
+            len(self._open.get(network, ())) < limits.connections_per_address
             and self._handshakes[network] < limits.handshakes_per_address
+            and (not is_full or self._make_room(network))
         )
+
+    def _make_room(self, network: str) -> bool:
+        """End the oldest connection of the network that has most, if this one has none, or fewer by two."""
+        largest = max(self._open.values(), key=len, default={})
+        own = len(self._open.get(network, ()))
+        oldest = next((each for each in largest if each not in self._ending), None)
+        if oldest is None or len(self._ending) >= _AT_ONCE or (own and own + 1 >= len(largest)):
+            return False
+        self._ending.add(oldest)
+        oldest.end()
+        return True
 
     def _add(self, taken: socket.socket, address: Any, network: str) -> "_Connection":
         connection = _Connection(taken, self, address, network)
-        self._open[network] += 1
+        self._open.setdefault(network, {})[connection] = None
+        self._total += 1
         if self._is_encrypted:
             self._in_handshake[address] = connection
             self._handshakes[network] += 1
@@ -98,7 +119,7 @@ class _Connection(socket.socket):
 
     def start_timer(self, seconds: float) -> None:
         """Close the connection after a while."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def stop_timer(self) -> bool:
         """Let it stay open, and return whether it would have been closed."""
@@ -108,7 +129,8 @@ class _Connection(socket.socket):
         self._timer = None
         return True
 
-    def _give_up(self) -> None:
+    def end(self) -> None:
+        """Let the event loop close it."""
         with contextlib.suppress(OSError):  # the other end was faster
             self.shutdown(socket.SHUT_RDWR)  # the event loop reads the end, and closes
 

@@ -1,11 +1,11 @@
 """The OpenAPI document: what each route does, who may call it, what it takes, which problems it may answer with."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
 from fairpremium.parties.protocol import ID, PROBLEMS, FitSpec, Message, PortfolioSpec, Report, StudySpec
@@ -14,6 +14,7 @@ from fairpremium.parties.service import RIGHTS, ThirdParty
 from ._answers import PROBLEM_TYPE
 
 KEY_TEXT = "[0-9a-f]{32}"
+_PIECE = 1 << 15
 
 Id = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
 Number = Annotated[int, Path(ge=0, le=999_999)]
@@ -78,9 +79,16 @@ def add_description(app: FastAPI) -> None:
         nonlocal content
         if not content:
             content = bytes(JSONResponse(describe(app)).body)
-        return Response(content, media_type="application/json")
+        headers = {"Content-Length": str(len(content))}
+        return StreamingResponse(_in_pieces(content), media_type="application/json", headers=headers)
 
     app.add_route("/v1/openapi.json", get_openapi, name="openapi", include_in_schema=False)
+
+
+async def _in_pieces(content: bytes) -> AsyncIterator[bytes]:
+    """Yield some bytes at a time: who does not read them does not make this process keep all of them."""
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]
 
 
 def _describe_command(operation: dict[str, Any], name: str) -> None:

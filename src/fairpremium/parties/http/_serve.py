@@ -60,7 +60,6 @@ def serve(settings: ServiceSettings, *, workers: int = 1, tell: Callable[[str], 
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=30,
-                limit_concurrency=limits.connections,
                 timeout_graceful_shutdown=5,
             )
         )

@@ -36,5 +36,6 @@ class FileCheckpoint(UserDict[str, Any]):
 
     def _write(self) -> None:
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
         draft.write_text(json.dumps(self.data), encoding="utf-8")
         settle(draft, self._path)

@@ -35,6 +35,7 @@ _BANDS, _MAX_CLASSES = 5, 24  # of a feature by which the report is divided
 def price_rows(job: FitJob, pricer: DiscriminationFreePricer | FrequencySeverityPricer, path: Path) -> None:
     """Price all rows, with or without a report."""
     writer: pq.ParquetWriter | None = None
+    path.touch(mode=0o600)
     try:
         for table in job.tables():
             prices = compute_prices(pricer, frame(table, job.features), job.spec.level)

@@ -55,6 +55,7 @@ class ServiceLimits:
     wait_seconds: float = 30.0
     head_bytes: int = 32 * 1024  # of a request: its address and headers
     head_seconds: float = 10.0  # that it may take to arrive
+    read_seconds: float = 30.0  # that the other end may take to read on, some 64 KB at a time
     connections: int = 2000  # fewer where the system does not allow twice as many open files
     connections_per_address: int = 256  # of an IPv6 network of 64 bits likewise
     handshakes_per_address: int = 64  # connections that have not finished the TLS handshake, each with 0.3 MB

@@ -174,13 +174,15 @@ class FitJob:
 
     def write_joined(self, reports: npt.NDArray[Any], labels: Sequence[Any], folder: Path) -> None:
         """Write the parts with the reports beside the rows; `labels` are the values that a report can have."""
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         start, names = 0, [*self.features, *self.portfolio.losses]
         kind = pa.array(list(labels)).type  # declared, so that files in which nobody reported are like all others
         for n, table in enumerate(self.tables()):
             beside = pa.array(reports[start : start + len(table)].tolist(), type=kind)
             joined = table.select(names).append_column(self.report_column, beside)
-            pq.write_table(joined, folder / f"{n:06d}.parquet", compression="none")
+            path = folder / f"{n:06d}.parquet"
+            path.touch(mode=0o600)  # it may have reports as they are stored
+            pq.write_table(joined, path, compression="none")
             start += len(table)
 
 

@@ -35,9 +35,9 @@ from .._studies import describe_to_operator, find_study, lock_study, spec_of, st
 from ..reports import apply_withdrawals, begin_epoch
 from ._drafts import delete_drafts, drafts_of
 
-# Tables with keys of reports, or with digests of files that had them.
-_SCRUBBED = (reports, answers, withdrawals, fits, sent_batches, batch_files, epochs)
 _RETENTION = 24 * 3600.0  # seconds for which files of other kinds may still be in use
+# Tables that had something of a report or a bundle: keys, codes, or plain digests of files with them.
+_SCRUBBED = (reports, answers, withdrawals, fits, batch_files, sent_batches, epochs)
 
 Referenced = Callable[[Connection], set[str]]
 
