@@ -10,6 +10,7 @@ strength and any cross-validation split without looking at a row again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,8 +30,6 @@ _LEAST_PRODUCT_ROWS = 256  # the rows from which such products pay,
 _PRODUCT_ROWS = 4096  # and the most in one product
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
-
-_Cut = tuple[int, slice]  # the code of a report, and where some of its rows are
 
 
 @dataclass(frozen=True)
@@ -181,42 +180,38 @@ class _BlockMoments:
             root = np.sqrt(block.weight)
             weights = np.bincount(code, weights=block.weight, minlength=n_codes)
             squares = np.bincount(code, weights=block.weight**2, minlength=n_codes)
-        by_column = block.X.strides[0] == block.X.itemsize
-        products = self._by_column if by_column and block.X.shape[1] > 1 else self._by_row
-        second = products(block, root, order, _cut_by_report(counts, 2 + block.X.shape[1]))
+        by_column = block.X.strides[0] == block.X.itemsize and block.X.shape[1] > 1
+        second = (self._by_column if by_column else self._by_row)(block, root, order, counts)
         return second, weights, squares, counts.astype(float)
 
-    def _by_row(self, block: Block, root: Array | None, order: npt.NDArray[np.intp], cuts: list[_Cut]) -> Array:
+    def _by_row(
+        self, block: Block, root: Array | None, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
+    ) -> Array:
         q = 1 + block.X.shape[1]
-        # a copy from the first row to the last brings them into the cache, where single rows are found quickly
-        X = np.array(self.coordinates.features(block.X), order="C")
-        sides = np.ones((2, len(X)))  # 1 and y - y_center
-        np.subtract(block.y, self.y_center, out=sides[1])
+        # built from the first row to the last, which brings them into the cache, where single rows are found quickly
+        V = np.empty((len(order), q + 1))
+        V[:, 0] = 1.0
+        V[:, 1:q] = self.coordinates.features(block.X)
+        np.subtract(block.y, self.y_center, out=V[:, q])
         if root is not None:
-            X *= root[:, None]
-            sides *= root
-        X, sides = np.take(X, order, axis=0), np.take(sides, order, axis=1)
+            V *= root[:, None]
+        V = np.take(V, order, axis=0)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        for code, cut in cuts:
-            x, side, found = X[cut], sides[:, cut], second[code]
-            found[1:q, 1:q] += _gram(x)
-            found[::q, 1:q] += side @ x
-            found[::q, q] += side @ side[1]
-            found[0, 0] += side[0] @ side[0]
-        second[:, 1:q, ::q] = second[:, ::q, 1:q].transpose(0, 2, 1)
-        second[:, q, 0] = second[:, 0, q]
+        for code, cut in _cut_by_report(counts, q + 1):
+            second[code] += _gram(V[cut])
         return second
 
-    def _by_column(self, block: Block, root: Array | None, order: npt.NDArray[np.intp], cuts: list[_Cut]) -> Array:
+    def _by_column(
+        self, block: Block, root: Array | None, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
+    ) -> Array:
         q = 1 + block.X.shape[1]
         X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
         y = block.y[order]
         root = None if root is None else root[order]
         center = None if self.coordinates.is_near_zero else self.coordinates.center[:, None]
-        longest = max(cut.stop - cut.start for _, cut in cuts)
-        buffer = np.empty((q + 1) * longest)
+        buffer = np.empty((q + 1) * _PRODUCT_ROWS)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        for code, cut in cuts:
+        for code, cut in _cut_by_report(counts, q + 1):
             rows = cut.stop - cut.start
             v = buffer[: (q + 1) * rows].reshape(q + 1, rows)
             v[0] = 1.0
@@ -230,15 +225,15 @@ class _BlockMoments:
         return second
 
 
-def _cut_by_report(counts: npt.NDArray[np.intp], columns: int) -> list[_Cut]:
+def _cut_by_report(counts: npt.NDArray[np.intp], columns: int) -> Iterator[tuple[int, slice]]:
     """Cut rows that are in the order of their reports into pieces of one report, each for one matrix product."""
     rows = _SMALL_PRODUCT // columns**2
     rows = min(rows, _PRODUCT_ROWS) if rows >= _LEAST_PRODUCT_ROWS else _PRODUCT_ROWS
-    cuts, stop = [], 0
+    stop = 0
     for code, count in enumerate(counts.tolist()):
         start, stop = stop, stop + count
-        cuts += [(code, slice(first, min(first + rows, stop))) for first in range(start, stop, rows)]
-    return cuts
+        for first in range(start, stop, rows):
+            yield code, slice(first, min(first + rows, stop))
 
 
 def _gram(x: Array) -> Array:
