@@ -473,3 +473,15 @@ def test_a_label_that_appears_late_among_many_references():
     expected = np.random.default_rng(0).integers(2, size=20_000)
     expected[15_000:] = 2
     np.testing.assert_array_equal(encode_labels(labels[expected], ["a", "b", "late"]), expected)
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 64, 65])  # compared with each, hashed, or factorized as values
+@pytest.mark.parametrize("first", [0, 1])
+def test_references_to_any_number_of_objects(count, first):
+    labels = [f"label {i}" for i in range(count)]
+    expected = np.random.default_rng(count).integers(-first, count, size=20_000)  # -1: no report
+    values = np.fromiter([*labels, None], dtype=object)[expected]
+    np.testing.assert_array_equal(encode_labels(values, labels, missing="code"), expected)
+    twins = np.fromiter(["".join(label) for label in labels], dtype=object)  # equal labels, other objects
+    values[::2] = np.fromiter([*twins, None], dtype=object)[expected[::2]]
+    np.testing.assert_array_equal(encode_labels(values, labels, missing="code"), expected)

@@ -41,6 +41,7 @@ Factorized: TypeAlias = tuple[npt.NDArray[np.integer[Any]], list[Any]]
 _MISSING, _UNKNOWN = -1, -2
 MAX_LABELS = 4096
 _MANY_ROWS, _FEW_OBJECTS = 10_000, 64
+_VERY_FEW_OBJECTS, _COMPARED_ROWS = 8, 32_768  # compared with each of them, so many rows at a time
 _NO_COLUMNS = (str, bytes, dict, set, frozenset)  # iterable, but without rows in order
 # Object arrays whose values are all of one kind, so that hashing cannot confuse True with 1.
 _PURE_KINDS = frozenset({"string", "integer", "boolean", "floating", "mixed-integer-float", "integer-na"})
@@ -430,13 +431,18 @@ def _factorize_object(values: npt.NDArray[np.object_]) -> Factorized:
     if len(values) >= _MANY_ROWS and values.flags.c_contiguous:
         # Reports come back from `privatize` as references to a few objects: equal references are the same object.
         references = np.ndarray(len(values), dtype=np.intp, buffer=values)
-        if len(np.unique(references[:1000])) <= _FEW_OBJECTS:
-            position, found = pd.factorize(references)  # numbered as they appear
-            first = np.unique(position[:1000], return_index=True)[1]
-            if len(first) < len(found):
-                first = np.flatnonzero(~pd.Series(references).duplicated())
+        seen, first = np.unique(references[:1000], return_index=True)
+        if len(seen) <= _FEW_OBJECTS:
+            position: npt.NDArray[Any] | None = None
+            if len(seen) <= _VERY_FEW_OBJECTS:
+                position = _find_references(references, seen)
+            if position is None:
+                position, found = pd.factorize(references)  # numbered as they appear
+                first = np.unique(position[:1000], return_index=True)[1]
+                if len(first) < len(found):
+                    first = np.flatnonzero(~pd.Series(references).duplicated())
             codes, distinct = _factorize_object(values[first])
-            return codes[position], distinct
+            return (position if np.array_equal(codes, np.arange(len(codes))) else codes[position]), distinct
     if pd.api.types.infer_dtype(values, skipna=True) in _PURE_KINDS:
         codes, distinct = pd.factorize(values)
         return codes, _python_scalars(distinct)
@@ -449,6 +455,16 @@ def _factorize_object(values: npt.NDArray[np.object_]) -> Factorized:
             if codes[i] == len(distinct):
                 distinct.append(value)
     return codes, _python_scalars(distinct)
+
+
+def _find_references(references: npt.NDArray[np.intp], among: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8] | None:
+    """Return the position of each reference among a few, or None if there are others."""
+    found = np.zeros(len(references), dtype=np.uint8)  # positions from 1
+    for first in range(0, len(found), _COMPARED_ROWS):
+        some = slice(first, first + _COMPARED_ROWS)
+        for i, each in enumerate(among, 1):
+            found[some] += (references[some] == each) * np.uint8(i)
+    return found - np.uint8(1) if found.all() else None
 
 
 def _factorize_arrow(array: Any, name: str) -> Factorized:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,23 @@ def test_moments_equal_a_loop_over_the_rows(draw: Callable, weights: bool) -> No
     np.testing.assert_allclose(moments.squared_weights, squares, rtol=1e-12)
     np.testing.assert_array_equal(moments.counts, counts)
     assert moments.total_weight == pytest.approx(weight.sum())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("features", [1, 20, 62, 63])  # narrow and wide ones are multiplied in other ways
+@pytest.mark.parametrize("center", [0.0, 50.0])
+def test_moments_of_many_rows_in_either_order(order: Any, features: int, center: float) -> None:
+    rng = np.random.default_rng(0)
+    n = 20_000  # several products for each report
+    X, y, w = rng.normal(center, size=(n, features)), rng.normal(size=n), rng.uniform(0.5, 1, n)
+    report = rng.choice(3, n, p=[0.7, 0.3, 0.0])
+    given = X.copy(order)
+    moments = compute_moments(Rows(given, y, w, report), 3)
+    np.testing.assert_array_equal(given, X)
+    v = np.column_stack([moments.coordinates.matrix(X), y - moments.y_center])
+    for s in range(3):
+        rows = report == s
+        np.testing.assert_allclose(moments.by_report[s], (v[rows].T * w[rows]) @ v[rows], rtol=1e-9, atol=1e-9)
 
 
 def test_many_segments_do_not_wrap_around() -> None:

@@ -42,7 +42,7 @@ class Piece:
             stored = [name for name in names if name not in fixed]
             # a page of each column at a time, so that a large row group needs no more memory than a small one
             with fragment.open() as handle, pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20) as file:
-                groups = [group.id for group in fragment.row_groups]
+                groups = [group.id for group in _row_groups(fragment)]
                 for batch in file.iter_batches(rows, row_groups=groups, columns=stored, use_threads=False):
                     yield _as_declared(pa.Table.from_batches([batch]), schema, fixed, self.where)
         except _ERRORS as error:
@@ -132,7 +132,7 @@ def _pieces(fragment: Any, schema: pa.Schema) -> Iterator[Piece]:
             return
         groups: list[int] = []
         rows = 0
-        row_groups = fragment.row_groups
+        row_groups = _row_groups(fragment)
         for group in row_groups:
             groups.append(group.id)
             rows += group.num_rows
@@ -145,6 +145,11 @@ def _pieces(fragment: Any, schema: pa.Schema) -> Iterator[Piece]:
                 groups, rows = [], 0
     except _ERRORS as error:
         raise unreadable(where, error) from error
+
+
+def _row_groups(fragment: Any) -> list[Any]:
+    """Return the row groups of a Parquet fragment in the order of the file: Arrow may list 6, 7, 8 as 8, 6, 7."""
+    return sorted(fragment.row_groups, key=lambda group: group.id)
 
 
 def _as_declared(table: pa.Table, schema: pa.Schema, fixed: dict[str, Any], where: str) -> pa.Table:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream
+from fairpremium.blocks import Rows, Stream, blas
 from fairpremium.corrections._latent import SAMPLE_ROWS
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family
@@ -117,7 +117,9 @@ def losses_of_fit(fit: "GroupFit", posterior: Any) -> dict[str, Any]:
     if merged or (isinstance(problem.rows, Stream) and fit.strength is not None):
         return {}
     rows = problem.rows.spaced(SAMPLE_ROWS).reported(table.shape[1] - 1)
-    eta = problem.moments.coordinates.matrix(rows.X) @ fit.B
+    coefficients = fit.coefficients
+    with blas().limit(limits=1, user_api="blas"):  # other threads come later than the result
+        eta = rows.X @ coefficients[1:] + coefficients[0]
     risk, risk_error = mean_and_error(held_risk(problem.family, rows, eta, table), rows.weight, rows.cluster)
     found = {"risk": risk, "risk_error": risk_error}
     if posterior is not None:

@@ -129,7 +129,8 @@ class ReportChannel:
             codes = self.channel.encode(sensitive, keys)
         else:
             codes = encode_labels(sensitive, self.labels, name=name, missing="code")
-        return np.where(codes < 0, self.n_codes - 1, codes).astype(np.uint16)
+        last = self.n_codes - 1
+        return np.minimum(codes.astype(np.uint16), np.uint16(last))  # -1 becomes the largest number of 16 bits
 
     def _encode_repeated(self, sensitive: Any, keys: Any, name: str) -> npt.NDArray[Any]:
         """Return the code of each row where people may have given several reports, or some of them; -1 for none."""

@@ -10,20 +10,24 @@ strength and any cross-validation split without looking at a row again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dgemm
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 
 _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
-_PRODUCT_ROWS = 4096  # rows in one matrix product there,
-_BLOCK_CELLS = 16_384 * 20  # and numbers in one block where rows are stored one by one
+_BLOCK_CELLS = 16_384 * 20  # numbers in one block where rows are stored one by one
+_SMALL_PRODUCT = 1_000_000  # multiplications in a matrix product that OpenBLAS takes for small,
+_LEAST_PRODUCT_ROWS = 256  # the rows from which such products pay,
+_PRODUCT_ROWS = 4096  # and the most in one product
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
 
@@ -173,60 +177,75 @@ class _BlockMoments:
         if block.weight is None:
             root, weights, squares = None, counts.astype(float), counts.astype(float)
         else:
-            root = np.sqrt(block.weight[order])
+            root = np.sqrt(block.weight)
             weights = np.bincount(code, weights=block.weight, minlength=n_codes)
             squares = np.bincount(code, weights=block.weight**2, minlength=n_codes)
-        by_column = block.X.strides[0] == block.X.itemsize
-        products = self._by_column if by_column and block.X.shape[1] > 1 else self._by_row
-        second = products(block, order, counts, root)
+        by_column = block.X.strides[0] == block.X.itemsize and block.X.shape[1] > 1
+        second = (self._by_column if by_column else self._by_row)(block, root, order, counts)
         return second, weights, squares, counts.astype(float)
 
     def _by_row(
-        self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
+        self, block: Block, root: Array | None, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
     ) -> Array:
         q = 1 + block.X.shape[1]
-        X = self.coordinates.features(np.take(block.X, order, axis=0))
-        sides = np.ones((2, len(order)))  # 1 and y - y_center
-        np.subtract(block.y[order], self.y_center, out=sides[1])
+        # built from the first row to the last, which brings them into the cache, where single rows are found quickly
+        V = np.empty((len(order), q + 1))
+        V[:, 0] = 1.0
+        V[:, 1:q] = self.coordinates.features(block.X)
+        np.subtract(block.y, self.y_center, out=V[:, q])
         if root is not None:
-            X *= root[:, None]  # a copy
-            sides *= root
+            V *= root[:, None]
+        V = np.take(V, order, axis=0)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        ends, stop = np.ix_((0, q), (0, q)), 0
-        for found, count in zip(second, counts, strict=True):
-            start, stop = stop, stop + count
-            if count:
-                x, side = X[start:stop], sides[:, start:stop]
-                found[1:q, 1:q] = x.T @ x
-                found[::q, 1:q] = side @ x
-                found[ends] = side @ side.T
-        second[:, 1:q, ::q] = second[:, ::q, 1:q].transpose(0, 2, 1)
+        for code, cut in _cut_by_report(counts, q + 1):
+            second[code] += _gram(V[cut])
         return second
 
     def _by_column(
-        self, block: Block, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], root: Array | None
+        self, block: Block, root: Array | None, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
     ) -> Array:
         q = 1 + block.X.shape[1]
         X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
         y = block.y[order]
+        root = None if root is None else root[order]
         center = None if self.coordinates.is_near_zero else self.coordinates.center[:, None]
-        V = np.empty((q + 1, _PRODUCT_ROWS))
+        buffer = np.empty((q + 1) * _PRODUCT_ROWS)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        stop = 0
-        for i, count in enumerate(counts):
-            start, stop = stop, stop + int(count)
-            for first in range(start, stop, _PRODUCT_ROWS):
-                cut = slice(first, min(first + _PRODUCT_ROWS, stop))
-                v = V[:, : cut.stop - first]
-                v[0] = 1.0
-                v[1:q] = X[:, cut]
-                if center is not None:
-                    v[1:q] -= center
-                np.subtract(y[cut], self.y_center, out=v[q])
-                if root is not None:
-                    v *= root[cut]
-                second[i] += v @ v.T
+        for code, cut in _cut_by_report(counts, q + 1):
+            rows = cut.stop - cut.start
+            v = buffer[: (q + 1) * rows].reshape(q + 1, rows)
+            v[0] = 1.0
+            v[1:q] = X[:, cut]
+            if center is not None:
+                v[1:q] -= center
+            np.subtract(y[cut], self.y_center, out=v[q])
+            if root is not None:
+                v *= root[cut]
+            second[code] += _gram(v.T)
         return second
+
+
+def _cut_by_report(counts: npt.NDArray[np.intp], columns: int) -> Iterator[tuple[int, slice]]:
+    """Cut rows that are in the order of their reports into pieces of one report, each for one matrix product."""
+    rows = _SMALL_PRODUCT // columns**2
+    rows = min(rows, _PRODUCT_ROWS) if rows >= _LEAST_PRODUCT_ROWS else _PRODUCT_ROWS
+    stop = 0
+    for code, count in enumerate(counts.tolist()):
+        start, stop = stop, stop + count
+        for first in range(start, stop, rows):
+            yield code, slice(first, min(first + rows, stop))
+
+
+def _gram(x: Array) -> Array:
+    """Compute x'x, of rows or of columns that lie one behind the other.
+
+    OpenBLAS has a product for this, with half the multiplications, but it needs twice the time of the general product
+    where the latter takes the factors as they are: if they are small.
+    """
+    if len(x) * x.shape[1] ** 2 > _SMALL_PRODUCT:
+        return np.asarray(x.T @ x)
+    found = dgemm(1.0, x.T, x.T, trans_b=True) if x.flags.c_contiguous else dgemm(1.0, x, x, trans_a=True)
+    return np.asarray(found)
 
 
 def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from fairpremium.noise._keep_formulas import binomial_interval
 from fairpremium.privacy import Channel
 
-FRACTIONS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # sizes of the sets A that are tried
+FRACTIONS = np.array([0.02, 0.05, 0.1, 0.2, 0.5, 1.0])  # sizes of the sets A that are tried
 
 
 class ReportScores(Protocol):
@@ -102,7 +102,7 @@ class Evidence:
 
 def take_turns(scores: ReportScores) -> Iterator[Turn]:
     """Cut the rows at random into thirds, and let them take turns."""
-    thirds = np.array_split(scores.rng.permutation(len(scores.s)), 3)
+    thirds = [np.sort(third) for third in np.array_split(scores.rng.permutation(len(scores.s)), 3)]
     for turn in range(3):
         fit, choose, test = (thirds[(turn + i) % 3] for i in range(3))
         fitted = scores.fit(fit)
@@ -124,27 +124,35 @@ def sharpest_bound(turn: Turn, s: NDArray[np.intp], events: Events, level: float
     the scores.
     """
     tail = (1 - level) / 3
-    P_choose, P_test = (P @ events.members.T for P in (turn.P_choose, turn.P_test))
-    thresholds = {sign: np.quantile(sign * P_choose, 1 - np.array(FRACTIONS), axis=0) for sign in (1, -1)}
+    P_choose, P_test = (events.members @ P.T for P in (turn.P_choose, turn.P_test))  # (events, rows)
+    ordered = np.sort(P_choose, axis=1)
+    thresholds = {1: _quantiles(ordered, 1 - FRACTIONS), -1: -_quantiles(ordered, FRACTIONS)}  # (events, sizes)
     sets = [
         (event, sign, float(threshold))
         for event in range(len(events.members))
         for sign in (1, -1)
-        for threshold in thresholds[sign][:, event]
+        for threshold in thresholds[sign][event]
     ]
-    happened = events.members.T[s]  # (rows, events)
-    on_choose, on_test = happened[turn.choose], happened[turn.test]
+    on_choose, on_test = (events.members[:, s[rows]] for rows in (turn.choose, turn.test))
     chosen = max(sets, key=lambda A: _bound(A, P_choose, on_choose, events, tail).limit)
     return _bound(chosen, P_test, on_test, events, tail)
+
+
+def _quantiles(ordered: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Interpolate quantiles of ascending rows: shape (rows, shares)."""
+    place = shares * (ordered.shape[1] - 1)
+    low, high = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
+    found: NDArray[np.float64] = ordered[:, low] + (place - low) * (ordered[:, high] - ordered[:, low])
+    return found
 
 
 def _bound(
     A: tuple[int, int, float], P: NDArray[np.float64], happened: NDArray[np.bool_], events: Events, tail: float
 ) -> Bound:
-    """Bound the excess of a set (event, sign, threshold)."""
+    """Bound the excess of a set (event, sign, threshold); arrays have the shape (events, rows)."""
     event, sign, threshold = A
-    inside = sign * P[:, event] >= threshold
-    n, hits = int(inside.sum()), int(happened[inside, event].sum())
+    inside = sign * P[event] >= threshold
+    n, hits = int(np.count_nonzero(inside)), int(np.count_nonzero(inside & happened[event]))
     low, high = binomial_interval(hits, n, 1 - 2 * tail)
     share = hits / n if n else 0.5 - sign / 2
     if sign > 0:

@@ -25,30 +25,44 @@ class LinearScores:
 
     def fit(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the coefficients, one column per report."""
-        Z = self.design[rows]
+        Z = self._columns(rows)
         indicator = np.eye(self.n_groups)[self.s[rows]]
         with blas().limit(limits=1, user_api="blas"):  # threads cost more than such matrices
-            gram = Z.T @ Z
+            gram = Z @ Z.T
             gram[np.diag_indices_from(gram)] += _RIDGE
-            B: NDArray[np.float64] = cho_solve(cho_factor(gram), Z.T @ (indicator - indicator.mean(axis=0)))
+            B: NDArray[np.float64] = cho_solve(cho_factor(gram), Z @ (indicator - indicator.mean(axis=0)))
         return B
 
     def predict(self, fitted: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the scores, one column per report."""
-        scores: NDArray[np.float64] = self.design[rows] @ fitted
-        return scores
+        with blas().limit(limits=1, user_api="blas"):
+            scores: NDArray[np.float64] = fitted.T @ self._columns(rows)
+        return scores.T
+
+    def _columns(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the columns of these rows: shape (n_columns, rows)."""
+        return np.take(self.design.T, rows, axis=1)
 
 
 def standardise(design: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the columns centred and of spread one; constant ones are zero."""
-    largest = np.abs(design).max(axis=0)
-    design = design / np.where(largest > 0, largest, 1.0)  # squares of very large or small numbers have no float
-    spread = design.std(axis=0)
-    z: NDArray[np.float64] = (design - design.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return z
+    """Return the columns centred and of spread one, stored one after the other; constant ones are zero."""
+    return _standardise(np.array(design.T, dtype=np.float64, order="C")).T
 
 
 def with_outcome(design: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the columns and y, standardised, and their products with y: what y says may depend on x."""
-    z = standardise(np.column_stack([design, y]))
-    return np.column_stack([z, z[:, -1:] * z])
+    both = np.empty((2, design.shape[1] + 1, len(y)))
+    both[0, :-1], both[0, -1] = design.T, y
+    z = _standardise(both[0])
+    np.multiply(z, z[-1], out=both[1])
+    return both.reshape(-1, len(y)).T
+
+
+def _standardise(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standardise columns in place: shape (n_columns, n_samples)."""
+    largest = np.maximum(z.max(axis=1), -z.min(axis=1))
+    z /= np.where(largest > 0, largest, 1.0)[:, None]  # squares of very large or small numbers have no float
+    z -= z.mean(axis=1)[:, None]
+    spread = np.sqrt(np.einsum("ij,ij->i", z, z) / z.shape[1])
+    z /= np.where(spread > 0, spread, 1.0)[:, None]
+    return z

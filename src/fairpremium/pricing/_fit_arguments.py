@@ -266,8 +266,9 @@ def check_unreported(unreported: Any) -> bool:
 
 def check_features(design: Design, matrix: npt.NDArray[Any], outcomes: Sequence[npt.NDArray[Any]]) -> None:
     """Raise if a column is a part of an outcome, and warn of one that looks like a key; some rows will do."""
-    columns, levels = _columns_of(design, matrix)
-    for y in outcomes:
+    some_lossless = [y for y in outcomes if y.any() and not y.all()]
+    columns, levels = _columns_of(design, matrix) if some_lossless else ({}, set())
+    for y in some_lossless:
         name = find_outcome(columns, y, levels)
         if name is not None:
             raise ValueError(
@@ -336,5 +337,5 @@ def warn_groups_not_scored() -> None:
 def some_rows(rows: Rows | Stream) -> Rows:
     """Return rows to check; of those that are read piece by piece the first of some pieces, which takes no pass."""
     if isinstance(rows, Rows):
-        return rows.take(slice(None, None, max(1, -(-len(rows) // _CHECK_ROWS))))
+        return rows.take(np.arange(0, len(rows), max(1, -(-len(rows) // _CHECK_ROWS))))
     return replace(rows, thorough=False).glance(_CHECK_ROWS)

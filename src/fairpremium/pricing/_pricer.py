@@ -341,8 +341,8 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
             check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
         some = some_rows(rows)
         check_features(inputs.design, some.X, [some.y])
-        warn_if_refuted(rows, channel)
-        warn_if_sources_depend(rows, channel)
+        warn_if_refuted(some, channel)
+        warn_if_sources_depend(some, channel)
         reference = Reference.of(self.reference, channel.groups)
         with listening(self.verbose):
             linear = all(isinstance(model, LinearModel) for model in models)
