@@ -37,6 +37,7 @@ class Collector:
         self.truth = pd.Series(rng.choice(["F", "M"], people), index=[f"person {i}" for i in range(people)])
         self.home = folder / "collector"
         self.refused = 0
+        self.told = 0.0  # the most that a ledger said of anybody, also one that was lost
         self.seen: list[pd.DataFrame] = []
 
     def table(self, policies: int = 1) -> pd.DataFrame:
@@ -59,6 +60,7 @@ class Collector:
             return False
         if result.exit_code:
             raise RuntimeError(result.output) from result.exception
+        self.told = max(self.told, self.spent())
         self.seen.append(pd.read_csv(output, dtype=str)[["holder", "report"]])
         output.unlink()  # the reports are lost
         return True
@@ -95,6 +97,24 @@ def _lost_ledger(collector: Collector, k: int) -> None:
     for path in collector.home.glob("ledger.sqlite*"):
         path.unlink()
     collector.privatize(collector.table(), "--person", "holder")
+
+
+def _lost_ledger_other_campaign(collector: Collector, k: int) -> None:
+    for path in collector.home.glob("ledger.sqlite*"):
+        path.unlink()
+    collector.privatize(collector.table(), "--person", "holder", "--campaign", k)
+
+
+def _lost_ledger_other_column(collector: Collector, k: int) -> None:
+    for path in collector.home.glob("ledger.sqlite*"):
+        path.unlink()
+    collector.privatize(collector.table(), "--person", "holder", column=f"sex {k}")
+
+
+def _lost_ledger_other_order(collector: Collector, k: int) -> None:
+    for path in collector.home.glob("ledger.sqlite*"):
+        path.unlink()
+    collector.privatize(collector.table().sample(frac=1, random_state=k))
 
 
 def _three_policies(collector: Collector, k: int) -> None:
@@ -141,6 +161,9 @@ ATTACKS: dict[str, Callable[[Collector, int], None]] = {
     "reports lost, no column for the person": _lost_reports_of_rows,
     "memo key lost": _lost_memo_key,
     "ledger lost": _lost_ledger,
+    "ledger lost, another campaign": _lost_ledger_other_campaign,
+    "ledger lost, column renamed": _lost_ledger_other_column,
+    "ledger lost, rows in another order, no column for the person": _lost_ledger_other_order,
     "three policies of each person": _three_policies,
     "other policies every year": _new_policies,
     "column renamed": _renamed_column,
@@ -159,7 +182,7 @@ def run(name: str, *, runs: int = RUNS, people: int = PEOPLE, seed: int = 0) -> 
         collector = Collector(Path(folder), people, seed)
         for k in range(runs):
             ATTACKS[name](collector, k)
-        spent = collector.spent()
+        spent = collector.told
         return {
             "attack": name,
             "runs": runs,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +14,7 @@ from typing import Annotated
 import typer
 
 from fairpremium.cli._command import option_panel
+from fairpremium.errors import NewDrawError
 from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger
 
 _FOLDER = "FAIRPREMIUM_COLLECTOR"
@@ -77,6 +80,33 @@ class DrawOptions(LedgerOptions):
         if campaign is None:
             return MemoizedReports(channel, secret, attribute=attribute)
         return MemoizedReports(channel, secret, attribute=attribute, campaign=campaign)
+
+    @contextmanager
+    def drawing(self, memo: MemoizedReports, ledger: PrivacyLedger, people: str) -> Iterator[None]:
+        """Refuse other draws than before where the ledger knows nobody any more; remember those that are made here.
+
+        A ledger that was lost says of each draw that it is the first one. The memo key gives the same reports again if
+        attribute, channel, campaign and people are the same; otherwise the draws would be new ones.
+
+        - `people`: What names them: a column, or the content of a table in which no column does.
+        """
+        path = self.memo_key_path.with_name(f"{self.memo_key_path.name}.drawn")
+        draws = memo.draw_ids([people], [memo.channel.groups[0]])[0]  # depends on all that reports depend on
+        known = path.read_text().split() if path.exists() else []
+        this = hashlib.sha256(draws).hexdigest()
+        if known and this not in known and ledger.is_empty() and not self.confirm_new_draw:
+            raise NewDrawError(
+                f"Got a ledger that knows nobody ({self.ledger_path}), but {self.memo_key_path} has drawn reports "
+                "before, with another attribute, channel, campaign, column of the person or table. Restore the ledger, "
+                "or repeat the former draws, which cost nothing. If these are other people, accept the charge with "
+                "--confirm-new-draw. Nothing was drawn."
+            )
+        yield
+        if this not in known:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+                file.write(f"{this}\n")
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def collector_folder() -> Path:

@@ -91,14 +91,15 @@ def privatize(
         memo = account.make_memo(channel, column if attribute is None else attribute, campaign)
         with account.open_ledger() as ledger:
             if account.person is None:
-                drawn, charged = _draw_rows(memo, frame[told], values[told], ledger, account.confirm_new_draw)
+                drawn, charged = _draw_rows(memo, frame[told], values[told], ledger, account)
                 persons = int(told.sum())
             else:
                 names = [str(key) for key in require_filled(as_text(frame[account.person], people), people, "a key")]
                 named = [name for name, has_told in zip(names, told, strict=True) if has_told]
-                drawn, charged = memo.draw(
-                    named, values[told], ledger, named_by=account.person, confirm_new_draw=account.confirm_new_draw
-                )
+                with account.drawing(memo, ledger, account.person):
+                    drawn, charged = memo.draw(
+                        named, values[told], ledger, named_by=account.person, confirm_new_draw=account.confirm_new_draw
+                    )
                 persons = len(set(named))
         reports = pd.Series(None, index=frame.index, dtype=object)
         reports[told] = np.asarray(drawn, dtype=object)
@@ -153,7 +154,7 @@ def _channel(
 
 
 def _draw_rows(
-    memo: MemoizedReports, frame: pd.DataFrame, values: pd.Series, ledger: PrivacyLedger, confirm_new_draw: bool
+    memo: MemoizedReports, frame: pd.DataFrame, values: pd.Series, ledger: PrivacyLedger, account: DrawOptions
 ) -> DrawnReports:
     """Draw a table in which nothing identifies people: the same table gets the same reports, any other is a new draw.
 
@@ -165,9 +166,11 @@ def _draw_rows(
             content.update(hashlib.sha256(cell.encode("utf-8", "surrogatepass")).digest())
     rows = [content.digest() + place.to_bytes(8, "big") for place in range(len(frame))]
     draw = hashlib.sha256(b"".join(memo.draw_ids(rows, values))).digest()
-    charged = ledger.charge_draws(
-        None, [draw], attribute=memo.attribute, epsilon=memo.channel.epsilon, confirm_new_draw=confirm_new_draw
-    )
+    confirm = account.confirm_new_draw
+    with account.drawing(memo, ledger, draw.hex()):
+        charged = ledger.charge_draws(
+            None, [draw], attribute=memo.attribute, epsilon=memo.channel.epsilon, confirm_new_draw=confirm
+        )
     return DrawnReports(memo.privatize(rows, values), len(frame) if charged else 0)
 
 

@@ -341,6 +341,12 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         spent = self.spent(person, attribute)
         return math.inf if self.budget is None else max(self.budget - spent, 0.0)
 
+    def is_empty(self) -> bool:
+        """Say whether nothing was ever charged."""
+        query = "SELECT 1 FROM charges UNION ALL SELECT 1 FROM receipts LIMIT 1"
+        with self._connected() as connection:
+            return connection.execute(query).fetchone() is None
+
     # --- the file ---
 
     def close(self) -> None:

@@ -246,7 +246,8 @@ def _submit(
         else:
             before = len(read_drawn(reports, channel)) if reports.exists() else 0
             memo = account.make_memo(channel, sending.account)
-            with account.open_ledger() as ledger:
+            people_named_by = account.person or policy
+            with account.open_ledger() as ledger, account.drawing(memo, ledger, people_named_by):
                 charged = draw_reports(
                     frame, reports, policy=policy, column=column, person=account.person, memo=memo, ledger=ledger,
                     declared=sending.declared, confirm_new_draw=account.confirm_new_draw,
