@@ -59,8 +59,12 @@ class Alternatives:
 
     @property
     def frontier(self) -> pd.DataFrame:
-        """The candidates that no other one beats in both accuracy and disparity, from the most accurate on."""
-        return self.table[self.table["frontier"]].sort_values("deviance").reset_index(drop=True)
+        """The candidates that no other one beats in both accuracy and disparity, from the most accurate on.
+
+        Those that differ by rounding alone stay in the order of the table.
+        """
+        rows = self.table[self.table["frontier"]]
+        return rows.sort_values("deviance", key=_without_rounding, kind="stable").reset_index(drop=True)
 
     def refit(self, name: str, X: Any, y: Any, **settings: Any) -> FittedCandidate:
         """Fit one of the candidates to all rows.
@@ -394,6 +398,11 @@ def _frontier(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     better = (a[:, None] > a + close_a) | (b[:, None] > b + close_b)
     beaten = (a[:, None] >= a - close_a) & (b[:, None] >= b - close_b) & better
     return np.asarray(~beaten.any(axis=1))
+
+
+def _without_rounding(values: pd.Series) -> pd.Series:
+    """Return numbers with ten significant digits."""
+    return values.map("{:.9e}".format).astype(float)
 
 
 def _answer(row: dict[str, Any]) -> str:
