@@ -119,6 +119,19 @@ def test_handshakes_that_are_not_finished_leave_room_for_others(tmp_path, tls, b
         assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 200
 
 
+def test_handshakes_of_many_addresses_leave_room_and_memory(tmp_path, tls):
+    """Each of them stays within its limit; the oldest handshakes of the largest make room."""
+    with running(tmp_path / "service", **tls) as (port, pid), ExitStack() as stack:
+        assert ask(port, "127.0.0.3", tls=True) == 200
+        before = memory(pid)
+        for n in range(31 * 64):
+            sock = stack.enter_context(connect(port, f"127.0.4.{n % 31 + 1}"))
+            with suppress(ConnectionError):
+                sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        assert ask(port, "127.0.0.3", tls=True) == 200
+        assert memory(pid) - before < 100e6
+
+
 def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
     with running(tmp_path / "service", open_files=(256, 512)) as (port, pid), ExitStack() as stack:
         for n in range(600):

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections import Counter
 from typing import Any
 
 from fairpremium.parties.service import ServiceLimits, network_of
@@ -39,11 +38,11 @@ class Listener(socket.socket):
         self._limits = limits
         self._proxies = proxies
         self._is_encrypted = is_encrypted
-        self._open: dict[str, dict[_Connection, None]] = {}  # by network, the oldest first
+        self._open: _Connections = {}
         self._ending: set[_Connection] = set()  # that gave up their place, until they are closed
         self._total = 0
         self._in_handshake: dict[Any, _Connection] = {}  # by the address at the other end
-        self._handshakes: Counter[str] = Counter()  # by network
+        self._handshakes: _Connections = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection that is within the limits."""
@@ -65,14 +64,11 @@ class Listener(socket.socket):
         self._leave_handshake(connection)
         self._ending.discard(connection)
         self._total -= 1
-        of_network = self._open[connection.network]
-        del of_network[connection]
-        if not of_network:
-            del self._open[connection.network]
+        _take_out(self._open, connection)
 
     def _leave_handshake(self, connection: "_Connection") -> None:
         if connection.stop_timer():
-            _subtract(self._handshakes, connection.network)
+            _take_out(self._handshakes, connection)
             if self._in_handshake.get(connection.address) is connection:  # its port may have been taken again
                 del self._in_handshake[connection.address]
 
@@ -82,17 +78,19 @@ class Listener(socket.socket):
             return address in self._proxies and not is_full
         return (
             len(self._open.get(network, ())) < limits.connections_per_address
-            and self._handshakes[network] < limits.handshakes_per_address
-            and (not is_full or self._make_room(network))
+            and len(self._handshakes.get(network, ())) < limits.handshakes_per_address
+            and (not is_full or self._make_room(network, self._open))
+            and (len(self._in_handshake) < limits.handshakes or self._make_room(network, self._handshakes))
         )
 
-    def _make_room(self, network: str) -> bool:
+    def _make_room(self, network: str, among: "_Connections") -> bool:
         """End the oldest connection of the network that has most, if this one has none, or fewer by two."""
-        largest = max(self._open.values(), key=len, default={})
-        own = len(self._open.get(network, ()))
+        largest = max(among.values(), key=len, default={})
+        own = len(among.get(network, ()))
         oldest = next((each for each in largest if each not in self._ending), None)
         if oldest is None or len(self._ending) >= _AT_ONCE or (own and own + 1 >= len(largest)):
             return False
+        self._leave_handshake(oldest)
         self._ending.add(oldest)
         oldest.end()
         return True
@@ -103,7 +101,7 @@ class Listener(socket.socket):
         self._total += 1
         if self._is_encrypted:
             self._in_handshake[address] = connection
-            self._handshakes[network] += 1
+            self._handshakes.setdefault(network, {})[connection] = None
             connection.start_timer(self._limits.handshake_seconds)
         return connection
 
@@ -149,7 +147,10 @@ def fit_connections(connections: int) -> int:
     return connections if most == resource.RLIM_INFINITY else min(connections, most // 2)  # files need some as well
 
 
-def _subtract(counts: Counter[str], network: str) -> None:
-    counts[network] -= 1
-    if not counts[network]:
-        del counts[network]
+_Connections = dict[str, dict[_Connection, None]]  # by network, the oldest first
+
+
+def _take_out(connections: _Connections, connection: _Connection) -> None:
+    del connections[connection.network][connection]
+    if not connections[connection.network]:
+        del connections[connection.network]

@@ -58,7 +58,8 @@ class ServiceLimits:
     read_seconds: float = 30.0  # that the other end may take to read on, some 64 KB at a time
     connections: int = 2000  # fewer where the system does not allow twice as many open files
     connections_per_address: int = 256  # of an IPv6 network of 64 bits likewise
-    handshakes_per_address: int = 64  # connections that have not finished the TLS handshake, each with 0.3 MB
+    handshakes_per_address: int = 64  # connections that have not finished the TLS handshake, each with 0.08 MB
+    handshakes: int = 512  # of all addresses
     handshake_seconds: float = 5.0  # that the handshake may take
     waits: int = 64  # requests of a party that wait for a fit at the same time
     lease_seconds: float = 30.0
