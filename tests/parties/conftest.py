@@ -63,9 +63,7 @@ def draws_of_the_test(request, monkeypatch):
 @pytest.fixture(scope="session")
 def zygote():
     """The process that starts others, for tests that kill them."""
-    zygote = processes.Zygote()
-    yield zygote
-    zygote.close()
+    return processes.shared_zygote()
 
 
 @pytest.fixture(scope="module")
