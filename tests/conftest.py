@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Files whose fixtures take minutes. They come first in the queue of one process: others take from the end of a queue,
 # so that no second process makes such a fixture, and nobody waits for a long test at the end.
-FIRST = ("tests/deploy/test_clean_root.py", "tests/test_wheel.py", "tests/pricing/test_large_data.py")
+FIRST = (
+    "tests/deploy/test_clean_root.py",
+    "tests/paper/test_reproduce.py",
+    "tests/test_wheel.py",
+    "tests/pricing/test_large_data.py",
+)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
