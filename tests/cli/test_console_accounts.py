@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from fairpremium.parties.service import Party, ThirdParty
+from helpers.processes import Command, run_command
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 PASSWORD = "an owl at noon and a cat"
@@ -30,7 +31,7 @@ def no_settings_from_outside(monkeypatch):
 def serving():
     """A web process on the folder ``third-party``."""
     words = ("serve", "--folder", "third-party", "--port", "0", "--workers", "0", "--with-parent", "--json")
-    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Command(*words, stdin=subprocess.PIPE, stderr=None) as process:
         try:
             with httpx.Client(base_url=json.loads(process.stdout.readline())["service"], headers=OWN) as client:
                 yield client
@@ -153,4 +154,4 @@ def test_mistakes(call, refuse, monkeypatch, third_party):
 
 def test_a_password_from_standard_input(third_party):
     words = ("account", "add", "ada", "--role", "auditor", "--password-file", "-")
-    subprocess.run([*COMMAND, *words], input=f"{PASSWORD}\n", text=True, check=True, capture_output=True)
+    assert run_command(*words, input=f"{PASSWORD}\n").returncode == 0

@@ -9,7 +9,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +20,7 @@ from fairpremium.parties.protocol import read_secret
 from fairpremium.parties.protocol._keys import fingerprint, read_key, read_public_key
 from fairpremium.parties.protocol._storage_key import STORAGE_KEY, STORAGE_KEY_FILE
 from helpers import places
-
-COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
+from helpers.processes import Command
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +32,7 @@ def no_settings_from_outside(monkeypatch):
 @contextmanager
 def serving(folder):
     words = ("serve", "--folder", folder, "--port", "0", "--with-parent", "--json")
-    with subprocess.Popen(
-        [*COMMAND, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Command(*words, stdin=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline())["service"]
         finally:

@@ -29,6 +29,7 @@ from fairpremium.parties.store.schema import epochs, studies
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import PrivacyLedger
 from helpers.ports import free_port
+from helpers.processes import Command, run_command
 
 COMMAND = [sys.executable, "-P", "-m", "fairpremium"]
 OURS = ("FAIRPREMIUM_SERVICE", "FAIRPREMIUM_KEY", "FAIRPREMIUM_SECRET", "FAIRPREMIUM_DATABASE")
@@ -43,14 +44,9 @@ def no_settings_from_outside(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def spawn(*words, **options):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen([*COMMAND, *map(str, words)], **{**pipes, **options})
-
-
 def run(*words, code=0):
     """Run a command in a process of its own and return what it printed."""
-    with spawn(*words) as process:
+    with Command(*words) as process:
         out, err = process.communicate(timeout=240)
     assert process.returncode == code, (words, out, err)
     assert "Traceback" not in err
@@ -77,15 +73,13 @@ def serving(processes, folder, port=0, workers=1, stop=signal.SIGTERM):
     """A service process and its worker; checks that it ends in order and leaves no process behind."""
     words = ("serve", "--folder", folder, "--port", port, "--workers", workers, "--with-parent", "--collect", "--json",
              "--log-level", "error")  # fmt: skip
-    with spawn(*words, stdin=subprocess.PIPE) as process:
+    with Command(*words, stdin=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline()), process
         finally:
             children = processes.below(process.pid)
             if process.poll() is None:
                 process.send_signal(stop)
-            process.stdin.close()
-            process.stdin = None
             err = process.communicate(timeout=240)[1]
         if stop != signal.SIGKILL:
             assert process.returncode == 0, err
@@ -503,7 +497,7 @@ def test_a_service_that_is_killed_during_an_upload(workspace, processes):
         there = Parties(workspace, ready["service"])
         there.start("killed")
         words = (*there.upload_words("killed", "p9"), "--rows-per-part", 20, "--service", there.url)
-        with spawn(*words) as upload:
+        with Command(*words) as upload:
             processes.wait_until(lambda: count_parts(workspace, "p9") >= 3)
             process.kill()
             out, err = upload.communicate(timeout=240)
@@ -980,7 +974,7 @@ def test_a_token_for_metrics_is_long_and_for_its_owner_alone(tmp_path, mode, con
         path.write_text(content)
         path.chmod(mode)
     words = ["serve", "--folder", str(tmp_path / "third-party"), "--port", "0", "--metrics-token-file", str(path)]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=100)
+    done = run_command(*words)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,7 @@ from fairpremium.parties.protocol import write_key
 from fairpremium.portfolios import zhang_liu_shi_2025
 from helpers.certificates import Authority
 from helpers.ports import free_port
-from helpers.processes import PATIENCE, wait_until
+from helpers.processes import PATIENCE, Command, run_command, wait_until
 from helpers.proxy import find_nginx, running_proxy, write_configuration
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
@@ -49,9 +48,7 @@ ROWS = 1200
 def serving(folder, *options):
     """Run the service as an operator does; yield its port."""
     words = ["serve", "--folder", str(folder), "--port", "0", "--with-parent", "--json", *options]
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "fairpremium", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with Command(*words, stdin=subprocess.PIPE, stderr=None) as process:
         try:
             yield int(json.loads(process.stdout.readline())["service"].rpartition(":")[2])
         finally:
@@ -176,10 +173,9 @@ def test_commands_accept_a_private_authority(proxied, tmp_path):
     write_key(tmp_path / "op.key", proxied.keys["op"])
     public = proxied.folder / "third-party" / "service.key.pub"
     words = ["log", "verify", "--service", proxied.proxy.url, "--trust", public, "--key", tmp_path / "op.key"]
-    call = [sys.executable, "-P", "-m", "fairpremium", *words]
-    done = subprocess.run([*call, "--authority", proxied.authority], capture_output=True, text=True, check=False)
+    done = run_command(*words, "--authority", proxied.authority)
     assert done.returncode == 0, done.stderr
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    done = run_command(*words)
     assert done.returncode == 2
     assert "is not trusted" in done.stderr
     assert "--authority" in done.stderr
@@ -242,10 +238,7 @@ def test_files_that_tls_cannot_use_are_named_before_anything_starts(tmp_path):
         (good, tmp_path / "other" / "certificate.key", "but expected the key of"),
     ):
         words = ["serve", "--folder", tmp_path / "tp", "--port", "0", "--workers", "0", "--names", "localhost"]
-        call = [sys.executable, "-P", "-m", "fairpremium", *words, "--certificate", certificate]
-        done = subprocess.run(
-            [*call, "--certificate-key", its_key], capture_output=True, text=True, check=False, timeout=240
-        )
+        done = run_command(*words, "--certificate", certificate, "--certificate-key", its_key)
         assert (done.returncode, done.stdout) == (2, "")
         assert why in done.stderr
         assert "service.started" not in done.stderr
@@ -384,8 +377,7 @@ def test_guesses_from_the_address_of_the_operator_do_not_keep_the_operator_out(p
     """A device that is known has tries of its own at the proxy too; made-up cookies have none."""
     (tmp_path / "password").write_text("correct horse battery staple\n")
     words = ["account", "add", "ada", "--role", "operator", "--password-file", str(tmp_path / "password")]
-    call = [sys.executable, "-P", "-m", "fairpremium", *words, "--folder", str(proxied.folder / "third-party")]
-    subprocess.run(call, check=True, capture_output=True)
+    assert run_command(*words, "--folder", proxied.folder / "third-party").returncode == 0
     form = {"name": "ada", "password": "correct horse battery staple"}
     own = {"Origin": proxied.proxy.url}
 

@@ -1,19 +1,25 @@
-"""Real processes of a service, many of them and quickly: a process that has imported everything forks them.
+"""Real processes of services and commands, many and quickly: a process that has imported everything forks them.
 
 As a script this is that process. It reads lines of JSON, each a task for a new process, and answers with its number.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 PATIENCE = 120.0  # seconds until a test gives up waiting; machines may be slow
 
@@ -24,14 +30,16 @@ class Zygote:
     def __init__(self) -> None:
         command = [sys.executable, "-W", "error", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._one_at_a_time = threading.Lock()
         assert self._ask({"task": "hello"}) == os.getpid()
 
     def _ask(self, question: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
 
     def start(self, task: str, output: Path, faults: dict[str, str] | None = None, **options: Any) -> Task:
         """Start a process; `faults` are variables of the fault points without their prefix."""
@@ -46,6 +54,16 @@ class Zygote:
         code = process.wait()
         said = output.read_text(encoding="utf-8") if output.exists() else ""
         return code, json.loads(said) if said else None
+
+    def command(self, words: list[str], streams: list[int | None], variables: Mapping[str, str]) -> int:
+        """Start a command of the library; return its number.
+
+        - `streams`: Open files of this process that its own three are to be; None is this process's.
+        """
+        question = {"task": "command", "owner": os.getpid(), "streams": streams, "variables": dict(variables)}
+        pid = self._ask({**question, "options": {"words": words, "folder": str(Path.cwd())}})
+        assert isinstance(pid, int)
+        return pid
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a process, None while it lives."""
@@ -95,6 +113,114 @@ class Task:
         return json.loads(self.output.read_text(encoding="utf-8"))
 
 
+@cache
+def shared_zygote() -> Zygote:
+    """The process that forks for all tests of this process; it ends with it."""
+    zygote = Zygote()
+    atexit.register(zygote.close)
+    return zygote
+
+
+class Command:
+    """``fairpremium`` in a process of its own, with what tests use of `subprocess.Popen`; text, and no exec.
+
+    A fresh interpreter shows nothing more but what is imported when: the tests of the wheel run the commands in such.
+    """
+
+    def __init__(
+        self,
+        *words: object,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = subprocess.PIPE,
+        stderr: int | None = subprocess.PIPE,
+        env: Mapping[str, str] | None = None,
+    ):
+        self.stdin: IO[str] | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        self.args = [str(word) for word in words]
+        self.returncode: int | None = None
+        theirs: list[int | None] = []
+        ours = []
+        for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+            if wanted == subprocess.PIPE:
+                read, write = os.pipe()
+                mine, other = (write, read) if name == "stdin" else (read, write)
+                setattr(self, name, open(mine, "w" if name == "stdin" else "r", encoding="utf-8"))  # noqa: PTH123, SIM115
+                theirs.append(other)
+                ours.append(other)
+            elif wanted == subprocess.DEVNULL:
+                ours.append(os.open(os.devnull, os.O_RDWR))
+                theirs.append(ours[-1])
+            else:
+                theirs.append(wanted)
+        self._zygote = shared_zygote()
+        self.pid = self._zygote.command(self.args, theirs, os.environ if env is None else env)
+        for descriptor in ours:
+            os.close(descriptor)
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it lives."""
+        if self.returncode is None:
+            self.returncode = self._zygote.poll(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Wait for its end."""
+        wait_until(lambda: self.poll() is not None, timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, how: int) -> None:
+        """Send a signal, if it lives."""
+        if self.poll() is None:
+            os.kill(self.pid, how)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: str = "", timeout: float = PATIENCE) -> tuple[str | None, str | None]:
+        """Write, read both of its streams to their ends, and wait."""
+        if self.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.stdin.write(input)
+                self.stdin.close()
+        with ThreadPoolExecutor(2) as pool:
+            both = [None if stream is None else pool.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            try:
+                out, err = (None if one is None else one.result(timeout) for one in both)
+            except BaseException:
+                self.kill()
+                raise
+        self.wait(timeout)
+        return out, err
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self.wait(600.0)
+
+
+def run_command(*words: object, input: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``fairpremium`` to its end, as `subprocess.run` does."""
+    with Command(*words, stdin=subprocess.PIPE if input else subprocess.DEVNULL, **options) as process:
+        out, err = process.communicate(input, timeout=600.0)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 def wait_until(condition: Any, seconds: float = PATIENCE, every: float = 0.02) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
@@ -134,8 +260,9 @@ def state_of(pid: int) -> str:
 def _main() -> None:
     import altair  # noqa: F401 (imported for those that are forked)
 
-    from fairpremium.parties import backup  # noqa: F401
-    from fairpremium.parties.http import _app, _serve  # noqa: F401
+    from fairpremium.cli import _app, parties  # noqa: F401
+    from fairpremium.parties import backup, clients  # noqa: F401
+    from fairpremium.parties.http import _app as _http  # noqa: F401
     from fairpremium.parties.service import _worker  # noqa: F401
 
     children: set[int] = set()
@@ -152,10 +279,14 @@ def _main() -> None:
                     answer = codes[done] = os.waitstatus_to_exitcode(status)
                     children.discard(done)
         else:
+            streams = _open_streams(question)
             answer = os.fork()
             if answer == 0:
-                _begin(question)
+                _begin(question, streams)
             children.add(answer)
+            for descriptor in streams:
+                if descriptor > 2:
+                    os.close(descriptor)
         print(json.dumps(answer), flush=True)
     for pid in children:
         with suppress(ProcessLookupError):
@@ -163,17 +294,34 @@ def _main() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _begin(question: dict[str, Any]) -> None:
+def _open_streams(question: dict[str, Any]) -> list[int]:
+    """Open what becomes a new process's standard input, output and error: files of the process that asks."""
+    flags = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
+    wanted = question.get("streams")
+    if wanted is None:
+        return [os.open(os.devnull, os.O_RDWR), 2, 2]
+    return [
+        2 if number is None else os.open(f"/proc/{question['owner']}/fd/{number}", how)
+        for number, how in zip(wanted, flags, strict=True)
+    ]
+
+
+def _begin(question: dict[str, Any], streams: list[int]) -> None:
     """Be a new process."""
     code = 1
     try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(2, 1)
         os.setsid()
-        os.environ.update(question["variables"])
-        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
-        _TASKS[question["task"]](Path(question["output"]), **question["options"])
+        for target, descriptor in enumerate(streams):
+            os.dup2(descriptor, target)
+        for descriptor in streams:
+            if descriptor > 2:
+                os.close(descriptor)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        if question["task"] == "command":
+            _command(question["variables"], **question["options"])
+        else:
+            os.environ.update(question["variables"])
+            _TASKS[question["task"]](Path(question["output"]), **question["options"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -182,8 +330,27 @@ def _begin(question: dict[str, Any]) -> None:
 
         traceback.print_exc()
     finally:
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _command(variables: dict[str, str], words: list[str], folder: str) -> None:
+    """Run ``fairpremium``, with the warnings of a process that was started with no options."""
+    import warnings
+
+    from fairpremium.cli import main
+
+    warnings.resetwarnings()
+    for kind in (ResourceWarning, ImportWarning, PendingDeprecationWarning, DeprecationWarning):
+        warnings.simplefilter("ignore", kind)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    os.umask(0o022)
+    sys.argv = ["fairpremium", *words]
+    main()
 
 
 def _say(output: Path, what: Any) -> None:
@@ -207,6 +374,23 @@ def _web(output: Path, folder: str, database: str | None, port: int = 0, name: s
         folder=folder, database=database, port=port, hosts=hosts, collect=True, limits=_limits(limits)
     )
     serve(settings, workers=0, tell=lambda url: _say(output, url))
+
+
+def _listen(
+    output: Path, log: str | None, open_files: list[int] | None, limits: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """Serve with settings; the log goes into a file."""
+    import resource
+
+    from fairpremium.parties.http._serve import serve
+    from fairpremium.parties.service._settings import ServiceSettings
+
+    if log is not None:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    if open_files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[0], open_files[1]))
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    serve(ServiceSettings(port=0, limits=_limits(limits), **given), workers=0, tell=lambda url: _say(output, url))
 
 
 def _work(output: Path, folder: str, database: str | None, **limits: Any) -> None:
@@ -336,7 +520,15 @@ def _report(
     _say(output, answers)
 
 
-_TASKS = {"web": _web, "work": _work, "open": _open, "request": _request, "fit": _fit, "report": _report}
+_TASKS = {
+    "web": _web,
+    "listen": _listen,
+    "work": _work,
+    "open": _open,
+    "request": _request,
+    "fit": _fit,
+    "report": _report,
+}
 _TASKS |= {"clean": _clean, "backup": _backup, "restore": _restore}
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import itertools
 import os
 import secrets
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairpremium.audit import render_json, render_report
 from fairpremium.parties.clients._client import AppTransport, Client, Operator
 from fairpremium.parties.clients._collector import Collector
 from fairpremium.parties.clients._insurer import Insurer
@@ -32,6 +34,31 @@ _DRAWERS = (
     "service.keys._study_secret",
     "service.reports._snapshots",
 )
+
+
+# Modules whose tests read the report in a bundle. To draw its charts is half of what a fit takes: in other modules a
+# fit of this process writes the numbers of the report alone.
+READ_REPORTS = {"test_content", "test_origins", "test_rules", "test_story"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def reports_without_charts(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__.rpartition(".")[2] not in READ_REPORTS:
+            patch.setattr("fairpremium.parties.service._run_fit.render_report", _numbers_alone)
+        yield
+
+
+@pytest.fixture
+def reports_with_charts(monkeypatch):
+    """Fits of this test write whole reports, whatever its module does."""
+    monkeypatch.setattr("fairpremium.parties.service._run_fit.render_report", render_report)
+
+
+def _numbers_alone(summary):
+    return (
+        f"<!doctype html>\n<title>Charts are drawn in other tests</title><pre>{html.escape(render_json(summary))}</pre>"
+    )
 
 
 def _repeat_draws(patch, name):
@@ -63,9 +90,7 @@ def draws_of_the_test(request, monkeypatch):
 @pytest.fixture(scope="session")
 def zygote():
     """The process that starts others, for tests that kill them."""
-    zygote = processes.Zygote()
-    yield zygote
-    zygote.close()
+    return processes.shared_zygote()
 
 
 @pytest.fixture(scope="module")

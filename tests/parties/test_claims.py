@@ -157,6 +157,7 @@ def seen_reports(parties, table, reports):
     return randomize_reports(keys, reports, CHANNEL, 2.0, epoch_key(secret, salt), epoch=1)
 
 
+@pytest.mark.usefixtures("reports_with_charts")
 def test_from_claims_to_a_tariff(parties, book, tmp_path):
     """The bundle holds the fit to reports after one second randomization, and it finds the true premium."""
     declare(parties)

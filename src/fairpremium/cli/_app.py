@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from fairpremium import __version__
 from fairpremium.cli._command import help_of
 from fairpremium.errors import FairPremiumError
+from fairpremium.lazy import defer_module
 
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
 _UsageError: Any = typer.BadParameter.__base__
@@ -150,6 +151,7 @@ def _main(
 
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
+    defer_module("scipy.stats")  # scikit-learn imports it for one function that no command uses
     named = sys.argv[1:2]
     app = make_app(named) if named and named[0] in _COMMANDS else _list_app()
     typer.main.get_command(app).main(prog_name="fairpremium")

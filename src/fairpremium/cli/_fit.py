@@ -18,7 +18,6 @@ from fairpremium.cli._portfolio import Data, column_option, load_data
 from fairpremium.cli._report_source import NoiseMethod, ReportSource
 from fairpremium.cli._terminal import progress, shares_text
 from fairpremium.cli.tables import TableFormat, check_output
-from fairpremium.diagnostics import evaluate, hold_out
 from fairpremium.families import get_family
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, describe_pooling
 from fairpremium.progress import listening
@@ -130,6 +129,8 @@ def _test(
     """Fit to some rows and measure the prices on the others."""
     if isinstance(data, LargeData):
         raise ValueError("--test needs a table that is read at once, but this one is read piece by piece.")
+    from fairpremium.diagnostics import evaluate, hold_out
+
     held = hold_out(len(data.X), share, random_state=0 if seed is None else seed)
 
     def part(rows: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from fairpremium.labels import encode_labels
 from fairpremium.models import is_whole
@@ -310,7 +310,7 @@ def find_anchor(
         variance += float(deviation @ deviation) * float(hit.mean() * (1 - hit.mean()))
     n, count = sum(map(len, hits)), int(sum(hit.sum() for hit in hits))
     keep = count / n
-    pvalue = float(norm.sf(trend / math.sqrt(variance))) if variance > 0 else 1.0
+    pvalue = float(ndtr(-trend / math.sqrt(variance))) if variance > 0 else 1.0
     return Anchor(n, keep, math.sqrt(keep * (1 - keep) / n), binomial_interval(count, n, level), pvalue)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from fairpremium.noise._keep_formulas import binomial_interval
 from fairpremium.privacy import Channel
@@ -192,6 +192,6 @@ def collect_evidence(reports: ReportScores, level: float) -> Evidence:
         bounds.append(sharpest_bound(turn, reports.s, Events.without_truth(K), level))
         tests.append((turn.test, turn.P_test))
     spread = float(gain.std(ddof=1)) / math.sqrt(n)
-    pvalue = float(norm.sf(gain.mean() / spread)) if spread > 0 else 1.0
+    pvalue = float(ndtr(-gain.mean() / spread)) if spread > 0 else 1.0
     lower_limit = max(max(bound.limit for bound in bounds), 0.0)
     return Evidence(float(np.mean([bound.excess for bound in bounds])), lower_limit, pvalue, tuple(tests))

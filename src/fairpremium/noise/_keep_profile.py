@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from fairpremium.arrays import Array
@@ -163,6 +162,7 @@ class Profile:
 
     def limit(self, best: Point, end: float, drop: float) -> float:
         """Find lambda between the maximum and an end where the profile has dropped; the end if it has not."""
+        from scipy.optimize import brentq
 
         def excess(strength: float) -> float:
             fall = max(2 * (best.value - self.value(strength)), 0.0)

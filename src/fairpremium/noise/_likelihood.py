@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.linalg import LinAlgError
-from scipy.special import xlogy
-from scipy.stats import chi2
+from scipy.special import gammaincinv, xlogy
 
 from fairpremium.blocks import Rows
 from fairpremium.corrections import Parameters, fit_propensity, mixture_likelihood, naive_start
@@ -215,7 +214,7 @@ class LikelihoodNoise(NoiseEstimator):
             profile.search(_starts(profile, problem, groups))
         best = profile.maximise()
 
-        drop = float(chi2.ppf(level, 1)) / 2
+        drop = float(gammaincinv(0.5, level))
         low, high = profile.limit(best, GRID[0], drop), profile.limit(best, 1.0, drop)
         best = profile.best  # the limits may have met a higher point
         keep = strength_to_keep(best.strength, K)
@@ -231,7 +230,7 @@ class LikelihoodNoise(NoiseEstimator):
 
     def _find_problems(self, keep: float, low: float, high: float, freedom: int, K: int) -> list[str]:
         """Return what stands against using the estimate; groups differ by so many parameters."""
-        cut = float(chi2.ppf(self.level, freedom))
+        cut = 2 * float(gammaincinv(freedom / 2, self.level))
         other = "Take the channel from the protocol that drew the reports, or use RetestNoise or ValidationNoise."
         problems = []
         if self.dependence_gain_ <= cut:

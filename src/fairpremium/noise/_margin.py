@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, ndtri
 
 from fairpremium.arrays import Array
 from fairpremium.labels import check_labels
@@ -113,7 +113,7 @@ class MarginNoise(NoiseEstimator):
         keep = (1 + (K - 1) * lam) / K
         influence = w * ((E - P) @ c) / (length * w.sum())  # of lambda, one per row
         standard_error = (K - 1) / K * math.sqrt(float(influence @ influence))
-        margin_of_error = float(norm.ppf(0.5 + level / 2)) * standard_error
+        margin_of_error = float(ndtri(0.5 + level / 2)) * standard_error
         low, high = keep - margin_of_error, keep + margin_of_error
         interval = (min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0))
 
@@ -180,4 +180,4 @@ def line_pvalue(E: Array, w: Array, P: Array, c: Array, lam: float) -> float:
     t, u = (P - 1 / K)[:-1], c[:-1]
     precision = np.linalg.pinv(V)
     statistic = float(t @ precision @ t - (u @ precision @ t) ** 2 / (u @ precision @ u))
-    return float(chi2.sf(statistic, K - 2))
+    return float(chdtrc(K - 2, max(statistic, 0.0)))

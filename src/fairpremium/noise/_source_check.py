@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows
@@ -195,4 +195,4 @@ def _test(rows: Rows, source: npt.NDArray[np.intp], values: Array, n_sources: in
     total = terms.sum(axis=0)
     solved, _, rank, _ = np.linalg.lstsq(terms.T @ terms, total, rcond=1e-10)
     statistic = float(total @ solved)
-    return statistic, int(rank), float(chi2.sf(statistic, max(rank, 1)))
+    return statistic, int(rank), float(chdtrc(max(rank, 1), max(statistic, 0.0)))

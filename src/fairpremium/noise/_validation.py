@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fairpremium.noise._base import SampleNoiseEstimator, check_level
 from fairpremium.noise._keep_formulas import binomial_interval
@@ -128,7 +128,7 @@ class ValidationNoise(SampleNoiseEstimator):
         T = counts / people
         variance = T * (1 - T) / people
         smallest = float(np.linalg.svd(T, compute_uv=False)[-1])
-        margin = float(norm.ppf(0.5 + level / 2) * math.sqrt(variance.sum()))
+        margin = float(ndtri(0.5 + level / 2) * math.sqrt(variance.sum()))
         problems = []
         if smallest <= margin:
             problems.append(

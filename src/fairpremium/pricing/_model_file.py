@@ -4,13 +4,13 @@ The layout is documented in ``docs/guide/model-file.md``. A file carries a SHA-2
 damage; who made a file is a question for a signature.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fairpremium.arrays import plain_data
 from fairpremium.documents import check_document, digest
 from fairpremium.errors import ModelFileError
 from fairpremium.families import Family, get_family
@@ -247,14 +247,3 @@ def _candidates(records: list[dict[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(records)
     numeric = [c for c in table.columns if c not in ("model", "correction", "detail", "chosen", "reason")]
     return table.astype(dict.fromkeys(numeric, float))
-
-
-def plain_data(value: Any) -> Any:
-    """Return a value as JSON can hold it, with None for what is not finite."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain_data(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

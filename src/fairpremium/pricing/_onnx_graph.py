@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from fairpremium.arrays import Array
 from fairpremium.errors import MissingExtraError
@@ -195,6 +194,8 @@ def _levels(graph: _Graph, factor: LevelsFactor, x: str, column: Column, unseen:
 
 def _spline(graph: _Graph, factor: SplineFactor, x: str) -> str:
     """Build a natural spline as a line and a truncated cubic at each knot, in units of the knots' range."""
+    from scipy.interpolate import CubicSpline
+
     knots = np.array(factor.knots)
     size = knots[-1] - knots[0]
     at = (knots - knots[0]) / size

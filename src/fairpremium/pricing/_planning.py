@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fairpremium.arrays import Array
+from fairpremium.arrays import Array, plain_data
 from fairpremium.labels import check_labels
 from fairpremium.pricing._bounds import check_rows, resolve_inverse
-from fairpremium.pricing._model_file import plain_data
 from fairpremium.privacy import Channel, SubsetSelection
 
 _KNOWN = ("keep", "epsilon")  # numbers that a channel may have

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import ndtri, softmax, stdtrit
 
 from fairpremium.arrays import Array
@@ -427,6 +426,8 @@ def balanced(shares: Array, group_means: Array, mean_loss: float, groups: tuple[
     def tilted(t: float) -> Array:
         with np.errstate(divide="ignore"):
             return np.asarray(softmax(np.log(p) + t * (H - mean_loss) / scale))
+
+    from scipy.optimize import brentq
 
     def gap(t: float) -> float:
         return float(tilted(t) @ (H - mean_loss)) / scale

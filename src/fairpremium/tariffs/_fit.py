@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit, xlogy
 
 from fairpremium.arrays import Array
@@ -129,6 +128,8 @@ def _rebalanced(tariff: Tariff, portfolio: Portfolio, index: Array) -> float:
             f"Got minimum_premium={least:g}, but expected less than the mean premium {total:.6g} of the "
             "portfolio, which the tariff keeps."
         )
+
+    from scipy.optimize import brentq
 
     def gap(b: float) -> float:
         return float(w @ np.maximum(b * index, least)) / total - 1

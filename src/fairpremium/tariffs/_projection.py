@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.optimize import nnls
 
 from fairpremium.arrays import Array
 from fairpremium.errors import ConvergenceError
@@ -127,6 +126,8 @@ def _nearest_allowed(H: Array, A: Array, b: Array) -> Array:
     size = np.abs(b).max(initial=0.0)
     if (b <= 1e-15 * (1 + size)).all():
         return np.zeros(len(H))
+    from scipy.optimize import nnls
+
     E = np.vstack([G, b / size])
     u, _ = nnls(E, np.append(np.zeros(len(H)), 1.0), maxiter=50 * E.shape[1] + 1000)
     r = E @ u - np.append(np.zeros(len(H)), 1.0)

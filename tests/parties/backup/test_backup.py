@@ -81,6 +81,7 @@ def backup(place, tmp_path):
 # --- what comes back -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("reports_with_charts")
 def test_all_is_restored_and_a_fit_ends_with_the_same_bytes(place, backup, fresh):
     restored = fresh()
     done = restore(backup, restored)

@@ -1,11 +1,9 @@
 """A service in a process of its own, and callers that open many connections, are slow, or send too much."""
 
-import json
 import re
+import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,31 +16,22 @@ from fairpremium.parties.service._settings import ServiceSettings
 from helpers import wire
 from helpers.certificates import Authority
 
-_SERVE = """
-import sys
-from fairpremium.parties.http._serve import serve
-from fairpremium.parties.service import ServiceLimits, ServiceSettings
-folder, limits, settings = sys.argv[1], *map(__import__("json").loads, sys.argv[2:])
-if most := settings.pop("open_files", None):
-    __import__("resource").setrlimit(__import__("resource").RLIMIT_NOFILE, most)
-settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-serve(
-    ServiceSettings(folder=folder, port=0, limits=ServiceLimits(**limits), **settings),
-    workers=0,
-    tell=lambda url: print(url, flush=True),
-)
-"""
 
+@pytest.fixture
+def running(zygote, tmp_path):
+    """Run a service and yield its port and its number; its log is written into a file or to standard error."""
 
-@contextmanager
-def running(folder, limits=None, log=None, **settings):
-    """Yield the port and the process of a service, which writes its log into an open file or to standard error."""
-    command = [sys.executable, "-c", _SERVE, str(folder), json.dumps(limits or {}), json.dumps(settings)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    @contextmanager
+    def run(folder, limits=None, log=None, open_files=None, **settings):
+        options = {"log": log and str(log), "open_files": open_files, "limits": limits or {}}
+        task = zygote.start("listen", tmp_path / "url", **options, settings={"folder": str(folder), **settings})
         try:
-            yield int(process.stdout.readline().strip().rpartition(":")[2]), process.pid
+            yield int(task.said().rpartition(":")[2]), task.pid
         finally:
-            process.terminate()
+            task.kill(signal.SIGTERM)
+            task.wait()
+
+    return run
 
 
 def connect(port, source="127.0.0.1"):
@@ -84,7 +73,7 @@ def memory(pid):
     return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
 
 
-def test_half_open_connections_of_one_address_leave_room_for_others(tmp_path):
+def test_half_open_connections_of_one_address_leave_room_for_others(running, tmp_path):
     with running(tmp_path / "service") as (port, pid), ExitStack() as stack:
         assert ask(port, "127.0.0.3") == 200
         before = memory(pid)
@@ -106,7 +95,7 @@ def tls(tmp_path_factory):
     [(b"", None), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (1024, 1024))],
     ids=["silent", "begun, few files"],
 )
-def test_handshakes_that_are_not_finished_leave_room_for_others(tmp_path, tls, begin, open_files):
+def test_handshakes_that_are_not_finished_leave_room_for_others(running, tmp_path, tls, begin, open_files):
     with running(tmp_path / "service", open_files=open_files, **tls) as (port, pid), ExitStack() as stack:
         assert ask(port, "127.0.0.3", tls=True) == 200
         before = memory(pid)
@@ -119,7 +108,7 @@ def test_handshakes_that_are_not_finished_leave_room_for_others(tmp_path, tls, b
         assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 200
 
 
-def test_handshakes_of_many_addresses_leave_room_and_memory(tmp_path, tls):
+def test_handshakes_of_many_addresses_leave_room_and_memory(running, tmp_path, tls):
     """Each of them stays within its limit; the oldest handshakes of the largest make room."""
     with running(tmp_path / "service", **tls) as (port, pid), ExitStack() as stack:
         assert ask(port, "127.0.0.3", tls=True) == 200
@@ -132,7 +121,7 @@ def test_handshakes_of_many_addresses_leave_room_and_memory(tmp_path, tls):
         assert memory(pid) - before < 100e6
 
 
-def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
+def test_few_open_files_leave_room_for_connections_of_many_addresses(running, tmp_path):
     with running(tmp_path / "service", open_files=(256, 512)) as (port, pid), ExitStack() as stack:
         for n in range(600):
             stack.enter_context(connect(port, f"127.0.1.{n % 100}"))
@@ -140,7 +129,7 @@ def test_few_open_files_leave_room_for_connections_of_many_addresses(tmp_path):
         assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 300
 
 
-def test_few_addresses_do_not_take_all_places(tmp_path):
+def test_few_addresses_do_not_take_all_places(running, tmp_path):
     """Each of them stays within its limit, and together they have all 2,000 places."""
     with running(tmp_path / "service") as (port, pid), ExitStack() as stack:
         assert ask(port, "127.0.0.3") == 200
@@ -194,7 +183,7 @@ def unread(stack, port, source="127.0.0.2", *, tls=False):
     return sock
 
 
-def test_encrypted_answers_that_nobody_reads_take_little_memory(tmp_path, tls):
+def test_encrypted_answers_that_nobody_reads_take_little_memory(running, tmp_path, tls):
     """256 of them took 208 MB, of which 66 MB were buffers for what the other end might send."""
     with running(tmp_path / "service", **tls) as (port, pid), ExitStack() as stack:
         assert ask(port, path=b"/v1/openapi.json", tls=True) == 200
@@ -206,7 +195,7 @@ def test_encrypted_answers_that_nobody_reads_take_little_memory(tmp_path, tls):
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_an_answer_that_nobody_reads_is_given_up(tmp_path, tls, is_encrypted):
+def test_an_answer_that_nobody_reads_is_given_up(running, tmp_path, tls, is_encrypted):
     settings = tls if is_encrypted else {}
     with running(tmp_path / "service", {"read_seconds": 2.0}, **settings) as (port, _), ExitStack() as stack:
         sock = unread(stack, port, tls=is_encrypted)
@@ -218,7 +207,7 @@ def test_an_answer_that_nobody_reads_is_given_up(tmp_path, tls, is_encrypted):
                 time.sleep(0.1)
 
 
-def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(tmp_path, tls):
+def test_handshakes_are_counted_until_they_end_and_given_up_after_a_while(running, tmp_path, tls):
     limits = {"handshakes_per_address": 2, "handshake_seconds": 4.0}
     with running(tmp_path / "service", limits, **tls) as (port, _):
         with ExitStack() as stack:  # those that are finished are no matter
@@ -261,7 +250,7 @@ def test_addresses_of_one_ipv6_network_are_one(monkeypatch):
     assert found == ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"]
 
 
-def test_endless_headers_are_cut_off(tmp_path):
+def test_endless_headers_are_cut_off(running, tmp_path):
     with running(tmp_path / "service") as (port, pid):
         assert ask(port) == 200
         before = memory(pid)
@@ -296,7 +285,7 @@ ASKED = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 20_000 + b"\
     ],
     ids=["requests", "trailer", "trailers", "mark of a chunk"],
 )
-def test_what_comes_beside_a_body_is_cut_off_as_well(tmp_path, begin, piece):
+def test_what_comes_beside_a_body_is_cut_off_as_well(running, tmp_path, begin, piece):
     with running(tmp_path / "service", collect=True) as (port, pid):
         assert ask(port) == 200
         before = memory(pid)
@@ -314,7 +303,7 @@ def test_what_comes_beside_a_body_is_cut_off_as_well(tmp_path, begin, piece):
         assert memory(pid) - before < 30e6
 
 
-def test_a_body_in_many_chunks_is_read(tmp_path):
+def test_a_body_in_many_chunks_is_read(running, tmp_path):
     """Marks of chunks may have as many bytes as the body."""
     with running(tmp_path / "service", {"head_bytes": 250}, collect=True) as (port, _), connect(port) as sock:
         sock.sendall(ANSWER + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -328,8 +317,8 @@ def test_a_body_in_many_chunks_is_read(tmp_path):
 UPGRADE = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
 
 
-def test_requests_that_are_none_or_ask_for_another_protocol_do_not_fill_the_log(tmp_path):
-    with (tmp_path / "log").open("w") as log, running(tmp_path / "service", log=log) as (port, _):
+def test_requests_that_are_none_or_ask_for_another_protocol_do_not_fill_the_log(running, tmp_path):
+    with running(tmp_path / "service", log=tmp_path / "log") as (port, _):
         for request, status in ((b"\x16\x03\x01 garbage\r\n\r\n", 400), (UPGRADE, 200)):
             for _ in range(300):
                 with connect(port) as sock:
@@ -341,14 +330,14 @@ def test_requests_that_are_none_or_ask_for_another_protocol_do_not_fill_the_log(
     assert not any("pgrade" in line or "WebSocket" in line for line in lines)
 
 
-def test_a_head_that_is_too_large_is_refused_and_one_within_the_limit_is_not(tmp_path):
+def test_a_head_that_is_too_large_is_refused_and_one_within_the_limit_is_not(running, tmp_path):
     with running(tmp_path / "service") as (port, _):
         assert ask(port, head=b"x: " + b"a" * 20_000 + b"\r\n") == 200
         assert ask(port, head=b"x: " + b"a" * 40_000 + b"\r\n") in (0, 431)
         assert ask(port, path=b"/" + b"a" * 40_000) in (0, 431)
 
 
-def test_a_head_that_never_ends_is_given_up(tmp_path):
+def test_a_head_that_never_ends_is_given_up(running, tmp_path):
     with running(tmp_path / "service", {"head_seconds": 2.0}) as (port, _):
         begun = time.monotonic()
         with connect(port) as silent, connect(port) as slow, connect(port) as again:
@@ -362,7 +351,7 @@ def test_a_head_that_never_ends_is_given_up(tmp_path):
         assert time.monotonic() - begun < 60
 
 
-def test_connections_are_counted_while_they_are_open(tmp_path):
+def test_connections_are_counted_while_they_are_open(running, tmp_path):
     with running(tmp_path / "service", {"connections_per_address": 3}) as (port, _):
         for _ in range(10):  # one after the other is no matter
             assert ask(port) == 200
@@ -375,7 +364,7 @@ def test_connections_are_counted_while_they_are_open(tmp_path):
             assert time.monotonic() < deadline
 
 
-def test_only_a_named_proxy_may_connect(tmp_path):
+def test_only_a_named_proxy_may_connect(running, tmp_path):
     named = {"proxies": ["127.0.0.2"], "hosts": ["fair.example"]}
     with running(tmp_path / "service", {"connections_per_address": 2}, **named) as (port, _):
         told = b"x-forwarded-for: 10.1.1.1\r\n"
@@ -387,7 +376,7 @@ def test_only_a_named_proxy_may_connect(tmp_path):
             assert ask(port, "127.0.0.2", told, host=b"fair.example") == 200
 
 
-def test_a_forwarded_address_is_not_believed_without_a_named_proxy(tmp_path):
+def test_a_forwarded_address_is_not_believed_without_a_named_proxy(running, tmp_path):
     """Wrong passwords count for the address that they come from, whatever the headers say."""
     limits = {"requests_per_second": 1.0}
     with running(tmp_path / "service", limits) as (port, _):

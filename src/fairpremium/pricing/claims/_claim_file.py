@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairpremium.arrays import plain_data
 from fairpremium.documents import check_document, digest
 from fairpremium.errors import ModelFileError
 from fairpremium.models import check_numbers
@@ -35,8 +36,8 @@ def to_document(pricer: Any) -> dict[str, Any]:
                 "name": peril.name,
                 "frequency": part_file.to_document(pricer.parts_[peril.name].frequency),
                 "severity": part_file.to_document(pricer.parts_[peril.name].severity),
-                "cap": part_file.plain_data(pricer.excess_.loc[peril.name, "cap"]),
-                **{name: part_file.plain_data(pricer.excess_.loc[peril.name, name]) for name in _EXCESS},
+                "cap": plain_data(pricer.excess_.loc[peril.name, "cap"]),
+                **{name: plain_data(pricer.excess_.loc[peril.name, name]) for name in _EXCESS},
                 "loading_replicates": list(peril.loading_replicates),
             }
             for peril in prices.perils
