@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Block, RowFunction
@@ -176,7 +176,7 @@ def check(candidate: Fitted, base: GroupFit, moments: SignedMoments) -> str:
         return f"its prices contradict the distribution-free moments of all rows (p = {p:.1g})"
     if base.posterior is None or fit.posterior is None:
         return ""
-    p = float(chi2.sf(*base.posterior.distance(fit.B)))
+    p = _chi_squared_tail(*base.posterior.distance(fit.B))
     if p < _SMALLEST_P:
         return f"its prices are not plausible given the distribution-free evidence (p = {p:.1g})"
     return ""
@@ -210,7 +210,12 @@ def agreement(candidate: Fitted, moments: SignedMoments) -> float:
     span = sums.span.repeated(len(parts))
     covariance, U = span.restrict(covariance), span.restrict(U)
     solved, _, rank, _ = np.linalg.lstsq(covariance, U, rcond=1e-10)
-    return float(chi2.sf(U @ solved, rank))
+    return _chi_squared_tail(float(U @ solved), int(rank))
+
+
+def _chi_squared_tail(statistic: float, rank: int) -> float:
+    """Return the p-value of a statistic; 1 where nothing is free."""
+    return float(chdtrc(rank, max(statistic, 0.0))) if rank else 1.0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import CubicSpline
 
 from fairpremium.arrays import Array
 from fairpremium.models._recognition import check_texts
@@ -198,7 +197,9 @@ class SplineFactor(Factor):
         return tuple(f"{self.column}@{knot:g}" for knot in self.knots[1:])
 
     @cached_property
-    def _basis(self) -> CubicSpline:
+    def _basis(self) -> Any:
+        from scipy.interpolate import CubicSpline  # takes longer to load than most fits
+
         return CubicSpline(self.knots, np.eye(len(self.knots))[:, 1:], bc_type="natural")
 
     def encode(self, values: Values, unseen: Unseen) -> Array:
