@@ -117,6 +117,14 @@ def _lost_ledger_other_order(collector: Collector, k: int) -> None:
     collector.privatize(collector.table().sample(frac=1, random_state=k))
 
 
+def _lost_ledger_begun_again(collector: Collector, k: int) -> None:
+    for path in collector.home.glob("ledger.sqlite*"):
+        path.unlink()
+    if k:
+        collector.privatize(collector.table()[:1], "--person", "holder")  # one of the former draws
+    collector.privatize(collector.table(), "--person", "holder", "--campaign", f"again {k}" if k else "reports")
+
+
 def _three_policies(collector: Collector, k: int) -> None:
     collector.privatize(collector.table(policies=3), "--person", "holder")
 
@@ -163,6 +171,7 @@ ATTACKS: dict[str, Callable[[Collector, int], None]] = {
     "ledger lost": _lost_ledger,
     "ledger lost, another campaign": _lost_ledger_other_campaign,
     "ledger lost, column renamed": _lost_ledger_other_column,
+    "ledger lost, one person drawn as before, another campaign": _lost_ledger_begun_again,
     "ledger lost, rows in another order, no column for the person": _lost_ledger_other_order,
     "three policies of each person": _three_policies,
     "other policies every year": _new_policies,

@@ -520,6 +520,13 @@ def test_people_of_whom_none_is_known_may_be_those_that_are_known_by_another_nam
     with pytest.raises(NewDrawError, match="named by 'policy', but the ledger knows people by 'holder'"):
         ledger.charge_draws(["17", "18"], [b"4", b"5"], named_by="policy", **draws)
     assert ledger.spent("17", "sex") == 0
+    with pytest.raises(NewDrawError, match="1 of these 3"):  # one who is known does not vouch for the others
+        ledger.charge_draws(["ann", "17", "18"], [b"1", b"4", b"5"], named_by="policy", **draws)
+    assert ledger.charge_draws([], [], named_by="policy", **draws) == 0  # nor does nobody
+    for _ in range(2):  # nor does a policy that belongs to somebody else
+        with pytest.raises(NewDrawError, match="0 of these 2"):
+            ledger.charge_draws(["17", "18"], [b"4", b"5"], named_by="policy", policies=["P1", "P2"], **draws)
+        ledger.charge_draws(["ann", "bob"], [b"1", b"2"], named_by="holder", policies=["P1", "P2"], **draws)
     assert ledger.charge_draws(["ann", "dan"], [b"1", b"6"], named_by="name", **draws) == 1  # the column was renamed
     assert ledger.charge_draws(["eve"], [b"7"], named_by="name", **draws) == 1
     assert ledger.charge_draws(["17"], [b"4"], named_by="policy", confirm_new_draw=True, **draws) == 1

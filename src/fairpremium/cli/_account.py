@@ -20,6 +20,7 @@ from fairpremium.privacy import Channel, MemoizedReports, PrivacyLedger
 _FOLDER = "FAIRPREMIUM_COLLECTOR"
 _LEDGER, _MEMO_KEY = "ledger.sqlite", "memo.key"
 _KEY_BYTES = 32
+_BEGUN_LATE = "begun after draws of the memo key"  # a receipt of a ledger
 _option = option_panel("Account of each person")
 
 
@@ -83,10 +84,11 @@ class DrawOptions(LedgerOptions):
 
     @contextmanager
     def drawing(self, memo: MemoizedReports, ledger: PrivacyLedger, people: str) -> Iterator[None]:
-        """Refuse other draws than before where the ledger knows nobody any more; remember those that are made here.
+        """Refuse other draws than before where the ledger was lost; remember those that are made here.
 
-        A ledger that was lost says of each draw that it is the first one. The memo key gives the same reports again if
-        attribute, channel, campaign and people are the same; otherwise the draws would be new ones.
+        A new ledger says of each draw that it is the first one. The memo key gives the same reports again if
+        attribute, channel, campaign and people are the same; otherwise the draws would be new ones. The ledger
+        remembers that it was begun after draws that it does not know.
 
         - `people`: What names them: a column, or the content of a table in which no column does.
         """
@@ -94,16 +96,18 @@ class DrawOptions(LedgerOptions):
         draws = memo.draw_ids([people], [memo.channel.groups[0]])[0]  # depends on all that reports depend on
         known = path.read_text().split() if path.exists() else []
         this = hashlib.sha256(draws).hexdigest()
-        if known and this not in known and ledger.is_empty() and not self.confirm_new_draw:
+        if known and ledger.is_empty():
+            ledger.charge_many([], charge_id=_BEGUN_LATE)
+        if this not in known and ledger.knows_charge(_BEGUN_LATE) and not self.confirm_new_draw:
             raise NewDrawError(
-                f"Got a ledger that knows nobody ({self.ledger_path}), but {self.memo_key_path} has drawn reports "
-                "before, with another attribute, channel, campaign, column of the person or table. Restore the ledger, "
-                "or repeat the former draws, which cost nothing. If these are other people, accept the charge with "
+                f"Got a ledger ({self.ledger_path}) that was begun after {self.memo_key_path} had drawn reports with "
+                "another attribute, channel, campaign, column of the person or table. Restore the former ledger, or "
+                "repeat the former draws, which cost nothing. If these are other people, accept the charge with "
                 "--confirm-new-draw. Nothing was drawn."
             )
-        yield
-        if this not in known:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+            yield
+            if this not in known:
                 file.write(f"{this}\n")
                 file.flush()
                 os.fsync(file.fileno())

@@ -207,13 +207,13 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         account = check_key(attribute, "attribute")
         with self._connected() as connection, connection:
             connection.execute(_LOCK)
-            if policies is not None:
-                links = zip((check_key(policy, "policy") for policy in policies), names, strict=True)
-                connection.executemany("INSERT OR IGNORE INTO policies VALUES (?, ?)", links)
+            links = [] if policies is None else [check_key(policy, "policy") for policy in policies]
             connection.execute("CREATE TEMP TABLE asked (person TEXT NOT NULL, draw BLOB, spent REAL, others INTEGER)")
             connection.executemany("INSERT INTO asked (person, draw) VALUES (?, ?)", asked)
-            if named_by is not None and persons is not None:
-                _check_names(connection, check_key(named_by, "named_by"), confirm_new_draw)
+            if named_by is not None and asked and persons is not None:
+                _check_names(connection, check_key(named_by, "named_by"), links, names, confirm_new_draw)
+            if policies is not None:
+                connection.executemany("INSERT OR IGNORE INTO policies VALUES (?, ?)", zip(links, names, strict=True))
             connection.execute(
                 "DELETE FROM asked WHERE draw IS NULL OR draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)"
             )
@@ -343,9 +343,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
 
     def is_empty(self) -> bool:
         """Say whether nothing was ever charged."""
-        query = "SELECT 1 FROM charges UNION ALL SELECT 1 FROM receipts LIMIT 1"
         with self._connected() as connection:
-            return connection.execute(query).fetchone() is None
+            return connection.execute("SELECT 1 FROM charges LIMIT 1").fetchone() is None
 
     # --- the file ---
 
@@ -491,20 +490,35 @@ def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collect
         connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person = ''", highest + named)
 
 
-def _check_names(connection: sqlite3.Connection, named_by: str, confirm_new_draw: bool) -> None:
-    """Raise if none of the people who are asked is known, and those who are known were named by something else."""
+def _check_names(
+    connection: sqlite3.Connection,
+    named_by: str,
+    policies: Sequence[str],
+    persons: Sequence[str],
+    confirm_new_draw: bool,
+) -> None:
+    """Raise if most people who are asked are unknown, and those who are known were named by something else.
+
+    Who was charged under the number of a policy is known by that policy (see `policies`, beside `persons`), too.
+    """
     query = "SELECT content FROM receipts WHERE charge_id LIKE ?"
     known = sorted(row[0] for row in connection.execute(query, (f"{_NAMED}%",)))
     if known and named_by not in known and not confirm_new_draw:
-        names = "SELECT person FROM charges UNION SELECT person FROM policies"
-        query = f"SELECT count(DISTINCT person), coalesce(sum(person IN ({names})), 0) FROM asked"
-        asked, found = connection.execute(query).fetchone()
-        if asked and not found:
+        charged = "SELECT 1 FROM charges WHERE person = ? UNION ALL SELECT 1 FROM policies WHERE person = ? LIMIT 1"
+        own = dict.fromkeys(persons)
+        found = {who for who in own if connection.execute(charged, (who, who)).fetchone()}
+        by_policy = "SELECT 1 FROM charges WHERE person = ? LIMIT 1"
+        found |= {
+            who
+            for who, policy in zip(persons, policies, strict=False)
+            if connection.execute(by_policy, (policy,)).fetchone()
+        }
+        if 2 * len(found) < len(own):
             raise NewDrawError(
                 f"Got people named by {named_by!r}, but the ledger knows people by {', '.join(map(repr, known[:3]))}, "
-                "and none of these. If they are the same people, name them as before: they would be drawn again, and "
-                "charged as if they were others. Otherwise accept it with --confirm-new-draw (in Python "
-                "confirm_new_draw=True). Nothing was drawn."
+                f"and {len(found):,} of these {len(own):,}. If they are the same people, name them as before: they "
+                "would be drawn again, and charged as if they were others. Otherwise accept it with --confirm-new-draw "
+                "(in Python confirm_new_draw=True). Nothing was drawn."
             )
     connection.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (f"{_NAMED}{named_by}", named_by))
 

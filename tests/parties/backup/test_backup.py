@@ -36,7 +36,7 @@ from fairpremium.parties.store import DatabaseCopyError
 from fairpremium.parties.store.schema import SCHEMA_VERSION, epochs, log, metadata, studies
 from helpers import byte_search
 from helpers.old_schema import downgrade
-from helpers.places import ACME, APP, OP, Place, fit_spec, message, name_keys
+from helpers.places import ACME, APP, OP, Place, build, fit_spec, message, name_keys
 
 CHANGED = ("meta", "epochs", "log")  # by a restore, on purpose
 
@@ -291,7 +291,7 @@ def next_epoch(place, party=None):
         for name in ("later", "again")
     ]
     newest = select(epochs).order_by(epochs.c.number.desc()).limit(1)
-    seal = select(log.c.body).where(log.c.event == "epoch.begun").order_by(log.c.seq.desc()).limit(1)
+    seal = select(log.c.body).where(log.c.event == "epoch.sealed").order_by(log.c.seq.desc()).limit(1)
     row, body = party.context.database.read(lambda c: (c.execute(newest).one(), c.execute(seal).scalar_one()))
     party.close()
     np.testing.assert_array_equal(*prices)  # within an epoch the same question has the same answer
@@ -310,6 +310,29 @@ def test_two_restores_of_a_backup_draw_independently(backup, fresh):
     assert one.steps != two.steps  # the noise of the number of reports, of which the same are there
     assert one_seal != two_seal
     assert (one_prices != two_prices).mean() > 0.9
+
+
+def test_a_fit_whose_snapshot_is_not_taken_begins_an_epoch_in_each_restored_copy(tmp_path, fresh):
+    """Two snapshots under one number would be two draws for one charge."""
+    build(tmp_path / "third-party")
+    place = Place(tmp_path / "third-party")
+    party = place.open(clock=lambda: time.time() + 40 * 86_400)
+    party.put_fit(ACME, "later", fit_spec(level=0.85))
+    number = party.get_fit(ACME, "later").epoch
+    assert not party.get_study(OP, "motor").epochs[-1].counted
+    party.close()
+    back_up(place, tmp_path / "backup")
+    restored = fresh("restored-1")
+    restore(tmp_path / "backup", restored)
+    party = restored.open(clock=lambda: time.time() + 40 * 86_400)
+    while party.work():
+        pass
+    seen = party.get_fit(ACME, "later")
+    assert (seen.state, seen.epoch > number) == ("succeeded", True)
+    taken = party.get_study(OP, "motor").epochs
+    assert number not in {epoch.number for epoch in taken}
+    assert all(epoch.counted for epoch in taken)
+    party.close()
 
 
 def test_two_restores_of_a_backup_count_answers_with_noise_of_their_own(backup, fresh):

@@ -527,7 +527,7 @@ def test_the_head_of_a_page_can_be_asked_for(console):
 
 def test_the_log_in_pages_and_by_party_and_event(parties, console):
     declare(parties)
-    for _ in range(70):
+    for _ in range(35):  # two entries each
         parties.operator.begin_epoch("motor")
     first = console.get("/console/log")
     numbers = [int(n) for n in re.findall(r'id="entry-(\d+)"', first.text)]

@@ -1,5 +1,6 @@
 """A service in a process of its own, and callers that open many connections, are slow, or send too much."""
 
+import asyncio
 import re
 import signal
 import socket
@@ -166,6 +167,40 @@ def test_a_place_is_given_to_the_network_with_fewer_connections(monkeypatch):
         assert ends[1].recv(1) == b""
         for end in ends:
             end.close()
+
+
+def test_nobody_gives_a_place_up_for_a_connection_that_is_refused(monkeypatch):
+    """All places are taken and so are the handshakes, by networks that have no more than the one that comes."""
+    addresses = iter(["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"])
+    ends = []
+
+    def accept(_):
+        if (address := next(addresses, None)) is None:
+            raise BlockingIOError
+        mine, theirs = socket.socketpair()
+        ends.append(theirs)
+        return mine, (address, len(ends))
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    limits = ServiceLimits(connections=3, handshakes=1)
+
+    async def run():
+        with ExitStack() as stack, Listener(socket.socket(), limits, is_encrypted=True) as listener:
+            for _ in range(2):
+                taken, address = listener.accept()
+                stack.enter_context(taken)
+                listener.end_handshake(address)
+            stack.enter_context(listener.accept()[0])  # its handshake takes the only place for one
+            with pytest.raises(BlockingIOError):  # the other connection of its network is refused
+                listener.accept()
+            for end in ends[:3]:
+                end.settimeout(0.1)
+                with pytest.raises(TimeoutError):
+                    end.recv(1)
+            for end in ends:
+                end.close()
+
+    asyncio.run(run())
 
 
 LARGEST = b"GET /v1/openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from sqlalchemy import event, select
 
+from fairpremium.parties.protocol import Retention, as_keys
+from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.service.reports import open_snapshot
 from fairpremium.parties.store.schema import epochs, log
 from helpers import wire
 
@@ -99,6 +104,33 @@ def test_all_epochs_that_begun_get_their_snapshots_in_order(world):
     assert (first.counted, second.counted) == (0, 100)  # exact numbers but the newest are forgotten
     assert first.files == second.files
     assert first.salt != second.salt
+
+
+@pytest.mark.parametrize("reported", [0, 1])
+def test_a_fit_that_waits_when_reports_are_erased_is_cancelled_whoever_reported(world, reported):
+    until = datetime.fromtimestamp(world.clock.now + 3600, UTC)
+    world.declare("dated", retention=Retention(reports_until=until))
+    key = wire.policy_key(2, 0).hex()
+    for _ in range(reported):
+        assert world.ask("app", "PUT", f"/v1/studies/dated/reports/{key}", wire.report()).status == 200
+    world.portfolio("acme", "p2", "dated", rows=ROWS)
+    world.fit("acme", "f1", "p2", "dated", release="randomized")
+    world.clock.now += 7200
+    clean(world.context)
+    assert world.ask("acme", "GET", "/v1/fits/f1").json()["state"] == "cancelled"
+
+
+def test_a_snapshot_after_the_date_until_which_reports_are_kept_has_none(world):
+    until = datetime.fromtimestamp(world.clock.now + 3600, UTC)
+    world.declare("dated", retention=Retention(reports_until=until))
+    key = wire.policy_key(2, 0)
+    assert world.ask("app", "PUT", f"/v1/studies/dated/reports/{key.hex()}", wire.report()).status == 200
+    world.portfolio("acme", "p2", "dated", rows=ROWS)
+    world.fit("acme", "f1", "p2", "dated", release="randomized")
+    world.clock.now += 7200
+    assert work_once(world.context)
+    find = world.context.database.read(lambda c: open_snapshot(c, world.context, "dated", 1, "app"))
+    assert find(as_keys([key])).tolist() == [-1]
 
 
 def test_the_operator_takes_the_snapshot_at_once(world):

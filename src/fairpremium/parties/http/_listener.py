@@ -76,24 +76,30 @@ class Listener(socket.socket):
         limits, is_full = self._limits, self._total - len(self._ending) >= self._limits.connections
         if self._proxies:
             return address in self._proxies and not is_full
-        return (
-            len(self._open.get(network, ())) < limits.connections_per_address
-            and len(self._handshakes.get(network, ())) < limits.handshakes_per_address
-            and (not is_full or self._make_room(network, self._open))
-            and (len(self._in_handshake) < limits.handshakes or self._make_room(network, self._handshakes))
-        )
-
-    def _make_room(self, network: str, among: "_Connections") -> bool:
-        """End the oldest connection of the network that has most, if this one has none, or fewer by two."""
-        largest = max(among.values(), key=len, default={})
-        own = len(among.get(network, ()))
-        oldest = next((each for each in largest if each not in self._ending), None)
-        if oldest is None or len(self._ending) >= _AT_ONCE or (own and own + 1 >= len(largest)):
+        if (
+            len(self._open.get(network, ())) >= limits.connections_per_address
+            or len(self._handshakes.get(network, ())) >= limits.handshakes_per_address
+        ):
             return False
-        self._leave_handshake(oldest)
-        self._ending.add(oldest)
-        oldest.end()
+        full = [self._open] if is_full else []
+        if len(self._in_handshake) >= limits.handshakes:
+            full.append(self._handshakes)
+        gone = [self._find_place(network, among) for among in full]
+        if None in gone or len(self._ending) + len(gone) > _AT_ONCE:
+            return False
+        for connection in gone:  # only now that all places are found
+            if connection is not None and connection not in self._ending:
+                self._leave_handshake(connection)
+                self._ending.add(connection)
+                connection.end()
         return True
+
+    def _find_place(self, network: str, among: "_Connections") -> "_Connection | None":
+        """Return the oldest connection of the network that has most, if this one has none, or fewer by two."""
+        staying = ([each for each in of_network if each not in self._ending] for of_network in among.values())
+        largest = max(staying, key=len, default=[])
+        own = len(among.get(network, ()))
+        return None if not largest or (own and own + 1 >= len(largest)) else largest[0]
 
     def _add(self, taken: socket.socket, address: Any, network: str) -> "_Connection":
         connection = _Connection(taken, self, address, network)

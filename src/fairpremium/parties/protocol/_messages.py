@@ -363,7 +363,7 @@ class Spent(Message):
 class Epoch(Message):
     """A numbered snapshot of the reports of a study, from which all is computed that is released in the epoch.
 
-    - `closed`: When the epoch began. The first of its fits takes the snapshot.
+    - `closed`: When the epoch began. The snapshot is taken by its first fit, or by the operator.
     - `ends`: From when on the next fit begins another one.
     """
 
@@ -375,7 +375,7 @@ class Epoch(Message):
 class CountedEpoch(Epoch):
     """An epoch with the number of reports, as it was released: with noise of a stated standard error.
 
-    `reports` are those taken until the epoch began; one that was withdrawn still counts, or the number would tell that
+    `reports` are those taken until the snapshot; one that was withdrawn still counts, or the number would tell that
     it was. Where rule 9 is off they are those of the snapshot, rounded, or None if they are too few to be told.
 
     - `counted`: Whether the snapshot was taken; before that there is no number of reports.

@@ -13,10 +13,11 @@ A database of an earlier version is marked only, so that the version that wrote 
 this version opens it for the first time, after the migration.
 """
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
+from fairpremium.parties.protocol import ENDED
 from fairpremium.parties.store.log import append
-from fairpremium.parties.store.schema import epochs, logins, meta, studies
+from fairpremium.parties.store.schema import epochs, fits, logins, meta, studies
 
 from ._context import RESTORED, ServiceContext
 from ._epochs import forget_counts, newest_epoch, newest_snapshot
@@ -60,6 +61,11 @@ def finish_restore(context: ServiceContext) -> None:
 def _change(connection: Connection, context: ServiceContext, is_intact: bool) -> None:
     now = context.now()
     connection.execute(delete(logins))
+    # An epoch without a snapshot would get another one in each copy: fits that wait for it begin one of their own.
+    waits = select(epochs.c.number).where(epochs.c.study == fits.c.study, epochs.c.number == fits.c.epoch)
+    of_none = (waits.where(epochs.c.taken.is_(None)).exists(), fits.c.state.not_in(ENDED))
+    connection.execute(update(fits).where(*of_none).values(epoch=0))
+    connection.execute(delete(epochs).where(epochs.c.taken.is_(None)))
     for study in connection.execute(select(studies.c.id, studies.c.spec)).all():
         _end_epoch(connection, study.id, now - spec_of(study).epoch_seconds)
     if is_intact:

@@ -66,7 +66,7 @@ from ._leases import Lease, finish_fit, record_progress, refund
 from ._row_sets import hash_keys, read_row_set, store_row_set
 from ._studies import lock_study
 from .erasure import steps_path, workspace_prefix
-from .reports import take_snapshots
+from .reports import prepare_snapshot, take_snapshots, waits_for_snapshot
 
 # Reasons of our own: the text of an error may quote data.
 _REASONS = {
@@ -89,8 +89,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         point(f"fit.{phase}")
         context.database.write(lambda c: record_progress(c, lease, phase, progress))
 
-    with context.files.hold():
-        context.database.write(lambda c: _take_snapshot(c, context, lease))
+    _take_snapshot(context, lease)
     job = context.database.read(lambda c: read_job(c, context, lease))
     values: dict[str, Any]
     try:
@@ -112,11 +111,19 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
     point("fit.after_publish")
 
 
-def _take_snapshot(connection: Connection, context: ServiceContext, lease: Lease) -> None:
-    """Take the snapshot of the reports from which everything in the epoch of a fit is computed, if there is none."""
+def _take_snapshot(context: ServiceContext, lease: Lease) -> None:
+    """Take the snapshot of the reports from which everything in the epoch of a fit is computed, if there is none.
+
+    Files are written in a transaction of their own, in which others can still write to the log.
+    """
     this = (fits.c.party == lease.party, fits.c.id == lease.fit)
-    take_snapshots(connection, context, lease.party, connection.execute(select(fits.c.study).where(*this)).scalar_one())
-    point("fit.snapshot")
+    study = context.database.read(lambda c: c.execute(select(fits.c.study).where(*this)).scalar_one())
+    if not context.database.read(lambda c: waits_for_snapshot(c, study)):
+        return
+    with context.files.hold():
+        context.database.write(lambda c: prepare_snapshot(c, context, study))
+        point("fit.snapshot")
+        context.database.write(lambda c: take_snapshots(c, context, lease.party, study))
 
 
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:

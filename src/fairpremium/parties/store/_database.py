@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, select
+from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -23,7 +23,8 @@ from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, StorageKey
 
 from ._files import full_disk_as_problem
-from .schema import commits, encrypt_secrets, find_plain_secrets, log_head, prepare_tables, set_storage_key
+from .log import lock_log
+from .schema import commits, encrypt_secrets, find_plain_secrets, prepare_tables, set_storage_key
 
 T = TypeVar("T")
 
@@ -147,7 +148,7 @@ class Database:
         def once(connection: Connection) -> list[Any]:
             results: list[Any] = []
             if self.dialect == "postgresql":  # all of them write to the log: in turn, not waiting in circles
-                connection.execute(select(log_head.c.seq).with_for_update())
+                lock_log(connection)
             for command in commands:
                 try:
                     with connection.begin_nested():

@@ -56,6 +56,11 @@ def upsert(connection: Connection, table: Any) -> Any:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
+def lock_log(connection: Connection) -> None:
+    """Let others who write to the log wait. Whoever locks a study, too, does this first: or two wait for each other."""
+    connection.execute(select(log_head.c.seq).with_for_update())
+
+
 def append(connection: Connection, now: float, party: str, event: str, **body: Any) -> int:
     """Add an entry to the log and return its number."""
     head = connection.execute(select(log_head.c.seq, log_head.c.peaks).with_for_update()).one()

@@ -168,7 +168,7 @@ epochs = _table(  # snapshots of the reports of a study
     _key("study", _name, sa.ForeignKey("studies.id")),
     _key("number", Integer),
     _column("closed", Float),  # when it began
-    Column("taken", Float),  # when its snapshot was; none as long as none of its fits has begun
+    Column("taken", Float),  # when its snapshot was taken; none before
     Column("files", Text),  # JSON: digests by source; none once the epoch is over and its files are gone
     Column("reports", Integer),  # as released
     _column("standard_error", Float),

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, delete, select, update
 from fairpremium.documents import canonical_json
 from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Retention
-from fairpremium.parties.store.log import append
+from fairpremium.parties.store.log import append, lock_log
 from fairpremium.parties.store.schema import (
     answer_counts,
     answers,
@@ -48,6 +48,7 @@ def _retention(connection: Connection, study: str) -> Retention:
 
 
 def _erase_reports(connection: Connection, context: ServiceContext, study: str) -> None:
+    lock_log(connection)
     lock_study(connection, study)
     if not keeps_no_reports(spec_of(study_row(connection, study)), context.now()):
         return
@@ -55,6 +56,7 @@ def _erase_reports(connection: Connection, context: ServiceContext, study: str) 
     told = select(log.c.seq).where(log.c.event == "reports.erased", log.c.body == canonical_json(body).decode())
     if connection.execute(told.limit(1)).first() is None:  # whether there were reports or not
         append(connection, context.now(), _SERVICE, "reports.erased", **body)
+    cancel_fits(connection, context, fits.c.study == study)  # whether there were reports or not
     found = [
         connection.execute(select(table.c.study).where(table.c.study == study).limit(1)).first()
         for table in (reports, answers, batch_files, withdrawals)
@@ -62,7 +64,6 @@ def _erase_reports(connection: Connection, context: ServiceContext, study: str) 
     kept = select(epochs.c.number).where(epochs.c.study == study, epochs.c.files.is_not(None)).limit(1)
     if not any(found) and connection.execute(kept).first() is None:
         return
-    cancel_fits(connection, context, fits.c.study == study)
     for table in (reports, answers, batch_files, withdrawals):
         connection.execute(delete(table).where(table.c.study == study))
     for table in (epochs, answer_counts):  # no released number goes down by what was erased

@@ -18,7 +18,9 @@ from ._snapshots import (
     files_of_epochs,
     forget_old_snapshots,
     open_snapshot,
+    prepare_snapshot,
     take_snapshots,
+    waits_for_snapshot,
 )
 from ._withdrawals import apply_withdrawals, hashed_key, withdraw_report
 
@@ -36,11 +38,13 @@ __all__ = [
     "hashed_key",
     "open_snapshot",
     "page_of",
+    "prepare_snapshot",
     "put_report",
     "put_report_batch",
     "read_report",
     "sources_of",
     "take_snapshots",
+    "waits_for_snapshot",
     "waits_for_withdrawal",
     "withdraw_report",
 ]

@@ -21,12 +21,20 @@ from sqlalchemy import Connection, func, insert, select, update
 from fairpremium.documents import canonical_json
 from fairpremium.parties.protocol import ENDED, OperatorStudy, Problem, StudySpec, match, names_of, round_count
 from fairpremium.parties.release import CountNoise
-from fairpremium.parties.store.log import append
+from fairpremium.parties.store.log import append, lock_log
 from fairpremium.parties.store.schema import batch_files, epochs, fits
 
 from .._context import Party, ServiceContext
 from .._epochs import end_of, epoch_key, forget_counts, newest_epoch, newest_snapshot
-from .._studies import count_reports, describe_to_operator, find_study, lock_study, spec_of, study_row
+from .._studies import (
+    count_reports,
+    describe_to_operator,
+    find_study,
+    keeps_no_reports,
+    lock_study,
+    spec_of,
+    study_row,
+)
 from ._compaction import write_singles
 from ._reports import sources_of
 from ._withdrawals import apply_withdrawals
@@ -52,8 +60,9 @@ def choose_epoch(connection: Connection, context: ServiceContext, who: Party, st
 
 
 def begin_epoch(connection: Connection, context: ServiceContext, who: Party, study: str, number: int) -> OperatorStudy:
-    """Begin the next epoch of a study and take its snapshot; the number of the newest one changes nothing any more."""
+    """Begin the next epoch of a study and take its snapshot; the number of the newest one takes a missing snapshot."""
     row = find_study(connection, who, study)
+    lock_log(connection)
     lock_study(connection, study)
     before = newest_epoch(connection, study)
     newest = 0 if before is None else before.number
@@ -77,10 +86,22 @@ def take_snapshots(connection: Connection, context: ServiceContext, who: str, st
 
     They are taken in order: each number of reports grows from the one before.
     """
+    lock_log(connection)
     lock_study(connection, study)
-    waiting = select(epochs.c.number).where(epochs.c.study == study, epochs.c.taken.is_(None))
-    for number in connection.execute(waiting.order_by(epochs.c.number)).scalars().all():
+    for number in waits_for_snapshot(connection, study):
         _take_snapshot(connection, context, who, study, number)
+
+
+def waits_for_snapshot(connection: Connection, study: str) -> list[int]:
+    """Return the numbers of the epochs of a study that have begun and have no snapshot."""
+    waiting = select(epochs.c.number).where(epochs.c.study == study, epochs.c.taken.is_(None))
+    return list(connection.execute(waiting.order_by(epochs.c.number)).scalars())
+
+
+def prepare_snapshot(connection: Connection, context: ServiceContext, study: str) -> None:
+    """Do what takes long in a snapshot, so that little is left for it. Hold the store meanwhile."""
+    apply_withdrawals(connection, context, study)
+    _write_files(connection, context, study, spec_of(study_row(connection, study)))
 
 
 def _take_snapshot(connection: Connection, context: ServiceContext, who: str, study: str, number: int) -> None:
@@ -92,6 +113,8 @@ def _take_snapshot(connection: Connection, context: ServiceContext, who: str, st
     apply_withdrawals(connection, context, study)
     row = study_row(connection, study)
     files = _write_files(connection, context, study, spec_of(row))
+    if keeps_no_reports(spec_of(row), context.now()):  # they are about to be erased
+        files = {source: [] for source in files}
     salt = secrets.token_bytes(32)
     key = epoch_key(bytes(row.secret), salt)
     count = _release_count(count_reports(connection, study), row, key, number, newest_snapshot(connection, study))
