@@ -385,8 +385,8 @@ TABLES = {
         "service/reports/_withdrawals.py",
     },
     "batch_files": {
-        "service/_housekeeping.py", "service/_studies.py", "service/erasure/_retention.py",
-        "service/reports/_compaction.py", "service/reports/_reports.py", "service/reports/_snapshots.py",
+        "service/_housekeeping.py", "service/_studies.py", "service/erasure/_reports.py",
+        "service/erasure/_retention.py", "service/reports/_compaction.py", "service/reports/_reports.py", "service/reports/_snapshots.py",
         "service/reports/_withdrawals.py",
     },
 }  # fmt: skip
