@@ -386,8 +386,8 @@ TABLES = {
     },
     "batch_files": {
         "service/_housekeeping.py", "service/_studies.py", "service/erasure/_reports.py",
-        "service/erasure/_retention.py", "service/reports/_compaction.py", "service/reports/_reports.py", "service/reports/_snapshots.py",
-        "service/reports/_withdrawals.py",
+        "service/erasure/_retention.py", "service/reports/_compaction.py", "service/reports/_reports.py",
+        "service/reports/_snapshots.py", "service/reports/_withdrawals.py",
     },
 }  # fmt: skip
 
