@@ -1,6 +1,5 @@
 """Invitations of a collector: personal links, and what they cost the people who get them."""
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -100,10 +99,10 @@ def charge_invitations(
     """
     who = ledger.find_persons(policies, policies=True) if persons is None else list(persons)
     scheme = str(channel.descriptor()["sha256"])
+    hash_of = secret.hasher()  # another secret, another draw
 
     def draw(person: str, policy: str) -> bytes:
-        fields = json.dumps(["invitation", study, secret.fingerprint, attribute, scheme, person, policy])
-        return hashlib.sha256(fields.encode()).digest()
+        return hash_of(json.dumps(["invitation", study, attribute, scheme, person, policy]).encode())
 
     draws = {policy: draw(person, policy) for person, policy in zip(who, policies, strict=True)}
     before = ledger.find_draws(draws.values())
