@@ -219,8 +219,8 @@ import time
 from fairpremium.blocks._pool import WorkerPool
 pool = WorkerPool()
 list(pool.map(abs, [(1,), (2,)]))
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print(*pool.map(abs, [(-3,), (-4,)]))  # they still work

@@ -176,7 +176,7 @@ def test_the_entry_of_an_epoch_does_not_tell_whether_anything_changed(service):
     service.submit([f"P{i}" for i in range(50)], ["F"] * 50)
     for _ in range(3):
         service.operator.begin_epoch("motor")  # nobody has reported in between
-    sealed = [e.body["sealed"] for page in service.auditor.log() for e in page.entries if e.event == "epoch.begun"]
+    sealed = [e.body["sealed"] for page in service.auditor.log() for e in page.entries if e.event == "epoch.sealed"]
     assert len(set(sealed)) == 3
 
 

@@ -99,6 +99,16 @@ def search(world, keys, others=()):
     return {name.removeprefix(f"{world.folder.name}/") for name in found}
 
 
+def test_the_search_finds_what_is_there():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        needles = [rng.bytes(n) for n in rng.choice([2, 4, 5, 16], size=rng.integers(1, 6))]
+        content = rng.bytes(int(rng.integers(0, 40)))
+        if rng.random() < 0.5:
+            content += needles[0] + rng.bytes(int(rng.integers(0, 3)))
+        assert byte_search.Search(needles).is_in(content) == any(needle in content for needle in needles)
+
+
 # --- portfolios ------------------------------------------------------------------------------------------------------
 
 
