@@ -9,6 +9,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from fairpremium.blocks import Block, Rows, _rows
+from fairpremium.blocks._pool import WorkerPool
 
 SIZES = [1, 2, 8191, 8192, 8193, 65_535, 65_536, 65_537, 150_001]
 
@@ -138,3 +139,13 @@ def test_draw_takes_a_row_from_each_of_equally_long_parts(n: int, size: int) -> 
     assert places.max() < n
     if n > 10:
         assert len(set(np.diff(places))) > 1  # not evenly spaced
+
+
+def test_worker_processes_begin_with_the_library_loaded():
+    """Otherwise each of them loads it during the first pass of every fit, for more than a second."""
+    pool = WorkerPool()
+    try:
+        asked = "[m in __import__('sys').modules for m in ('fairpremium.corrections', 'fairpremium.models')]"
+        assert list(pool.map(eval, [(asked,)])) == [[True, True]]
+    finally:
+        pool.close()

@@ -26,7 +26,7 @@ class WorkerPool:
     """A process pool that is started on first use.
 
     Workers are not forks of this process, whose threads they would not survive. Where it can, a server process that
-    has imported this package and started no thread forks them, so that all pools but the first start at once. Each
+    has imported what passes need and started no thread forks them, so that all pools but the first start at once. Each
     worker has one thread for linear algebra and one for Arrow.
     """
 
@@ -79,7 +79,7 @@ def start_processes(workers: int) -> ProcessPoolExecutor:
     context: Any = multiprocessing.get_context("spawn")
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fairpremium"])
+        context.set_forkserver_preload(["fairpremium.corrections"])  # what passes need
     with _without_main(), _one_thread():
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
         for _ in range(workers):
