@@ -181,8 +181,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         declared : collection of str
             Names of attributes that are known to be others than this one, such as those of one study.
         named_by : str, optional
-            By what `persons` are named, such as a column of a table. The ledger remembers it: people of whom it knows
-            none may be those that it knows, if they are named by something else.
+            By what `persons` are named, such as a column of a table. The ledger remembers it: people most of
+            whom it does not know may be those that it knows, if they are named by something else.
         confirm_new_draw : bool
             Whether to charge people who have reported before. A person has reported before if the ledger knows of
             another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another

@@ -66,12 +66,12 @@ def describe_epoch(row: Any, spec: StudySpec) -> Epoch:
 def count_epochs(connection: Connection, study: str, spec: StudySpec) -> tuple[CountedEpoch, ...]:
     """Return all epochs of a study as operator and auditor see them, the newest last."""
     rows = connection.execute(select(epochs).where(epochs.c.study == study).order_by(epochs.c.number))
-    released = ("reports", "standard_error")
     return tuple(
         CountedEpoch(
             **describe_epoch(row, spec).model_dump(),
             counted=row.taken is not None,
-            **{name: getattr(row, name) for name in released},
+            reports=row.reports,
+            standard_error=row.standard_error,
         )
         for row in rows
     )

@@ -3,8 +3,8 @@
 The first fit that is asked for after the end of an epoch begins the next one, or the operator does. Neither depends on
 a report: what is released in an epoch changes with nothing that comes in meanwhile, and every epoch is paid for anew.
 
-How long a snapshot takes depends on the reports that wait for it. Who asks for a fit must not be able to measure that:
-the request gives the epoch its number, and the process of its first fit takes the snapshot.
+How long a snapshot takes depends on the reports that wait for it. Whoever asks for a fit must not be able to measure
+that: the request gives the epoch its number, and the process of its first fit takes the snapshot.
 """
 
 import hmac
