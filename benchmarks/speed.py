@@ -212,10 +212,15 @@ def glum_fit(X, y, w):
 
 
 def race_of(repeats: int, clock: Callable[[], float], contestants: dict) -> dict[str, float]:
-    """Median seconds of each contestant, in turns, so that a slow minute of the machine hits all."""
+    """Median seconds of each contestant, in turns, so that a slow minute of the machine hits all.
+
+    The threads of a library that has finished wait for more to do and take a core from the next contestant meanwhile,
+    hence the pauses.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
+            time.sleep(0.3)
             start = clock()
             run()
             seconds[name].append(clock() - start)

@@ -94,7 +94,7 @@ def encode_labels(
     position = {label_key(label): k for k, label in enumerate(declared)}
     # the last entry of the table serves the code -1
     table = np.array([*(position.get(label_key(value), _UNKNOWN) for value in distinct), _MISSING], dtype=np.int32)
-    result = table[codes]
+    result = np.take(table, codes)
     if np.any(table == _UNKNOWN) and (unknown := np.count_nonzero(result == _UNKNOWN)):
         raise ValueError(
             f"Got {name} with {_rows(unknown)} of {len(result)} that are not among the declared labels, but expected "

@@ -5,7 +5,7 @@ from fairpremium.blocks._join import Joined, join_reports
 from fairpremium.blocks._merge import merge_rows, worth_merging
 from fairpremium.blocks._persons import Persons, person_codes, person_totals
 from fairpremium.blocks._pool import start_processes
-from fairpremium.blocks._rows import Block, RowFunction, Rows, blas
+from fairpremium.blocks._rows import Block, RowFunction, Rows, all_finite, count_codes, one_blas_thread
 from fairpremium.blocks._sources import open_source, source_kind
 from fairpremium.blocks._stream import Reduction, Stream
 
@@ -20,9 +20,11 @@ __all__ = [
     "Rows",
     "Source",
     "Stream",
-    "blas",
+    "all_finite",
+    "count_codes",
     "join_reports",
     "merge_rows",
+    "one_blas_thread",
     "open_source",
     "person_codes",
     "person_totals",

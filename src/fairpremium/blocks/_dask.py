@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairpremium.blocks._job import Job, Source
-from fairpremium.blocks._rows import blas
+from fairpremium.blocks._rows import one_blas_thread
 
 
 class DaskSource(Source):
@@ -77,7 +77,7 @@ def _client() -> Any:
 
 
 def _work(job: Job, frame: Any) -> Any:
-    with blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         return job([_table(frame)])
 
 

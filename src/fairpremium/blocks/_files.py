@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._pool import WorkerPool
-from fairpremium.blocks._rows import blas, count_workers
+from fairpremium.blocks._rows import count_workers, one_blas_thread
 
 _PARTITION_ROWS = 262_144  # row groups are combined until they have so many rows
 _FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start
@@ -51,7 +51,7 @@ class Piece:
 
 def _work(columns: tuple[str, ...], piece: Piece, job: Job) -> Any:
     """Do a job in a worker process; an error names the file."""
-    with blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         try:
             return job(piece.batches(columns))
         except (ValueError, TypeError) as error:

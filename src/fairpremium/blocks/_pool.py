@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fairpremium.blocks._rows import blas, count_workers
+from fairpremium.blocks._rows import count_workers, thread_pools
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _RESTARTS = 2  # how often workers are restarted in one pass
@@ -111,7 +111,7 @@ def _begin() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    blas().limit(limits=1)
+    thread_pools().limit(limits=1)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ Sums = tuple[Array, ...]
 RowFunction = Callable[["Block"], Array]
 
 _TASK_ROWS = 65_536  # rows that one thread sums before the partial sums are put in order
+_FEW_CODES = 12
+_MANY_CELLS = 2**22  # numbers from which on a sum takes longer than threads need to start
 
 
 class Block(NamedTuple):
@@ -122,7 +125,7 @@ class Rows:
     def map(self, function: Callable[[Block], Array], *, block_rows: int = 8192) -> Array:
         """Compute a function of each row: the blocks' results one below the other."""
         starts = range(0, len(self), block_rows)
-        with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count_workers()) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(count_workers()) as pool:
             pieces = pool.map(lambda start: function(self.block(start, min(start + block_rows, len(self)))), starts)
             return np.concatenate(list(pieces))
 
@@ -133,7 +136,8 @@ class Rows:
         ----------
         function : callable
             Takes a `Block` and returns a tuple of arrays whose sums over all blocks are wanted. It
-            runs in several threads at once and must not share what it writes to.
+            runs in several threads at once and must not share what it writes to. Its matrix products are
+            ``np.dot``: ``@`` keeps the interpreter's lock (NumPy 2.4), so that threads would wait for each other.
         block_rows : int
             Rows per block: small enough for the intermediate results to stay in the processor's cache.
 
@@ -148,7 +152,7 @@ class Rows:
             return self.reduce_here(function, first, min(first + _TASK_ROWS, n), block_rows)
 
         starts = range(0, n, _TASK_ROWS)
-        with blas().limit(limits=1, user_api="blas"):  # our threads share the cores; BLAS adds none
+        with one_blas_thread():  # our threads share the cores
             if len(starts) == 1:
                 return task(0)
             with ThreadPoolExecutor(count_workers()) as pool:
@@ -158,6 +162,13 @@ class Rows:
         """Sum a function over the rows start to stop in this thread."""
         blocks = (self.block(first, min(first + block_rows, stop)) for first in range(start, stop, block_rows))
         return functools.reduce(add, map(function, blocks))
+
+
+def count_codes(codes: Codes, n_codes: int) -> npt.NDArray[np.intp]:
+    """Count how often each code occurs; comparing all rows with a few codes is faster than `np.bincount`."""
+    if n_codes > _FEW_CODES:
+        return np.bincount(codes, minlength=n_codes)
+    return np.array([np.count_nonzero(codes == code) for code in range(n_codes)])
 
 
 def draw_places(n: int, size: int) -> npt.NDArray[np.int64]:
@@ -181,7 +192,25 @@ def count_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+def all_finite(values: npt.NDArray[Any]) -> bool:
+    """Tell whether no number is missing or infinite, nor their sum, which finite ones hardly reach."""
+    starts = range(0, len(values), _TASK_ROWS)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.size < _MANY_CELLS:
+            return bool(np.isfinite(values.sum(dtype=np.float64)))
+        with ThreadPoolExecutor(count_workers()) as pool:
+            sums = pool.map(lambda first: values[first : first + _TASK_ROWS].sum(dtype=np.float64), starts)
+            return bool(np.isfinite(sum(sums)))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let the linear algebra library use one thread: for small matrices others come later than the result."""
+    with thread_pools().limit(limits=1, user_api="blas"):
+        yield
+
+
 @functools.cache
-def blas() -> ThreadpoolController:
-    """Return the controller of the linear algebra library's threads."""
+def thread_pools() -> ThreadpoolController:
+    """Return the controller of the threads of numerical libraries."""
     return ThreadpoolController()

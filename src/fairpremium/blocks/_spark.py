@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairpremium.blocks._job import PIECE_ROWS, Job, Source
-from fairpremium.blocks._rows import blas
+from fairpremium.blocks._rows import one_blas_thread
 
 _RESULT = "partition long, rows long, payload binary"
 _ROWS = "rows"
@@ -129,7 +129,7 @@ class _Work:
         pieces = _Counted(batches, self.columns)
         payload = None
         if i in self.jobs:
-            with blas().limit(limits=1, user_api="blas"):
+            with one_blas_thread():
                 try:
                     result = self.jobs[i](pieces)
                 except (ValueError, TypeError) as error:  # the caller's mistake, not a fault of the cluster

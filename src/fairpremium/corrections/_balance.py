@@ -162,10 +162,10 @@ class _Imbalance:
 
     def predictor(self, block: Block) -> Array:
         B = self.fit.B if self.B is None else self.B
-        return np.asarray(B.T @ self.fit.problem.moments.coordinates.matrix(block.X).T).T
+        return np.asarray(np.dot(B.T, self.fit.problem.moments.coordinates.matrix(block.X).T).T)
 
     def unaware_predictor(self, block: Block) -> Array:
-        return np.asarray(self.fit.problem.moments.coordinates.matrix(block.X) @ self.fit.problem.unaware)
+        return np.asarray(np.dot(self.fit.problem.moments.coordinates.matrix(block.X), self.fit.problem.unaware))
 
     def scores(self, block: Block) -> Array:
         mu = self.fit.problem.family.link.mean_of(self.predictor(block))
@@ -188,7 +188,7 @@ class _Imbalance:
             gap = w * (block.y[:, None] - link.mean_of(eta))
             of_weights = self.posterior.weight_gradient(block, np.ones((len(eta), 1)), gap).sum(axis=0)
         Z = self.fit.problem.moments.coordinates.matrix(block.X)
-        return np.asarray(slope.sum()), Z.T @ slope, of_weights
+        return np.asarray(slope.sum()), np.dot(Z.T, slope), of_weights
 
     def _volumes(self, block: Block) -> Array:
         return np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]

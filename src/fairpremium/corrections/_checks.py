@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream, blas
+from fairpremium.blocks import Rows, Stream, one_blas_thread
 from fairpremium.corrections._latent import SAMPLE_ROWS
 from fairpremium.errors import FairPremiumError
 from fairpremium.families import Family
@@ -118,7 +118,7 @@ def losses_of_fit(fit: "GroupFit", posterior: Any) -> dict[str, Any]:
         return {}
     rows = problem.rows.spaced(SAMPLE_ROWS).reported(table.shape[1] - 1)
     coefficients = fit.coefficients
-    with blas().limit(limits=1, user_api="blas"):  # other threads come later than the result
+    with one_blas_thread():  # other threads come later than the result
         eta = rows.X @ coefficients[1:] + coefficients[0]
     risk, risk_error = mean_and_error(held_risk(problem.family, rows, eta, table), rows.weight, rows.cluster)
     found = {"risk": risk, "risk_error": risk_error}

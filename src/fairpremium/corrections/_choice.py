@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, RowFunction
+from fairpremium.blocks import Block, RowFunction, one_blas_thread
 from fairpremium.corrections._balance import balanced
 from fairpremium.corrections._candidates import Begun, Candidate, Fitted, InverseCandidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, losses_of_fit
@@ -69,6 +69,7 @@ class Chosen(NamedTuple):
         return cls(candidate, found.fit, found.posterior, [_result(candidate, found, True, reason)], base)
 
 
+@one_blas_thread()
 def fit_correction(
     problem: LinearProblem, channel: ReportChannel, correction: str, pooling: float | None, classifier: Any = None
 ) -> Chosen:
@@ -227,7 +228,7 @@ class _Difference:
     response: Array
 
     def __call__(self, block: Block) -> Array:
-        return np.asarray(self.own(block) - self.scores(block) @ self.response)
+        return np.asarray(self.own(block) - np.dot(self.scores(block), self.response))
 
 
 def fit_base(problem: LinearProblem, channel: ReportChannel, pooling: float | None) -> GroupFit:

@@ -39,7 +39,7 @@ from scipy.linalg import null_space
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import blas
+from fairpremium.blocks import one_blas_thread
 from fairpremium.errors import ConvergenceError
 from fairpremium.models import LinearProblem, Moments, Span
 
@@ -178,7 +178,7 @@ class Prior:
         `draws` is a number of draws, or those of an earlier posterior.
         """
         contrasts = self._contrasts(evidence, groups)
-        with blas().limit(limits=1, user_api="blas"):  # many small matrices
+        with one_blas_thread():  # many small matrices
             if isinstance(draws, int):
                 draws = _draw_precisions(contrasts, self.factors, draws)
             theta, covariance = _average(contrasts, draws)

@@ -96,7 +96,7 @@ class TableScores:
     def __call__(self, block: Block) -> Array:
         """Compute them for the rows of a block: shape (rows, K q)."""
         Z = self.problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = self.problem.family.loss_terms(block.y, self.B.T @ Z.T)
+        _, slope, _ = self.problem.family.loss_terms(block.y, np.dot(self.B.T, Z.T))
         weight = -np.take(self.row_table.T, block.report, axis=1)
         weight = weight if block.weight is None else weight * block.weight
         return row_products((weight * slope).T, Z)
@@ -124,7 +124,7 @@ def table_fit(
 
 
 def _squares(block: Block, contributions: tuple[RowFunction, ...]) -> tuple[Array, ...]:
-    return tuple(U.T @ U for U in (function(block) for function in contributions))
+    return tuple(np.dot(U.T, U) for U in (function(block) for function in contributions))
 
 
 def sum_of_squares(rows: Rows | Stream, contributions: RowFunction) -> Array:
@@ -142,4 +142,4 @@ def sums_of_squares(rows: Rows | Stream, *contributions: RowFunction) -> tuple[A
 def _squares_of_persons(rows: Rows | Stream, contributions: RowFunction) -> Array:
     if isinstance(rows, Stream):
         return rows.square_persons(contributions)
-    return np.asarray(sum(totals.T @ totals for _, totals in person_totals(rows, contributions)))
+    return np.asarray(sum(np.dot(totals.T, totals) for _, totals in person_totals(rows, contributions)))

@@ -88,7 +88,7 @@ class Latent:
 
     def log_propensity(self, U: Array, at: Parameters) -> Array:
         """Compute log q_k for rows with features U: shape (rows, K)."""
-        return log_softmax((at.gamma @ U.T).T)
+        return log_softmax(np.dot(at.gamma, U.T).T)
 
     def _log_channel(self, block: Block) -> Array:
         """Compute log T[s, k]: shape (rows, K)."""
@@ -107,7 +107,7 @@ class Latent:
         if self.law is None or self.predictors is None:
             return np.empty((len(block.y), 0)), None
         Z = self.predictors(block)
-        return Z, self.law.terms(block.y[:, None], _weights(block), (at.B.T @ Z.T).T, at.log_dispersion)
+        return Z, self.law.terms(block.y[:, None], _weights(block), np.dot(at.B.T, Z.T).T, at.log_dispersion)
 
     def share_sums(self, block: Block, at: Parameters) -> tuple[Array, Array]:
         """Sum w r_k over a block, and its derivative in the parameters: (K,) and (K, parameters).
@@ -125,11 +125,11 @@ class Latent:
         found = []
         for k in range(K):
             move = (by_group[:, k] * r[:, k])[:, None] * (np.eye(K)[k] - r)  # (rows, j)
-            columns = [(Z * move[:, [j]]).T @ row.U for j in range(1, K)]
+            columns = [np.dot((Z * move[:, [j]]).T, row.U) for j in range(1, K)]
             if row.terms is not None:
-                columns += [(Z * (move * row.terms.d_eta)[:, [j]]).T @ row.Z for j in range(K)]
+                columns += [np.dot((Z * (move * row.terms.d_eta)[:, [j]]).T, row.Z) for j in range(K)]
                 if self.n_dispersions:
-                    own = Z.T @ (move * row.terms.d_lambda)
+                    own = np.dot(Z.T, move * row.terms.d_lambda)
                     columns.append(own if self.n_dispersions == K else own.sum(axis=1, keepdims=True))
             found.append(np.concatenate(columns, axis=1))
         return np.concatenate(found)
@@ -191,7 +191,7 @@ class Latent:
     def responsibilities_and_scores(self, block: Block, at: Parameters, along: Array) -> tuple[Array, Array]:
         """Compute P(D = k given x, s) without a law, and the scores' products with a vector: (rows, K) and (rows,)."""
         row = self._row_terms(block, at)
-        moves = along.reshape(self.n_groups - 1, -1) @ row.U.T  # (K - 1, rows)
+        moves = np.dot(along.reshape(self.n_groups - 1, -1), row.U.T)  # (K - 1, rows)
         return row.r, ((row.r - row.q).T[1:] * moves).sum(axis=0)
 
     def report_log_loss(self, block: Block, at: Parameters) -> Array:
@@ -327,9 +327,9 @@ class Latent:
 
     def _score_sums(self, row: _RowTerms) -> Array:
         """Sum the scores of a block."""
-        sums = [(row.r - row.q)[:, 1:].T @ row.U]
+        sums = [np.dot((row.r - row.q)[:, 1:].T, row.U)]
         if row.terms is not None:
-            sums.append((row.r * row.terms.d_eta).T @ row.Z)
+            sums.append(np.dot((row.r * row.terms.d_eta).T, row.Z))
             if self.n_dispersions:
                 by_group = (row.r * row.terms.d_lambda).sum(axis=0)
                 sums.append(by_group if self.n_dispersions == self.n_groups else by_group.sum(keepdims=True))
@@ -351,30 +351,30 @@ class Latent:
         for j in range(1, K):
             for k in range(j, K):
                 at = slice((j - 1) * m, j * m), slice((k - 1) * m, k * m)
-                complete[at] = (U.T * cov(q, j, k)) @ U
-                missing[at] = (U.T * cov(r, j, k)) @ U
+                complete[at] = np.dot(U.T * cov(q, j, k), U)
+                missing[at] = np.dot(U.T * cov(r, j, k), U)
         if row.terms is not None:
             Z, t = row.Z, row.terms
             width = Z.shape[1]
             for k in range(K):
                 cols = slice(g + k * width, g + (k + 1) * width)
                 for j in range(1, K):
-                    missing[(j - 1) * m : j * m, cols] = (U.T * (cov(r, j, k) * t.d_eta[:, k])) @ Z
-                complete[cols, cols] = -(Z.T * (r[:, k] * t.d_eta_eta[:, k])) @ Z
+                    missing[(j - 1) * m : j * m, cols] = np.dot(U.T * (cov(r, j, k) * t.d_eta[:, k]), Z)
+                complete[cols, cols] = -np.dot(Z.T * (r[:, k] * t.d_eta_eta[:, k]), Z)
                 for j in range(k + 1):
                     rows_j = slice(g + j * width, g + (j + 1) * width)
                     weight = cov(r, j, k) * t.d_eta[:, j] * t.d_eta[:, k]
-                    missing[rows_j, cols] = (Z.T * weight) @ Z
+                    missing[rows_j, cols] = np.dot(Z.T * weight, Z)
             for k in range(d):
                 at_k = g + size_z + k
                 for j in range(1, K):
-                    missing[(j - 1) * m : j * m, at_k] = U.T @ (cov(r, j, k) * t.d_lambda[:, k])
+                    missing[(j - 1) * m : j * m, at_k] = np.dot(U.T, cov(r, j, k) * t.d_lambda[:, k])
                 for j in range(K):
                     cols = slice(g + j * width, g + (j + 1) * width)
-                    missing[cols, at_k] = Z.T @ (cov(r, j, k) * t.d_eta[:, j] * t.d_lambda[:, k])
+                    missing[cols, at_k] = np.dot(Z.T, cov(r, j, k) * t.d_eta[:, j] * t.d_lambda[:, k])
                     missing[g + size_z + j, at_k] = (cov(r, j, k) * t.d_lambda[:, j] * t.d_lambda[:, k]).sum()
                 cols = slice(g + k * width, g + (k + 1) * width)
-                complete[cols, at_k] = -(Z.T @ (r[:, k] * t.d_eta_lambda[:, k]))
+                complete[cols, at_k] = -np.dot(Z.T, r[:, k] * t.d_eta_lambda[:, k])
                 complete[at_k, at_k] = -(r[:, k] * t.d_lambda_lambda[:, k]).sum()
         complete, missing = _symmetric(complete), _symmetric(missing)
         if d and self.n_dispersions == 1:

@@ -293,7 +293,7 @@ def _residuals(latent: Latent, block: Block, at: Parameters) -> tuple[Array, Arr
     """Compute y - f_k(x), or log y - f_k(x), and the volumes: (rows, K) and (rows, 1)."""
     assert latent.predictors is not None
     w = np.ones((len(block.y), 1)) if block.weight is None else block.weight[:, None]
-    eta = latent.predictors(block) @ at.B
+    eta = np.dot(latent.predictors(block), at.B)
     return (np.log(block.y) if _multiplicative(latent) else block.y)[:, None] - eta, w
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows
+from fairpremium.blocks import Block, Rows, one_blas_thread
 from fairpremium.corrections._balance import balance_shift
 from fairpremium.corrections._candidates import Candidate
 from fairpremium.corrections._checks import FAILURES, CandidateResult, held_risk, mean_and_error, paired_z
@@ -73,6 +73,7 @@ class Weighting:
         return cls(chosen.candidate, chosen.posterior, fit.problem, fit.shares, fit.strength)
 
     @classmethod
+    @one_blas_thread()
     def learn(cls, candidate: Candidate, problem: LinearProblem, base: GroupFit, strength: float | None) -> Weighting:
         """Learn the weights of a correction, without its prices; `base` is the distribution-free fit."""
         learned = candidate.learn(problem, base, strength)

@@ -142,7 +142,7 @@ class _RowInfluence:
     def _pieces(self, block: Block) -> tuple[Array, Array]:
         """Return z, and w loss' at the group prices, zero for rows that do not take part."""
         Z = self.problem.moments.coordinates.matrix(block.X)
-        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], (self.B.T @ Z.T).T)
+        _, slope, _ = self.problem.family.loss_terms(block.y[:, None], np.dot(self.B.T, Z.T).T)
         slope = slope if block.weight is None else slope * block.weight[:, None]
         return Z, slope * self._reported(block)
 

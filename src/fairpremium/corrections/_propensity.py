@@ -124,7 +124,7 @@ class OutcomeFeatures:
         """Score residual e, information h, and z."""
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
-        eta = (Z @ self.problem.unaware)[:, 0]
+        eta = np.dot(Z, self.problem.unaware)[:, 0]
         w = np.ones(len(Z)) if block.weight is None else block.weight
         mu, slope = family.link.mean_of(eta), family.link.slope(eta)
         variance = family.variance(mu)
@@ -363,7 +363,7 @@ class _ShareScores:
 
     def __call__(self, block: Block) -> Array:
         Z = self.coordinates.matrix(block.X)
-        propensity = self.gamma.T @ Z.T  # (K, rows)
-        factor = np.where(block.report == len(self.row_table) - 1, 0.0, Z @ self.c)
+        propensity: Array = np.dot(self.gamma.T, Z.T)  # (K, rows)
+        factor = np.where(block.report == len(self.row_table) - 1, 0.0, np.dot(Z, self.c))
         moved = factor * (np.take(self.row_table.T, block.report, axis=1) - propensity)
         return (propensity - self.shares[:, None] + moved).T

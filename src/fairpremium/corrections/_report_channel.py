@@ -129,8 +129,8 @@ class ReportChannel:
             codes = self.channel.encode(sensitive, keys)
         else:
             codes = encode_labels(sensitive, self.labels, name=name, missing="code")
-        last = self.n_codes - 1
-        return np.minimum(codes.astype(np.uint16), np.uint16(last))  # -1 becomes the largest number of 16 bits
+        found = codes.astype(np.uint16)  # -1 becomes the largest number of 16 bits
+        return np.minimum(found, np.uint16(self.n_codes - 1), out=found)
 
     def _encode_repeated(self, sensitive: Any, keys: Any, name: str) -> npt.NDArray[Any]:
         """Return the code of each row where people may have given several reports, or some of them; -1 for none."""

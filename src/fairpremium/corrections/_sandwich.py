@@ -51,9 +51,9 @@ def portfolio_means(fit: GroupFit) -> tuple[Array, Array, float]:
 def _price_sums(block: Block, link: Link, coordinates: Coordinates, B: Array) -> tuple[Array, ...]:
     """Sums of w f_k(x), of its derivative, and of w y."""
     Z = coordinates.matrix(block.X)
-    eta = B.T @ Z.T  # (K, rows)
+    eta = np.dot(B.T, Z.T)  # (K, rows)
     w = np.ones(len(Z)) if block.weight is None else block.weight
-    return link.mean_of(eta) @ w, Z.T @ (link.slope(eta) * w).T, w @ block.y
+    return np.dot(link.mean_of(eta), w), np.dot(Z.T, (link.slope(eta) * w).T), np.dot(w, block.y)
 
 
 def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:
@@ -135,9 +135,9 @@ def _unaware_covariance(fit: GroupFit, meat: Array) -> Array:
 def _unaware_slopes(block: Block, link: Link, coordinates: Coordinates, b: Array, shift: float) -> tuple[Array, ...]:
     """Sums of w mu'(z'b + c) z and of w mu'(z'b + c)."""
     Z = coordinates.matrix(block.X)
-    slope = link.slope(Z @ b[:, 0] + shift)
+    slope = link.slope(np.dot(Z, b[:, 0]) + shift)
     slope = slope if block.weight is None else slope * block.weight
-    return Z.T @ slope, slope.sum()
+    return np.dot(Z.T, slope), slope.sum()
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class _UnawareScores:
     def __call__(self, block: Block) -> Array:
         problem = self.fit.problem
         Z = problem.moments.coordinates.matrix(block.X)
-        eta = Z @ problem.unaware[:, 0]
+        eta = np.dot(Z, problem.unaware[:, 0])
         _, slope, _ = problem.family.loss_terms(block.y, eta)
         gap = block.y - problem.family.link.mean_of(eta + self.fit.unaware_shift)
         found = np.vstack([-slope * Z.T, gap])
@@ -170,7 +170,7 @@ class _Contributions:
 
     def __call__(self, block: Block) -> Array:
         w = np.ones(len(block.y)) if block.weight is None else block.weight
-        eta = self.B.T @ self.coordinates.matrix(block.X).T
+        eta = np.dot(self.B.T, self.coordinates.matrix(block.X).T)
         price = self.link.mean_of(eta) - self.group_means[:, None]  # (K, rows)
         means = np.vstack([self.influence.share_scores(block).T, price, block.y - self.mean_loss])
         means *= w / self.total_weight

@@ -124,7 +124,7 @@ class _Instruments:
         coordinates, K = self.problem.moments.coordinates, B.shape[1]
         X = coordinates.features(block.X)
         b = coordinates.from_features.T @ np.hstack([self.at, B, self.gamma.T])
-        eta = b[1:].T @ X.T + b[0, :, None]
+        eta = np.dot(b[1:].T, X.T) + b[0, :, None]
         mu = self.problem.family.link.mean_of(eta[K : 2 * K])
         moments = np.take(self.channel.table, block.report, axis=1) * (block.y - mu)
         return X, self.terms(block, eta[:K], eta[2 * K :]), moments, eta[K : 2 * K]
@@ -167,7 +167,7 @@ class _Instruments:
     def _sum(self, block: Block, B: Array) -> tuple[Array, ...]:
         X, terms, moments, _ = self._at(block, B)
         values = terms.weigh(moments)
-        return (np.vstack([values.sum(axis=1), X.T @ values.T]),)
+        return (np.vstack([values.sum(axis=1), np.dot(X.T, values.T)]),)
 
     def _sums(self, block: Block, B: Array, modelled: bool) -> tuple[Array, ...]:
         K = B.shape[1]
@@ -182,8 +182,8 @@ class _Instruments:
         minus = np.empty((K, K, X.shape[1], X.shape[1]))
         for k in range(K):
             for j in range(K):
-                minus[k, j] = (X.T * (G[k, j] * slope[j])) @ X
-        return X.T @ values.T, minus
+                minus[k, j] = np.dot(X.T * (G[k, j] * slope[j]), X)
+        return np.dot(X.T, values.T), minus
 
 
 @dataclass(frozen=True)
@@ -218,10 +218,10 @@ def _omega(C: Array, q: Array, f: Array, spread: Array) -> Array:
     level, steep = q * f, q * (spread + f**2)
     for d in range(K):
         flat, own = C[:, d, d:].T, omega[d, d:]  # e from d on
-        first = flat @ level
-        np.matmul(flat, steep, out=own)
+        first = np.dot(flat, level)
+        np.dot(flat, steep, out=own)
         own -= f[d] * first
-        first -= f[d] * (flat @ q)
+        first -= f[d] * np.dot(flat, q)
         first *= f[d:]
         own -= first
     return omega
@@ -318,7 +318,7 @@ def _pearson(block: Block, problem: LinearProblem, row_table: Array, B: Array) -
     family = problem.family
     Z = problem.moments.coordinates.matrix(block.X)
     w = np.ones(len(Z)) if block.weight is None else block.weight
-    f, mu = family.link.mean_of(B.T @ Z.T), family.link.mean_of(Z @ problem.unaware[:, 0])
+    f, mu = family.link.mean_of(np.dot(B.T, Z.T)), family.link.mean_of(np.dot(Z, problem.unaware[:, 0]))
     a = np.take(row_table.T, block.report, axis=1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         own = (a * w * (block.y - f) ** 2 / family.variance(f)).sum()

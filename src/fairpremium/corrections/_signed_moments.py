@@ -176,14 +176,14 @@ class SignedMoments:
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
         q, K = B.shape
-        eta = B.T @ Z.T  # (K, rows), like all that follows
+        eta = np.dot(B.T, Z.T)  # (K, rows), like all that follows
         mu, slope = family.link.mean_of(eta), family.link.slope(eta)
         variance = family.variance(mu)
         w = np.ones(len(Z)) if block.weight is None else block.weight
         a, r = np.take(self.channel.table, block.report, axis=1), np.ascontiguousarray(self.weights(block).T)
         W = w * slope / variance
         aW = a * W
-        level = np.searchsorted(self.edges, (Z @ self.problem.unaware)[:, 0])
+        level = np.searchsorted(self.edges, np.dot(Z, self.problem.unaware)[:, 0])
         spread = (r * variance).sum(axis=0)
         noise = phi[level] * spread / w
         residual = aW * (block.y - mu)
@@ -193,13 +193,13 @@ class SignedMoments:
         level_part, gap_part, curvature = aW * (noise + between), aW * gap, r * W * slope
         U, slopes, V = np.empty((self.n_parts, q, K)), np.empty((self.n_parts, K, q, q)), self._no_covariance(B)
         for p, (own, here) in enumerate(self._own_rows(block, Z)):
-            U[p] = own.T @ residual[:, here].T
+            U[p] = np.dot(own.T, residual[:, here].T)
             for k in range(K):
-                slopes[p, k] = (own.T * curvature[k, here]) @ own
+                slopes[p, k] = np.dot(own.T * curvature[k, here], own)
                 for j in range(k, K):
                     # sum_l r_l (mu_l - mu_k)(mu_l - mu_j) is the variance of mu plus the product of the gaps
                     both = level_part[k] * aW[j] + gap_part[k] * gap_part[j]
-                    V[p, k, :, j] = (own.T * both[here]) @ own
+                    V[p, k, :, j] = np.dot(own.T * both[here], own)
                     V[p, j, :, k] = V[p, k, :, j].T
         within = (block.y - mixed) ** 2 - between
         pearson = np.where(reported, w * within / np.where(reported, spread, 1.0), 0.0)
@@ -214,13 +214,13 @@ class SignedMoments:
     def _block_equations(self, block: Block, B: Array) -> tuple[Array, ...]:
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
-        eta = B.T @ Z.T  # (K, rows)
+        eta = np.dot(B.T, Z.T)  # (K, rows)
         mu = family.link.mean_of(eta)
         residual = np.take(self.channel.table, block.report, axis=1) * (block.y - mu)
         residual *= family.link.slope(eta) / family.variance(mu)
         if block.weight is not None:
             residual *= block.weight
-        return (np.array([own.T @ residual[:, here].T for own, here in self._own_rows(block, Z)]),)
+        return (np.array([np.dot(own.T, residual[:, here].T) for own, here in self._own_rows(block, Z)]),)
 
     @property
     def n_parts(self) -> int:

@@ -15,6 +15,7 @@ import pandas as pd
 from sklearn.utils import check_array
 
 from fairpremium.arrays import Array
+from fairpremium.blocks import all_finite
 from fairpremium.models._recognition import DATES_HELP, check_texts
 from fairpremium.models._terms import (
     Categories,
@@ -332,9 +333,8 @@ def as_matrix(X: Any, name: str = "X") -> Array:
 
 def check_finite(matrix: Array, names: list[str], argument: str) -> None:
     """Raise if a number is missing or infinite, saying in which column."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(matrix.sum(dtype=np.float64)):
-            return
+    if all_finite(matrix):
+        return
     for j, name in enumerate(names):
         finite = np.isfinite(matrix[:, j])
         if not finite.all():

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream, merge_rows
+from fairpremium.blocks import Rows, Stream, merge_rows, one_blas_thread
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number, mean_predictor
@@ -186,6 +186,7 @@ class LinearProblem:
                 )
 
 
+@one_blas_thread()
 def prepare(
     rows: Rows | Stream,
     n_codes: int,

@@ -17,17 +17,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dgemm
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.blocks import Block, Rows, Stream, count_codes
 
 _SAMPLE_ROWS = 4096
 _SORTED_ROWS = 65_536  # rows that are sorted at once where columns are stored one by one
 _BLOCK_CELLS = 16_384 * 20  # numbers in one block where rows are stored one by one
-_SMALL_PRODUCT = 1_000_000  # multiplications in a matrix product that OpenBLAS takes for small,
-_LEAST_PRODUCT_ROWS = 256  # the rows from which such products pay,
-_PRODUCT_ROWS = 4096  # and the most in one product
+_PRODUCT_ROWS = 4096  # rows in one matrix product, so that they are in the cache
 _FEW_SPREADS = 4.0  # a center this many spreads from zero costs one digit in sixteen
 _COLLINEAR = 1e-10  # a feature is redundant if the others explain all but this share of its variance
 
@@ -172,7 +169,7 @@ class _BlockMoments:
         n_codes = self.n_codes
         kind: Any = np.uint16 if n_codes <= 2**16 else np.int64  # small integers sort in linear time
         code = block.report.astype(kind, copy=False)
-        counts = np.bincount(code, minlength=n_codes)
+        counts = count_codes(code, n_codes)
         order = np.argsort(code, kind="stable")
         if block.weight is None:
             root, weights, squares = None, counts.astype(float), counts.astype(float)
@@ -197,8 +194,8 @@ class _BlockMoments:
             V *= root[:, None]
         V = np.take(V, order, axis=0)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        for code, cut in _cut_by_report(counts, q + 1):
-            second[code] += _gram(V[cut])
+        for code, cut in _cut_by_report(counts):
+            second[code] += np.dot(V[cut].T, V[cut])
         return second
 
     def _by_column(
@@ -211,7 +208,7 @@ class _BlockMoments:
         center = None if self.coordinates.is_near_zero else self.coordinates.center[:, None]
         buffer = np.empty((q + 1) * _PRODUCT_ROWS)
         second = np.zeros((self.n_codes, q + 1, q + 1))
-        for code, cut in _cut_by_report(counts, q + 1):
+        for code, cut in _cut_by_report(counts):
             rows = cut.stop - cut.start
             v = buffer[: (q + 1) * rows].reshape(q + 1, rows)
             v[0] = 1.0
@@ -221,31 +218,17 @@ class _BlockMoments:
             np.subtract(y[cut], self.y_center, out=v[q])
             if root is not None:
                 v *= root[cut]
-            second[code] += _gram(v.T)
+            second[code] += np.dot(v, v.T)
         return second
 
 
-def _cut_by_report(counts: npt.NDArray[np.intp], columns: int) -> Iterator[tuple[int, slice]]:
+def _cut_by_report(counts: npt.NDArray[np.intp]) -> Iterator[tuple[int, slice]]:
     """Cut rows that are in the order of their reports into pieces of one report, each for one matrix product."""
-    rows = _SMALL_PRODUCT // columns**2
-    rows = min(rows, _PRODUCT_ROWS) if rows >= _LEAST_PRODUCT_ROWS else _PRODUCT_ROWS
     stop = 0
     for code, count in enumerate(counts.tolist()):
         start, stop = stop, stop + count
-        for first in range(start, stop, rows):
-            yield code, slice(first, min(first + rows, stop))
-
-
-def _gram(x: Array) -> Array:
-    """Compute x'x, of rows or of columns that lie one behind the other.
-
-    OpenBLAS has a product for this, with half the multiplications, but it needs twice the time of the general product
-    where the latter takes the factors as they are: if they are small.
-    """
-    if len(x) * x.shape[1] ** 2 > _SMALL_PRODUCT:
-        return np.asarray(x.T @ x)
-    found = dgemm(1.0, x.T, x.T, trans_b=True) if x.flags.c_contiguous else dgemm(1.0, x, x, trans_a=True)
-    return np.asarray(found)
+        for first in range(start, stop, _PRODUCT_ROWS):
+            yield code, slice(first, min(first + _PRODUCT_ROWS, stop))
 
 
 def find_redundant(gram: Array, *, collinear: bool = False) -> npt.NDArray[np.intp]:

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, eigvalsh, solve_triangular
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.blocks import Block, Rows, Stream, count_codes
 from fairpremium.errors import ConvergenceError, RiskUnboundedError
 from fairpremium.families import Family, Normal
 from fairpremium.models._moments import Moments
@@ -115,13 +115,13 @@ class GlmRisk(SignedRisk):
         """Sum over a block; b and the results belong to (1, features), see `Coordinates.features`."""
         X = self.coordinates.features(block.X)
         a = self.row_weights(block)  # (K, rows), like all that follows: operations on few long vectors are fast
-        loss, slope, curvature = self.family.loss_terms(block.y, b[1:].T @ X.T + b[0, :, None])
+        loss, slope, curvature = self.family.loss_terms(block.y, np.dot(b[1:].T, X.T) + b[0, :, None])
         second = np.empty((self.n_groups if hessian else 0, self.q, self.q))
         if hessian:
             for k, bent in enumerate(a * curvature):
                 second[k] = _second_moments(X, bent)
         steep = a * slope
-        return np.vecdot(a, loss), np.vstack([steep.sum(axis=1), X.T @ steep.T]), second
+        return np.vecdot(a, loss), np.vstack([steep.sum(axis=1), np.dot(X.T, steep.T)]), second
 
 
 class UnawareRisk(GlmRisk):
@@ -146,16 +146,20 @@ class UnawareRisk(GlmRisk):
         """Sum over a block, for each report; its rows are put together first."""
         codes, q = self.table.shape[1], self.q
         order = np.argsort(block.report.astype(np.uint16 if codes <= 2**16 else np.int64), kind="stable")
-        ends = np.cumsum(np.bincount(block.report, minlength=codes))
+        ends = np.cumsum(count_codes(block.report, codes))
         X = self.coordinates.features(np.take(block.X, order, axis=0))
         w = np.ones(len(X)) if block.weight is None else block.weight[order]
-        terms = self.family.loss_terms(block.y[order], X @ b[1:, 0] + b[0, 0])
+        terms = self.family.loss_terms(block.y[order], np.dot(X, b[1:, 0]) + b[0, 0])
         value, gradient, second = np.zeros(codes), np.zeros((q, codes)), np.zeros((codes, q, q))
         loss, slope, curvature = (w * each for each in terms)
         for s, (start, stop) in enumerate(zip(np.append(0, ends), ends, strict=False)):
             own = slice(start, stop)
             if stop > start:
-                value[s], gradient[0, s], gradient[1:, s] = loss[own].sum(), slope[own].sum(), slope[own] @ X[own]
+                value[s], gradient[0, s], gradient[1:, s] = (
+                    loss[own].sum(),
+                    slope[own].sum(),
+                    np.dot(slope[own], X[own]),
+                )
                 second[s] = _second_moments(X[own], curvature[own])
         return value, gradient, second
 
@@ -165,8 +169,8 @@ def _second_moments(X: Array, weight: Array) -> Array:
     q = 1 + X.shape[1]
     found = np.empty((q, q))
     found[0, 0] = weight.sum()
-    found[0, 1:] = found[1:, 0] = weight @ X
-    found[1:, 1:] = (X.T * weight) @ X
+    found[0, 1:] = found[1:, 0] = np.dot(weight, X)
+    found[1:, 1:] = np.dot(X.T * weight, X)
     return found
 
 

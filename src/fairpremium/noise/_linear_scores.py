@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from fairpremium.blocks import blas
+from fairpremium.blocks import one_blas_thread
 
 _RIDGE = 1.0  # in rows; columns may be collinear
 
@@ -27,7 +27,7 @@ class LinearScores:
         """Return the coefficients, one column per report."""
         Z = self._columns(rows)
         indicator = np.eye(self.n_groups)[self.s[rows]]
-        with blas().limit(limits=1, user_api="blas"):  # threads cost more than such matrices
+        with one_blas_thread():  # threads cost more than such matrices
             gram = Z @ Z.T
             gram[np.diag_indices_from(gram)] += _RIDGE
             B: NDArray[np.float64] = cho_solve(cho_factor(gram), Z @ (indicator - indicator.mean(axis=0)))
@@ -35,7 +35,7 @@ class LinearScores:
 
     def predict(self, fitted: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the scores, one column per report."""
-        with blas().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             scores: NDArray[np.float64] = fitted.T @ self._columns(rows)
         return scores.T
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows, Stream
+from fairpremium.blocks import Block, Rows, Stream, one_blas_thread
 from fairpremium.corrections import (
     CHECK_ROWS,
     FAILURES,
@@ -132,6 +132,7 @@ class LinearFit(ClassFit):
         fit = self.chosen.refit(self.inputs.channel, self.chosen.fit.problem.on(train)).fit
         return np.asarray(held.X @ fit.coefficients[1:] + fit.coefficients[0])
 
+    @one_blas_thread()
     def prices(self, reference: Reference, intervals: bool) -> LinearPrices:
         """Compute P*, the sandwich covariance and the prices."""
         inputs, fit = self.inputs, self.chosen.fit

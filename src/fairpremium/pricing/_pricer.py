@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows, Stream, source_kind
+from fairpremium.blocks import Rows, Stream, count_codes, source_kind
 from fairpremium.corrections import CandidateResult, FitInput, ReportChannel, corrected_risk
 from fairpremium.documents import load_json, whole_file
 from fairpremium.families import Family, get_family
@@ -338,7 +338,7 @@ class DiscriminationFreePricer(TariffMixin, RegressorMixin, BaseEstimator):  # t
         """Fit the prices to rows with coded reports; `on_totals` if the outcomes were totals over an exposure."""
         channel, rows = inputs.channel, inputs.rows
         if isinstance(rows, Rows):
-            check_counts(np.bincount(rows.report, minlength=channel.n_codes), channel)
+            check_counts(count_codes(rows.report, channel.n_codes), channel)
         some = some_rows(rows)
         check_features(inputs.design, some.X, [some.y])
         warn_if_refuted(some, channel)
