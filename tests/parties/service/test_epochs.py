@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import event, select
 
 from fairpremium.parties.protocol import Retention, as_keys
+from fairpremium.parties.service import _run_fit
+from fairpremium.parties.service._epochs import newest_snapshot
 from fairpremium.parties.service._housekeeping import clean
+from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
-from fairpremium.parties.service.reports import open_snapshot
+from fairpremium.parties.service.reports import open_snapshot, waits_for_snapshot
 from fairpremium.parties.store.schema import epochs, log
 from helpers import wire
 
@@ -75,6 +80,32 @@ def test_a_request_that_begins_an_epoch_does_the_same_whatever_waits_for_its_sna
     assert work_once(world.context)
     assert epochs_of(world)[-1].taken is not None
     assert events_of(world) == ["epoch.begun", "epoch.sealed"] * 3
+
+
+def test_the_time_of_a_snapshot_is_a_whole_number_of_steps(world):
+    """It told the insurer of the first fit whether reports or withdrawals waited."""
+    limits = world.context.limits
+    assert limits.snapshot_step(1_000_000) == 5 * limits.snapshot_step(0)  # as more is to be written anew
+    for name, reported in [("f1", 100), ("f2", 0), ("f3", 50)]:
+        report(world, *range(reported))
+        ask(world, name)
+        lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+        before = world.context.database.read(lambda c: newest_snapshot(c, "motor"))
+        started = time.monotonic()
+        _run_fit._take_snapshot(world.context, lease)
+        step = limits.snapshot_step(0 if before is None else before.reports)
+        assert time.monotonic() - started >= step
+        world.clock.now += EPOCH
+
+
+def test_only_the_first_fit_of_an_epoch_waits_for_a_snapshot(world):
+    ask(world, "f1", level=0.55)
+    assert work_once(world.context)
+    ask(world, "f2", level=0.6)
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    assert not world.context.database.read(lambda c: waits_for_snapshot(c, "motor"))
+    steps = replace(world.context, limits=replace(world.context.limits, snapshot_seconds=3600.0))
+    _run_fit._take_snapshot(steps, lease)
 
 
 def test_the_number_of_reports_is_told_when_the_snapshot_is_taken(world):

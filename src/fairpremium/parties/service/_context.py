@@ -69,6 +69,11 @@ class ServiceLimits:
     stored_bytes: int = 100 * 1024**3  # of the portfolios and bundles of an insurer
     fit_memory: int = 16 * 1024**3  # bytes that the process of a fit may take
     fit_seconds: int = 12 * 3600  # of processor time that it may take
+    snapshot_seconds: float = 0.25  # see `snapshot_step`
+
+    def snapshot_step(self, reports: int) -> float:
+        """Return the seconds of which the time of a snapshot is a multiple: more where many reports are rewritten."""
+        return self.snapshot_seconds * (1 + reports / 250_000)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import hmac
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ from fairpremium.privacy import Channel
 from ._budget import plan_of, releases_to
 from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
+from ._epochs import newest_snapshot
 from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, per_unit, read_job
 from ._leases import Lease, finish_fit, record_progress, refund
 from ._row_sets import hash_keys, read_row_set, store_row_set
@@ -114,16 +116,22 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
 def _take_snapshot(context: ServiceContext, lease: Lease) -> None:
     """Take the snapshot of the reports from which everything in the epoch of a fit is computed, if there is none.
 
-    Files are written in a transaction of their own, in which others can still write to the log.
+    Files are written in a transaction of their own, in which others can still write to the log. How long that takes
+    depends on the reports and withdrawals that wait, and the insurer sees when the fit goes on: it goes on after a
+    whole number of steps, whose length follows from a number of reports that was released.
     """
     this = (fits.c.party == lease.party, fits.c.id == lease.fit)
     study = context.database.read(lambda c: c.execute(select(fits.c.study).where(*this)).scalar_one())
     if not context.database.read(lambda c: waits_for_snapshot(c, study)):
         return
+    started = time.monotonic()
+    before = context.database.read(lambda c: newest_snapshot(c, study))
     with context.files.hold():
         context.database.write(lambda c: prepare_snapshot(c, context, study))
         point("fit.snapshot")
         context.database.write(lambda c: take_snapshots(c, context, lease.party, study))
+    step = context.limits.snapshot_step(0 if before is None else before.reports)
+    time.sleep((started - time.monotonic()) % step)
 
 
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
