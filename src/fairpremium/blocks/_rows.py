@@ -23,7 +23,7 @@ RowFunction = Callable[["Block"], Array]
 
 _TASK_ROWS = 65_536  # rows that one thread sums before the partial sums are put in order
 _FEW_CODES = 12
-_MANY_CELLS = 2**22  # numbers from which on a sum takes longer than threads need to start
+_MANY_CELLS = 2**22  # numbers from which on a look at all takes longer than threads need to start
 
 
 class Block(NamedTuple):
@@ -193,14 +193,16 @@ def count_workers() -> int:
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:
-    """Tell whether no number is missing or infinite, nor their sum, which finite ones hardly reach."""
+    """Tell whether no number is missing or infinite."""
+
+    def are_finite(first: int) -> bool:
+        return bool(np.isfinite(values[first : first + _TASK_ROWS]).all())
+
     starts = range(0, len(values), _TASK_ROWS)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if values.size < _MANY_CELLS:
-            return bool(np.isfinite(values.sum(dtype=np.float64)))
-        with ThreadPoolExecutor(count_workers()) as pool:
-            sums = pool.map(lambda first: values[first : first + _TASK_ROWS].sum(dtype=np.float64), starts)
-            return bool(np.isfinite(sum(sums)))
+    if values.size < _MANY_CELLS:
+        return all(map(are_finite, starts))
+    with ThreadPoolExecutor(count_workers()) as pool:
+        return all(pool.map(are_finite, starts))
 
 
 @contextmanager

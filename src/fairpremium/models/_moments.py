@@ -202,8 +202,7 @@ class _BlockMoments:
         self, block: Block, root: Array | None, order: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
     ) -> Array:
         q = 1 + block.X.shape[1]
-        X = np.take(block.X.T, order, axis=1)  # column by column, in their own type
-        y = block.y[order]
+        X, y = block.X.T, block.y[order]
         root = None if root is None else root[order]
         center = None if self.coordinates.is_near_zero else self.coordinates.center[:, None]
         buffer = np.empty((q + 1) * _PRODUCT_ROWS)
@@ -212,7 +211,7 @@ class _BlockMoments:
             rows = cut.stop - cut.start
             v = buffer[: (q + 1) * rows].reshape(q + 1, rows)
             v[0] = 1.0
-            v[1:q] = X[:, cut]
+            v[1:q] = np.take(X, order[cut], axis=1)  # column by column, in their own type
             if center is not None:
                 v[1:q] -= center
             np.subtract(y[cut], self.y_center, out=v[q])

@@ -1,7 +1,7 @@
 """From the columns of a large portfolio to numbers, piece by piece; the reader is sent to the workers."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fairpremium.blocks import Rows, person_codes
+from fairpremium.blocks import Rows, all_finite, person_codes
 from fairpremium.corrections import ReportChannel
 from fairpremium.families import REAL, Family
 from fairpremium.models import Design, check_finite, check_outcome, check_volume, check_weight
@@ -24,6 +24,7 @@ class ReportReader:
     sensitive: str | tuple[str, ...]  # name of the column, or of several: attributes, or reports of one person,
     key: str | None  # and of that with the sources, if there are several
     channel: ReportChannel
+    _known: dict[tuple[Any, ...], npt.NDArray[np.uint16]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -42,8 +43,15 @@ class ReportReader:
         if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
             chunk = column.chunk(0)
             with suppress(ValueError, TypeError):  # a value that no row has may be unknown
-                return np.asarray(self._codes(chunk.dictionary)[chunk.indices.to_numpy()])
+                return np.take(self._codes_of(chunk.dictionary), chunk.indices.to_numpy())
         return self._codes(column)
+
+    def _codes_of(self, dictionary: pa.Array) -> npt.NDArray[np.uint16]:
+        """Return the codes of the values of a dictionary, which is the same in piece after piece."""
+        values = tuple(dictionary.to_pylist())
+        if values not in self._known:
+            self._known[values] = self._codes(dictionary)
+        return self._known[values]
 
     def _codes(self, values: Any) -> npt.NDArray[np.uint16]:
         return self.channel.encode(values, name=str(self.sensitive))
@@ -107,7 +115,7 @@ def features_of(table: pa.Table, design: Design, unseen: Any = "error") -> npt.N
         for chunk in table.column(name).chunks:
             values[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
             start += len(chunk)
-    if not np.isfinite(columns).all():
+    if not all_finite(columns.T):
         check_finite(columns.T, [f"column {name!r}" for name in design.names], "X")
     return columns.T
 
