@@ -43,7 +43,7 @@ class ReportReader:
         if pt.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
             chunk = column.chunk(0)
             with suppress(ValueError, TypeError):  # a value that no row has may be unknown
-                return np.take(self._codes_of(chunk.dictionary), chunk.indices.to_numpy())
+                return np.asarray(np.take(self._codes_of(chunk.dictionary), chunk.indices.to_numpy()))
         return self._codes(column)
 
     def _codes_of(self, dictionary: pa.Array) -> npt.NDArray[np.uint16]:
