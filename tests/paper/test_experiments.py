@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fairpremium.paper._real import COLUMNS, Split, assumptions, raw_table
-from fairpremium.paper._synthetic import AGES, BEST, TRUTH, class_shares, fits, risk_grid
+from fairpremium.paper._synthetic import AGES, BEST, FITS, TRUTH, class_shares, risk_grid
 from fairpremium.paper.statements._measures import Real, Synthetic, percent
 from fairpremium.portfolios import Portfolio, zhang_liu_shi_2025
 
@@ -111,6 +111,4 @@ def test_class_shares_are_a_distribution():
 
 
 def test_every_fit_of_the_synthetic_experiment_is_planned_once():
-    found = list(fits(with_ours=True))
-    assert len(found) == len(set(found)) == 18
-    assert set(found) - set(fits(with_ours=False)) == {fit for fit in found if fit[2] == "ours"}
+    assert len(FITS) == len(set(FITS)) == 18

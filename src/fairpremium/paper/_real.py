@@ -85,9 +85,7 @@ def run_real(portfolio: Portfolio, size: RunSize, seed: int) -> pd.DataFrame:
         cases = list(assumptions(sample, estimates))
         reports = {keep: split.reports(group, keep)[rows] for keep in KEEPS}
         for features, table in ((RAW, raw), (LEARNED, learned)):
-            found = [_curves(table, cases, reports, size.descent_epochs)]
-            if seed < size.ours_seeds:
-                found.append(_ours(table, cases, reports, seed))
+            found = [_curves(table, cases, reports, size.descent_epochs), _ours(table, cases, reports, seed)]
             tables += [losses.assign(quantity="loss", features=features, sample=sample) for losses in found]
     return pd.concat(tables, ignore_index=True)[COLUMNS]
 

@@ -23,8 +23,6 @@ class RunSize:
         "quick" or "full".
     seeds : int
         Repetitions of every experiment.
-    ours_seeds : int
-        How many of them also fit `correction="auto"`, which takes long and is not the paper's.
     synthetic_rows : int
         Policyholders of the synthetic portfolio; the paper has 5,000.
     net_epochs : int
@@ -43,7 +41,6 @@ class RunSize:
 
     name: str
     seeds: int
-    ours_seeds: int
     synthetic_rows: int
     net_epochs: int
     real_rows: int | None
@@ -51,10 +48,6 @@ class RunSize:
     descent_epochs: int
     lemma_rows: int
     theorem_runs: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.ours_seeds <= self.seeds:
-            raise ValueError(f"Got ours_seeds={self.ours_seeds}, but expected 1 to seeds = {self.seeds}.")
 
     def fingerprint(self) -> str:
         """Return eight characters that change with the version and with every setting but the number of seeds."""
@@ -66,7 +59,6 @@ class RunSize:
 QUICK = RunSize(
     name="quick",
     seeds=2,
-    ours_seeds=1,
     synthetic_rows=800,
     net_epochs=10,
     real_rows=700,
@@ -78,7 +70,6 @@ QUICK = RunSize(
 FULL = RunSize(
     name="full",
     seeds=20,
-    ours_seeds=5,
     synthetic_rows=5000,
     net_epochs=100,
     real_rows=None,

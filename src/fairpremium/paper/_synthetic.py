@@ -40,7 +40,7 @@ def run_synthetic(size: RunSize, seed: int) -> pd.DataFrame:
     other = np.where(portfolio.sensitive == portfolio.groups[0], portfolio.groups[1], portfolio.groups[0])
     reports = {keep: np.where(luck < keep, portfolio.sensitive, other) for keep in KEEPS}
     tables = [_truth(portfolio), _estimates(portfolio, reports, seed)]
-    for keep, assumed, method in fits(with_ours=seed < size.ours_seeds):
+    for keep, assumed, method in FITS:
         sensitive = portfolio.sensitive if method == MPTP else reports[keep]
         pricer = _pricer(portfolio, method, assumed, size, seed)
         try:
@@ -64,15 +64,16 @@ def _estimates(portfolio: SimulatedPortfolio, reports: dict[float, Any], seed: i
     return pd.DataFrame(found, columns=COLUMNS)
 
 
-def fits(*, with_ours: bool) -> Iterator[tuple[float, float, str]]:
-    """Yield (keep, assumed keep, method) of every fit of a seed."""
+def _fits() -> Iterator[tuple[float, float, str]]:
     yield 0.0, 0.0, MPTP
     for keep in KEEPS:
         yield keep, keep, NAIVE
         for assumed in (keep, *PERTURBED.get(keep, ())):
             yield keep, assumed, PAPER
-            if with_ours:
-                yield keep, assumed, OURS
+            yield keep, assumed, OURS
+
+
+FITS = list(_fits())  # (keep, assumed keep, method) of every fit of a seed
 
 
 def _pricer(

@@ -4,20 +4,14 @@ import numpy as np
 import pandas as pd
 
 from fairpremium.paper._real import FULL_SAMPLE
-from fairpremium.paper._setup import OURS
 from fairpremium.paper._synthetic import ESTIMATED_KEEP, TRUTH
 
 Tables = dict[str, pd.DataFrame]
 
 
-def _complete(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the seeds on which every method was run, so that the lines of a picture are means over the same seeds."""
-    return runs[runs["seed"].isin(runs.loc[runs["method"] == OURS, "seed"])]
-
-
 def price_table(tables: Tables, cases: list[tuple[float, float, str]], prices: tuple[str, ...]) -> pd.DataFrame:
     """Return mean and spread over the seeds of every price of some fits (keep, assumed, method), beside its truth."""
-    runs = _complete(tables["synthetic"])
+    runs = tables["synthetic"]
     runs = runs[runs["price"].isin(prices)]
     keys = ["price", "age", "smoker", "group"]
     truth = runs[(runs["method"] == TRUTH) & (runs["seed"] == runs["seed"].min())].set_index(keys)["value"]
@@ -40,7 +34,7 @@ def curve_table(tables: Tables, experiment: str, lines: list[tuple[str, float, s
     Lines are (sample, keep, assumed, method). Epoch 0 stands for a fit without epochs. Squared loss is in thousands
     squared.
     """
-    runs = _complete(tables[experiment])
+    runs = tables[experiment]
     losses = runs[runs["quantity"] == "loss"]
     unit = 1e6 if experiment == "health" else 1.0
     keys = ["features", "sample", "keep", "assumed", "method"]
