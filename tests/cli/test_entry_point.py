@@ -107,7 +107,8 @@ def test_a_plan_needs_no_estimates():
     assert loaded_by([[*words, "--json"]], TABLES) == sorted(TABLES)  # the check sees what is loaded
 
 
-NUMERICS = (LAWS, "scipy.optimize", "scipy.interpolate", "scipy.ndimage", "sklearn.linear_model", "sklearn.metrics")
+SPLINES = ("scipy.optimize", "scipy.interpolate", "scipy.ndimage")  # for learned laws
+NUMERICS = (LAWS, *SPLINES, "sklearn.linear_model", "sklearn.metrics")
 DRAWING = ("altair", "vl_convert", "jinja2")
 PRICER = ("sklearn", "fairpremium.models._linear", "fairpremium.corrections._choice", "fairpremium.pricing._pricer")
 AUDIT = ("fairpremium.audit._summary",)
@@ -140,7 +141,10 @@ def folder(tmp_path_factory):
             (*NUMERICS, *DRAWING, *PRICER, *AUDIT, *SERVER, *STORE),
         ),
         (
-            [f"fit portfolio.csv {REPORTED} --keep 0.8 -o fitted.json", "price model.json portfolio.csv -o p.csv"],
+            [
+                f"fit portfolio.csv {REPORTED} --keep 0.8 --correction inverse -o fitted.json",
+                "price model.json portfolio.csv -o p.csv",
+            ],
             (*NUMERICS, *DRAWING, *AUDIT, *SERVER, *STORE),
         ),
         (

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.interpolate import CubicSpline
-from scipy.ndimage import gaussian_filter1d
 
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
 from fairpremium.families._law import (
@@ -18,7 +16,6 @@ from fairpremium.families._law import (
     ZeroInflatedPoissonLaw,
     other_laws,
 )
-from fairpremium.families._residual_law import ResidualLaw, _smooth
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Tweedie(1.2), Bernoulli(), NegativeBinomial()]
 WITH_DISPERSION = [f for f in FAMILIES if f.has_dispersion]
@@ -227,18 +224,3 @@ def test_laws_of_counts_are_on_one_scale() -> None:
     for law, lam in ((NegativeBinomialLaw(), -18.0), (ZeroInflatedPoissonLaw(), -30.0)):
         np.testing.assert_allclose(law.log_density(y, w, eta, np.full(3, lam)), poisson, atol=1e-5)
     np.testing.assert_allclose(poisson, stats.poisson.logpmf(np.round(w * y), w * np.exp(eta)), rtol=1e-8)
-
-
-def test_a_learned_density_is_a_natural_spline_of_smoothed_counts() -> None:
-    rng = np.random.default_rng(2)
-    grid, counts = np.sinh(np.linspace(-3, 4, 200)), rng.poisson(3.0, 200).astype(float)
-    values = rng.normal(size=200)
-    law, spline = ResidualLaw(grid, values), CubicSpline(grid, values, bc_type="natural")
-    e = np.concatenate([grid, rng.uniform(grid[0], grid[-1], 500)])
-    for found, order in zip(law._log_density(e), (0, 1, 2), strict=True):
-        expected = spline(e, order)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
-    for width in (0.7, 5.0, 90.0):
-        np.testing.assert_allclose(
-            _smooth(counts, width), gaussian_filter1d(counts, width, mode="constant"), rtol=1e-12
-        )

@@ -30,8 +30,10 @@ class ResidualLaw(Law):
     has_dispersion = True
 
     def __init__(self, grid: Array, values: Array, multiplicative: bool = False):
+        from scipy.interpolate import CubicSpline
+
         self.grid, self.multiplicative = grid, multiplicative
-        self._spline = _natural_spline(grid, values)
+        self._spline = CubicSpline(grid, values, bc_type="natural")
 
     @classmethod
     def learn(cls, e: Array, weight: Array, multiplicative: bool = False) -> ResidualLaw:
@@ -39,6 +41,8 @@ class ResidualLaw(Law):
 
         The bandwidth is the part of Silverman's under which each residual is most likely given the others.
         """
+        from scipy.ndimage import gaussian_filter1d
+
         v = np.arcsinh(e)
         edges = np.linspace(float(v.min()) - 1.0, float(v.max()) + 1.0, _POINTS + 1)
         step = edges[1] - edges[0]
@@ -50,7 +54,7 @@ class ResidualLaw(Law):
         tails = 6 * np.sqrt(3) / (np.pi * (3 + np.sinh(middle) ** 2) ** 2) * np.cosh(middle)  # Student, 3 degrees
         best, best_fit = tails, -np.inf
         for width in (max(part * silverman, 0.7 * step) for part in _PARTS):
-            smooth, whole = (_smooth(c, width / step) for c in (counts, plain))
+            smooth, whole = (gaussian_filter1d(c, width / step, mode="constant") for c in (counts, plain))
             density = np.maximum(smooth / counts.sum(), 0.05 * whole / plain.sum()) / step  # signed: may be negative
             own = 1 / (width * np.sqrt(2 * np.pi) * counts.sum())
             fit = float(plain @ np.log((1 - _TAILS) * np.maximum(density - own, 0.0) + _TAILS * tails))
@@ -70,7 +74,7 @@ class ResidualLaw(Law):
         e = self.residual(y, eta) / sigma
         inside = np.clip(e, self.grid[0], self.grid[-1])
         beyond = e - inside
-        value, slope, bend = self._log_density(inside)
+        value, slope, bend = (self._spline(inside, order) for order in (0, 1, 2))
         bend = np.where(beyond == 0, bend, 0.0)
         constant = -np.log(y) if self.multiplicative else _CONSTANT
         return LawTerms(
@@ -82,13 +86,6 @@ class ResidualLaw(Law):
             0.5 * (bend * e + slope) / sigma,
         )
 
-    def _log_density(self, e: Array) -> tuple[Array, Array, Array]:
-        """Compute log g and its two derivatives between the ends of the grid."""
-        interval = np.clip(np.searchsorted(self.grid, e, side="right") - 1, 0, len(self.grid) - 2)
-        t = e - self.grid[interval]
-        a, b, c, d = self._spline[:, interval]
-        return ((a * t + b) * t + c) * t + d, (3 * a * t + 2 * b) * t + c, 6 * a * t + 2 * b
-
     def unit(self, log_dispersion: Array) -> float:
         """Scale of the linear predictor."""
         return 1.0 if self.multiplicative else float(np.exp(0.5 * np.max(log_dispersion)))
@@ -97,26 +94,3 @@ class ResidualLaw(Law):
         """Take the variance around means that ignore the groups."""
         eta = np.log(mu) if self.multiplicative else mu
         return float(np.log(np.mean(weight * self.residual(y, eta) ** 2)))
-
-
-def _natural_spline(x: Array, y: Array) -> Array:
-    """Return the coefficients of the natural cubic spline through points, the cubic ones first, shape (4, n - 1).
-
-    So few lines load and evaluate faster than `scipy.interpolate`.
-    """
-    from scipy.linalg import solveh_banded
-
-    step = np.diff(x)
-    slope = np.diff(y) / step
-    bands = np.zeros((2, len(x) - 2))
-    bands[0, 1:], bands[1] = step[1:-1], 2 * (step[:-1] + step[1:])
-    bend = np.zeros(len(x))  # second derivatives, none at the ends
-    bend[1:-1] = solveh_banded(bands, 6 * np.diff(slope))
-    return np.stack([np.diff(bend) / (6 * step), bend[:-1] / 2, slope - step * (2 * bend[:-1] + bend[1:]) / 6, y[:-1]])
-
-
-def _smooth(counts: Array, width: float) -> Array:
-    """Average counts with Gaussian weights of this standard deviation, as if there were zeros around them."""
-    radius = int(4 * width + 0.5)
-    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / width) ** 2)
-    return np.convolve(counts, kernel / kernel.sum())[radius : radius + len(counts)]
