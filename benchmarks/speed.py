@@ -1,7 +1,7 @@
 """How fast fits are, against one memory pass, scikit-learn, glum, LightGBM and insurance-fairness-ldp.
 
 Every ratio compares medians of runs that alternate in one process. Default fits, with intervals, have their processor
-time, and commands the time from start to end. Usage:
+time, and so have commands from start to end. Usage:
 
     python benchmarks/speed.py [--rows 2000000] [--repeats 3] [--clock processor] [--parts squared poisson defaults]
         [--json benchmarks/results/speed.json]
@@ -17,8 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
-import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from _command_calls import measure_commands
 from glum import GeneralizedLinearRegressor
 from insurance_fairness_ldp import KaryRandomisedResponse, LDPDiscriminationFreePrice
 from lightgbm import LGBMRegressor
@@ -185,19 +185,19 @@ def time_nets(_: int, race: Race) -> dict[str, dict[str, float]]:
 
 
 def time_commands(_: int, race: Race) -> dict[str, dict[str, float]]:
-    """Time of commands that compute next to nothing, and of one quote."""
-    commands = ("--help", "fit --help", "plan --groups 4 --epsilon 1 --rows 100000")
-
-    def run(words: str) -> None:
-        subprocess.run(
-            [sys.executable, "-P", "-m", "fairpremium", *words.split()], stdout=subprocess.DEVNULL, check=True
-        )
-
-    timed = partial(race_of, 3, time.perf_counter)  # a process of its own has no time in this one
-    seconds = timed({f"fairpremium {words}": lambda words=words: run(words) for words in commands})
+    """Processor time of every kind of command on files of a few rows, and the time of one quote."""
+    runs = []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append(measure_commands(Path(folder)))
+    whole, overhead = ({name: median(run[i][name] for run in runs) for name in runs[0][i]} for i in (0, 1))
     X, y, _, _, S, channel = make_rows(50_000)
     fitted = pricer(channel, 0).fit(X, y, sensitive=S)
-    return {"seconds": {**seconds, "one quote": quote_seconds(fitted, X[:1])}}
+    return {
+        "seconds": {"one quote": quote_seconds(fitted, X[:1])},
+        "processor_seconds": whole,
+        "overhead_seconds": overhead,
+    }
 
 
 def peer_fit(channel, X, y, S):
@@ -238,8 +238,9 @@ def quote_seconds(fitted, row) -> float:
 
 def show(part: str, run: dict) -> None:
     print(f"\n{part}: {run['clock']} clock, {run['workers']} workers, medians of {run['repeats']}")
-    for title in ("seconds", "processor_seconds", "ratios"):
+    for title in ("seconds", "processor_seconds", "overhead_seconds", "ratios"):
         for name, value in run.get(title, {}).items():
+            name = f"{name}, overhead" if title == "overhead_seconds" else name
             print(f"  {name:58s} {value:10.4f}{'' if title == 'ratios' else ' s'}")
 
 

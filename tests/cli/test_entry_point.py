@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import fairpremium
+from fairpremium.portfolios import zhang_liu_shi_2025
+from fairpremium.privacy import RandomizedResponse
 
 COMMAND = Path(sys.executable).parent / "fairpremium"
 
@@ -104,17 +107,108 @@ def test_a_plan_needs_no_estimates():
     assert loaded_by([[*words, "--json"]], TABLES) == sorted(TABLES)  # the check sees what is loaded
 
 
-def loaded_by(calls, modules):
+SPLINES = ("scipy.optimize", "scipy.interpolate", "scipy.ndimage")  # for learned laws
+NUMERICS = (LAWS, *SPLINES, "sklearn.linear_model", "sklearn.metrics")
+DRAWING = ("altair", "vl_convert", "jinja2")
+PRICER = ("sklearn", "fairpremium.models._linear", "fairpremium.corrections._choice", "fairpremium.pricing._pricer")
+AUDIT = ("fairpremium.audit._summary",)
+SERVER = ("fastapi", "uvicorn", "httpx", "http_message_signatures", "prometheus_client", "cryptography.x509")
+STORE = ("sqlalchemy", "argon2")
+REPORTED = "--outcome y --sensitive report"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of a few rows, and the model and keys that commands read."""
+    folder = tmp_path_factory.mktemp("files")
+    portfolio = zhang_liu_shi_2025(n=400, rng=0)
+    reports = RandomizedResponse(portfolio.groups, keep=0.8).privatize(portfolio.sensitive, rng=1)
+    pd.DataFrame({"sex": portfolio.sensitive}).to_csv(folder / "people.csv", index=False)
+    rows = portfolio.X.assign(y=portfolio.y, report=reports)
+    rows.to_csv(folder / "portfolio.csv", index=False)
+    rows.assign(premium=rows["y"].mean(), policy=range(400)).to_csv(folder / "prices.csv", index=False)
+    channel = RandomizedResponse(portfolio.groups, keep=0.8)
+    pricer = fairpremium.DiscriminationFreePricer(channel=channel, correction="inverse", pooling=0)
+    pricer.fit(portfolio.X, portfolio.y, sensitive=reports).save(folder / "model.json")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("calls", "not_loaded"),
+    [
+        (
+            ["privatize people.csv --column sex --groups F,M --keep 0.8 -o reports.csv"],
+            (*NUMERICS, *DRAWING, *PRICER, *AUDIT, *SERVER, *STORE),
+        ),
+        (
+            [
+                f"fit portfolio.csv {REPORTED} --keep 0.8 --correction inverse -o fitted.json",
+                "price model.json portfolio.csv -o p.csv",
+            ],
+            (*NUMERICS, *DRAWING, *AUDIT, *SERVER, *STORE),
+        ),
+        (
+            [
+                "tariff model.json portfolio.csv -o tariff.json",
+                f"spectrum model.json portfolio.csv {REPORTED} -o spectrum.csv",
+                "card model.json -o card.md",
+            ],
+            (*NUMERICS, *DRAWING, *AUDIT, *SERVER, *STORE),
+        ),
+        (
+            [f"audit prices.csv --premium premium {REPORTED} --keep 0.8 -o audit.json"],
+            (*NUMERICS, *DRAWING, *SERVER, *STORE),
+        ),
+        (
+            [f"audit prices.csv --premium premium {REPORTED} --keep 0.8 -o audit.html"],
+            (*NUMERICS, *SERVER, *STORE),
+        ),
+        (
+            [
+                f"monitor prices.csv --period 2026-Q1 --state m.json --premium premium --person policy {REPORTED} "
+                "--keep 0.8"
+            ],
+            (*NUMERICS, *DRAWING, *PRICER[1:], *AUDIT, *SERVER, *STORE),
+        ),
+        (
+            [
+                "keys new ops.key",
+                "keys add ops.key.pub --party ops --role operator",
+                "account list",
+                "worker --once",
+                "backup -o backup",
+                "restore backup --folder restored",
+                "log verify",
+            ],
+            (*NUMERICS, *DRAWING, *PRICER, *AUDIT, *SERVER),
+        ),
+        (
+            ["collector page -o page --service https://third.party"],
+            (*NUMERICS, *DRAWING, *PRICER, *AUDIT, *SERVER, *STORE),
+        ),
+    ],
+    ids=["privatize", "fit and price", "model", "audit", "audit report", "monitor", "third party", "page"],
+)
+def test_a_command_ends_without_what_others_need(folder, calls, not_loaded):
+    assert loaded_by([call.split() for call in calls], not_loaded, folder) == []
+
+
+def loaded_by(calls, modules, folder=None):
+    """Run commands in one process, in a folder if they must succeed, and return which modules are loaded then."""
     code = (
         "import contextlib, io, sys\n"
         "from fairpremium.cli import main\n"
         f"for words in {calls!r}:\n"
         "    sys.argv = ['fairpremium', *words]\n"
-        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
-        "        main()\n"
+        "    try:\n"
+        "        with contextlib.redirect_stdout(io.StringIO()):\n"
+        "            main()\n"
+        "    except SystemExit as end:\n"
+        f"        assert {folder is None} or end.code == 0, words\n"
         f"print(*sorted(set({modules!r}) & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 

@@ -14,12 +14,21 @@ import pandas as pd
 from fairpremium.pricing import DiscriminationFreePricer, describe_pooling
 
 from ._audit_report_text import PRICE_NAMES, describe_measure
-from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
 from ._comparison_chart import draw_classes, draw_price_comparison
 from ._plot_functions import EVERYBODY, MAX_CLASSES, draw, draw_panels
 from ._signatures import with_arguments_of
 from ._summary import summarize_pricer
-from .drawing import choose_places, format_percent, format_price, import_extra, import_vl_convert, to_svg
+from .drawing import (
+    BEST_ESTIMATE,
+    DISCRIMINATION_FREE,
+    UNAWARE,
+    choose_places,
+    format_percent,
+    format_price,
+    import_extra,
+    import_vl_convert,
+    to_svg,
+)
 from .price_lists import LIST_NAMES
 from .report import ReportDetails, check_pdf, render_pdf
 

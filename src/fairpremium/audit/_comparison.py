@@ -12,10 +12,8 @@ from fairpremium.models import check_weight
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer, check_level
 
 from ._audit_data import class_codes
+from .drawing import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
 
-BEST_ESTIMATE = "best_estimate"
-UNAWARE = "unaware"
-DISCRIMINATION_FREE = "discrimination_free"
 _BLOCK_ROWS = 50_000
 
 

@@ -5,14 +5,17 @@ from typing import Any
 
 import pandas as pd
 
-from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison
+from ._comparison import compute_price_comparison
 from .drawing import (
+    BEST_ESTIMATE,
+    DISCRIMINATION_FREE,
     GROUP_COLOURS,
     GROUP_SHAPES,
     INK,
     LIGHT,
     PRICE_COLOURS,
     PRICE_NAMES,
+    UNAWARE,
     apply_style,
     choose_places,
     cycle_to,

@@ -5,8 +5,17 @@ from typing import Any
 
 import pandas as pd
 
-from ._comparison import DISCRIMINATION_FREE, UNAWARE
-from .drawing import GREY, INK, PRICE_COLOURS, apply_style, format_price, import_altair, panel_title
+from .drawing import (
+    DISCRIMINATION_FREE,
+    GREY,
+    INK,
+    PRICE_COLOURS,
+    UNAWARE,
+    apply_style,
+    format_price,
+    import_altair,
+    panel_title,
+)
 
 _WIDTH, _HEIGHT, _COLUMNS = 230, 170, 3
 _MAX_PANELS = 24

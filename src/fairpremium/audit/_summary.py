@@ -26,13 +26,14 @@ from . import _audit_report_text as text
 from ._audit_data import AuditData, as_pandas, n_rows, to_scalar
 from ._calibration import compute_calibration
 from ._channel_sensitivity import compute_channel_band, compute_keep_sensitivity
-from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE, compute_price_comparison, named_classes
+from ._comparison import compute_price_comparison, named_classes
 from ._concentration import compute_gini, compute_lorenz
 from ._discrimination import compute_discrimination, compute_propensities
 from ._findings import findings
 from ._groups import compute_demographic_disparity, compute_group_deviance, compute_group_means, compute_loss_ratio_gap
 from ._price_changes import compute_adverse_selection, compute_balance, compute_premium_change, compute_prices_by_group
 from .disparity import ALL_PAIRS, disparity_tables
+from .drawing import BEST_ESTIMATE, DISCRIMINATION_FREE, MAX_GROUPS, UNAWARE
 from .price_lists import (
     compute_change_by_factor,
     compute_dislocation,
@@ -48,7 +49,6 @@ FORMAT_VERSION = 1
 MODEL_HASH = "content of the model file (its field sha256)"
 _FIT_ROLES = ("sensitive", "channel", "channel_key", "sample_weight", "exposure", "cluster")
 _TYPICAL = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the premium of the policies whose band is shown
-MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 Section = dict[str, Any]
 
 

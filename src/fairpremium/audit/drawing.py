@@ -12,8 +12,6 @@ from typing import Any
 
 from fairpremium.errors import MissingExtraError
 
-from ._comparison import BEST_ESTIMATE, DISCRIMINATION_FREE, UNAWARE
-
 __all__ = [
     "FONT",
     "GREY",
@@ -21,6 +19,7 @@ __all__ = [
     "GROUP_SHAPES",
     "INK",
     "LIGHT",
+    "MAX_GROUPS",
     "PRICE_COLOURS",
     "PRICE_NAMES",
     "apply_style",
@@ -37,12 +36,16 @@ __all__ = [
     "wrap",
 ]
 
+# The three prices by the names that tables call them.
+BEST_ESTIMATE, UNAWARE, DISCRIMINATION_FREE = "best_estimate", "unaware", "discrimination_free"
+
 # Okabe and Ito: told apart by all common kinds of colour vision.
 GROUP_COLOURS = ["#e69f00", "#0072b2", "#cc79a7", "#56b4e9", "#f0e442"]
 GROUP_SHAPES = ["circle", "square", "triangle-up", "cross", "triangle-down"]
 PRICE_COLOURS = {UNAWARE: "#d55e00", DISCRIMINATION_FREE: "#009e73"}
 PRICE_NAMES = {BEST_ESTIMATE: "best estimate", UNAWARE: "unaware", DISCRIMINATION_FREE: "discrimination-free"}
 INK, GREY, LIGHT = "#222222", "#999999", "#dddddd"
+MAX_GROUPS = 20  # with more groups the tables of pairs are too long to read and colours repeat
 FONT = "Helvetica, Arial, sans-serif"
 _MOST_PLACES = 8
 _LINE, _LINES = 27, 3  # characters in a line of a label, and lines above which they get longer

@@ -79,7 +79,7 @@ def start_processes(workers: int) -> ProcessPoolExecutor:
     context: Any = multiprocessing.get_context("spawn")
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fairpremium.corrections"])  # what passes need
+        context.set_forkserver_preload(["fairpremium.pricing._pricer"])  # what passes need
     with _without_main(), _one_thread():
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
         for _ in range(workers):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fairpremium.pricing._bounds import required_splits as required_splits
     from fairpremium.pricing._certificate import certify_prices as certify_prices
     from fairpremium.pricing._certificate import check_segments as check_segments
+    from fairpremium.pricing._level import check_level as check_level
     from fairpremium.pricing._model_file import from_document as from_document
     from fairpremium.pricing._model_file import to_document as to_document
     from fairpremium.pricing._model_selection import describe_pooling as describe_pooling
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fairpremium.pricing._prices import LinearPrices as LinearPrices
     from fairpremium.pricing._prices import Prices as Prices
     from fairpremium.pricing._prices import Reference as Reference
-    from fairpremium.pricing._prices import check_level as check_level
     from fairpremium.pricing._source_portfolio import SourcePortfolio as SourcePortfolio
     from fairpremium.pricing._source_portfolio import count_labels as count_labels
     from fairpremium.pricing._source_portfolio import is_source as is_source
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "_bounds": "ExcessRiskBound excess_risk_bound inverse_constants required_rows required_splits",
     "_certificate": "certify_prices check_segments",
+    "_level": "check_level",
     "_model_file": "from_document to_document",
     "_model_selection": "describe_pooling",
     "_planning": "Plan plan",
     "_possible_channels": "PossibleChannels are_together band_of premium_band tabulate_channels",
     "_pricer": "DiscriminationFreePricer Interval",
-    "_prices": "LinearPrices Prices Reference check_level",
+    "_prices": "LinearPrices Prices Reference",
     "_source_portfolio": "SourcePortfolio count_labels is_source",
     "claims": "FrequencySeverityPricer load_pricer read_pricer write_pricer",
 }

@@ -50,11 +50,12 @@ from fairpremium.pricing._fit_arguments import (
     warn_if_refuted,
     warn_if_sources_depend,
 )
+from fairpremium.pricing._level import check_level
 from fairpremium.pricing._model_file import NOUN, from_document, to_document
 from fairpremium.pricing._model_selection import balance_on, candidates_table, correction_for, select_model
 from fairpremium.pricing._onnx_graph import to_onnx
 from fairpremium.pricing._predict_to import Priced, predict_to
-from fairpremium.pricing._prices import LinearPrices, ModelPrices, Prices, Reference, check_level
+from fairpremium.pricing._prices import LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.pricing._sensitivity import sensitivity_band
 from fairpremium.pricing._source_portfolio import SourcePortfolio
 from fairpremium.pricing._summary import essentials_html, feature_tests, summary_table, without_samples

@@ -26,13 +26,6 @@ _BLOCK_ROWS = 65_536
 Matrix = npt.NDArray[Any]  # (n, features)
 
 
-def check_level(level: Any) -> float:
-    """Return a confidence level strictly between 0 and 1."""
-    if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
-        raise ValueError(f"Got level={level!r}, but expected a number strictly between 0 and 1, such as 0.95.")
-    return float(level)
-
-
 class Prices(ABC):
     """The three prices of a fitted model, and how uncertain the premium is."""
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairpremium.arrays import Array
-from fairpremium.pricing._prices import Prices, check_level
+from fairpremium.pricing._level import check_level
+from fairpremium.pricing._prices import Prices
 from fairpremium.tariffs import Tariff, fit_tariff
 
 

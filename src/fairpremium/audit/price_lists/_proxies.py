@@ -14,9 +14,9 @@ from fairpremium.models import check_volume, check_weight
 from fairpremium.pricing import DiscriminationFreePricer, FrequencySeverityPricer
 
 from .._audit_data import as_pandas, check_numbers, frame_like_source, n_rows
-from .._comparison import DISCRIMINATION_FREE, UNAWARE
 from .._discrimination import compute_discrimination, compute_propensities
 from .._weighted_reports import read_channel
+from ..drawing import DISCRIMINATION_FREE, UNAWARE
 
 
 class FreePriceList(NamedTuple):

@@ -12,7 +12,6 @@ import jinja2
 from markupsafe import Markup
 
 from fairpremium import __version__
-from fairpremium.audit import render_chart
 from fairpremium.audit.drawing import choose_places, format_percent, format_price
 
 
@@ -75,6 +74,8 @@ def show_comparison(summary: dict[str, Any] | None, level: float) -> dict[str, A
 @lru_cache(maxsize=64)
 def _draw(section: str, level: float, unit: str, scale: float) -> Markup | None:
     """Draw a section of an audit, if there is one; pages ask every second while a fit runs, so drawings are cached."""
+    from fairpremium.audit import render_chart  # with all that audits need, which a service without fits does not
+
     try:
         svg = render_chart(json.loads(section), level=level, unit=unit, scale=scale)
     except (KeyError, TypeError, ValueError):  # not as it was stored

@@ -12,11 +12,11 @@ mu^2 = sum of mu_j^2 (Dong, Roth and Su, 2022, corollary 3.3), and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fairpremium.errors import BudgetExceededError
@@ -54,7 +54,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     low, high = 1e-6, 1.0
     while delta_of(high, epsilon) < delta:
         high *= 2
-    return float(brentq(lambda mu: math.log(max(delta_of(mu, epsilon), 1e-300) / delta), low, high, xtol=1e-12))
+    return _root(lambda mu: math.log(max(delta_of(mu, epsilon), 1e-300) / delta), low, high)
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -71,7 +71,13 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = 1.0
     while delta_of(mu, high) > delta:
         high *= 2
-    return float(brentq(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12))
+    return _root(lambda e: delta_of(mu, e) - delta, 0.0, high)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq  # takes long to load, and most commands of a third party need no root
+
+    return float(brentq(function, low, high, xtol=1e-12))
 
 
 def check_delta(delta: Any) -> float:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography.x509 import load_pem_x509_certificates
-
 from fairpremium.parties.clock import service_time
 from fairpremium.parties.protocol import Problem
 
@@ -141,6 +139,8 @@ def _port_of(host: str, scheme: str) -> int | None:
 
 def _check_certificate(certificate: str, key: str) -> None:
     """Insist on files that TLS can use, before anything listens."""
+    from cryptography.x509 import load_pem_x509_certificates  # which a service without TLS does not need
+
     try:
         load_pem_x509_certificates(Path(certificate).read_bytes())
     except ValueError:

@@ -119,7 +119,7 @@ def _supervise(
 ) -> None:
     """Let a child do the fit; renew_lease the lease while it lives, end it when the lease is gone."""
     forkserver = multiprocessing.get_context("forkserver")  # it imports once, and forks while nothing else runs in it
-    forkserver.set_forkserver_preload([__name__, "altair", "jinja2"])  # what reports need, where it is installed
+    forkserver.set_forkserver_preload([__name__, f"{__package__}._run_fit", "altair", "jinja2"])  # what fits need
     child = forkserver.Process(target=_child, args=(reopen, lease, written_log()), daemon=True)
     child.start()
     every = context.limits.lease_seconds / 5

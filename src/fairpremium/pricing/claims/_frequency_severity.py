@@ -38,13 +38,14 @@ from fairpremium.pricing._fit_arguments import (
     warn_if_refuted,
     warn_if_sources_depend,
 )
+from fairpremium.pricing._level import check_level
 from fairpremium.pricing._model_file import NOUN
 from fairpremium.pricing._model_file import from_document as pricer_from_document
 from fairpremium.pricing._model_file import to_document as pricer_to_document
 from fairpremium.pricing._model_selection import ClassFit, select_model
 from fairpremium.pricing._predict_to import Priced, predict_to
 from fairpremium.pricing._pricer import DiscriminationFreePricer, Interval, group_interval
-from fairpremium.pricing._prices import Reference, check_level
+from fairpremium.pricing._prices import Reference
 from fairpremium.pricing._source_portfolio import is_small
 from fairpremium.pricing._summary import claim_essentials_html, without_samples
 from fairpremium.pricing._tariff_mixin import TariffMixin
