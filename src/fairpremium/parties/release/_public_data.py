@@ -121,8 +121,8 @@ def row_lengths(V: Array) -> Array:
 
     Examples
     --------
-    >>> row_lengths(np.array([[3e-200, 4e-200], [0.0, 0.0], [3e200, -4e200]])).tolist()
-    [5e-200, 0.0, 5e+200]
+    >>> [f"{length:.3g}" for length in row_lengths(np.array([[3e-200, 4e-200], [0.0, 0.0], [3e200, -4e200]]))]
+    ['5e-200', '0', '5e+200']
     """
     size = np.abs(V).max(axis=1)
     unit = np.where(size > 0, size, 1.0)[:, None]
