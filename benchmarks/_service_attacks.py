@@ -307,6 +307,40 @@ def matched(
     return tally
 
 
+def near_zero(service: Service, seed: int, study: str = "motor", *, unit: float, noise: bool = True) -> Tally:
+    """Who among 19 targets reported, from noised sums of outcomes whose squares are zero, as floats round them.
+
+    Each target is in a cell of 200 rows, and a small cell of other large outcomes gives the sums a metric. Noise in
+    proportion to a sensitivity that was rounded to zero hides nobody. Bound: that of an epoch, above that of a fit.
+
+    - `unit`: Of the outcomes. With `noise=False` it is one, and rule 9 is off.
+    """
+    tally, targets, size = Tally(bound_of(EPSILON, noise), fits=1), 19, 200
+    service.declare(study, rules=LOOSE, release=release_rules(epochs=8) if noise else None)
+    rng = np.random.default_rng([seed, 9])
+    cell = np.repeat([*range(targets), targets, -1], [*[size] * targets, 40, 2 * size])
+    place = np.arange(targets) * size
+    y = 1e-3 * rng.normal(size=len(cell))
+    y[cell == targets] = rng.choice([-1.0, 1.0], 40)
+    y[place] = 1.0
+    policies = np.array([f"{study} {i}" for i in range(len(cell))])
+    columns = {f"cell{c}": (cell == c).astype(float) for c in range(targets + 1)}
+    reported, there = np.ones(len(cell), dtype=bool), rng.random(targets) < 0.5
+    reported[place] = there
+    service.submit(policies[reported], rng.choice(GROUPS, reported.sum()), study)
+    factor = unit if noise else 1.0
+    service.upload(pd.DataFrame({"policy": policies, "y": factor * y, **columns}), f"{study}-p", study)
+    seen = service.fit(f"{study}-f", f"{study}-p", study, **settings("linear", "gaussian" if noise else "default"))
+    if seen.state != "succeeded":
+        tally.blind += targets
+        tally.add(there, rng.random(targets) < 0.5)
+        return tally
+    prices = service.premiums(seen.id)
+    gap = (prices["group F"] - prices["group M"]).to_numpy()[place] / factor
+    tally.add(there, np.abs(gap) * size / 2 > 0.75)
+    return tally
+
+
 # --- finding 2: who has reported in between --------------------------------------------------------------------------
 
 
@@ -485,10 +519,11 @@ class Size:
 
 
 SIZES = {"linear": Size(10, 150), "boosted": Size(6, 60, mates=36), "neural": Size(12, 60, targets=20, wave=0.3)}
-ROWS = 4 * len(MODELS) + 5  # figures of a run that have a bound
+ROWS = 4 * len(MODELS) + 6  # figures of a run that have a bound
+UNITS = (2.2e-163, 1e-40)  # of outcomes near zero: one whose squares are zero, and one that the service takes
 
 
-PARTS = ("models", "forks", "studies", "controls")  # of a run
+PARTS = ("models", "forks", "near zero", "studies", "controls")  # of a run
 
 
 def run_all(
@@ -501,7 +536,8 @@ def run_all(
     """Run every attack, each in a study of its own; tell attack, model and guesses, each at once.
 
     - `parts`: "models" for the attacks with every model, "forks" for noised sums over time and for two restores of one
-      backup, "studies" for nine studies, "controls" for one world of each of them without noise.
+      backup, "near zero" for noised sums of tiny outcomes, "studies" for nine studies, "controls" for one world of each
+      of them without noise.
     """
     studies = (f"attack{i}" for i in itertools.count())
     with (
@@ -516,6 +552,8 @@ def run_all(
                     _run_model(run, model)
             if "forks" in chosen:
                 _run_forks(run, Path(folder))
+            if "near zero" in chosen:
+                _run_near_zero(run)
             if "studies" in chosen:
                 found = nine_studies(service, Plot(seed=99, targets=100), noise=noise)
                 tell("what was reported, from one study", "linear", found.one)
@@ -570,6 +608,14 @@ def _run_forks(run: _Run, folder: Path) -> None:
     run.tell("who reported between two epochs, from the second, noised sums", "linear", before)
     run.tell("who reported between two epochs, from what changed, noised sums", "linear", changed)
     run.tell("who reported between two restores of one backup, from what changed", "linear", restored)
+
+
+def _run_near_zero(run: _Run) -> None:
+    tally, noise = run.tally(), run.noise
+    for seed in range(run.times(SIZES["linear"].worlds)):
+        for unit in UNITS:
+            _add(tally, near_zero(run.service, seed, next(run.studies), unit=unit, noise=noise))
+    run.tell("who reported, from outcomes near zero, noised sums", "linear", tally)
 
 
 def _add(total: Tally, part: Tally) -> None:

@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "red_team.json")
     parser.add_argument("--service", action="store_true", help="attack the service instead")
     parser.add_argument("--database", help="with --service: address of an empty PostgreSQL database; else SQLite")
-    parts, models = "models;forks;studies;controls", "linear;boosted;neural"
+    parts, models = "models;forks;near zero;studies;controls", "linear;boosted;neural"
     parser.add_argument("--parts", default=parts, help="with --service: which attacks, separated by semicolons")
     parser.add_argument("--models", default=models, help="with --service: of which models, separated by semicolons")
     args = parser.parse_args()

@@ -17,8 +17,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 from fairpremium import BoostedModel, Channel, DiscriminationFreePricer, RandomizedResponse, ValidationNoise
 from fairpremium import audit as fa
+from fairpremium.audit import _summary
 from fairpremium.audit._audit_report import _FORMS
-from fairpremium.audit._findings import _thresholds
+from fairpremium.audit._findings import _calibrated, _thresholds
 from fairpremium.audit._plot_functions import _DRAWINGS, draw
 from fairpremium.audit.drawing import format_percent, to_svg
 from fairpremium.errors import MissingExtraError
@@ -181,6 +182,36 @@ def test_the_summary_says_what_the_tables_say(summary, list_summary):
     assert "F pays less" in costs["text"]
     assert "intends this" in finding(summary, "Who costs what")["text"]
     assert "probability 80.0" in finding(summary, "Privacy")["text"]
+
+
+@pytest.mark.parametrize("part", ["findings", "build_panel"])
+@pytest.mark.parametrize("book", ["model", "list"])
+def test_numbers_and_limits_that_are_not_known_are_left_out(monkeypatch, portfolio, reports, pricer, part, book):
+    """A ratio has no limits where its denominator is not told apart from zero: any of them may be missing."""
+    asked, tell = [], getattr(_summary, part)
+    monkeypatch.setattr(_summary, part, lambda *a, **more: asked.append((a, more)) or tell(*a, **more))
+    y, roles = portfolio.y, {"sensitive": reports, "channel": RandomizedResponse(portfolio.groups, keep=0.8)}
+    if book == "model":
+        fa.summarize_pricer(pricer, portfolio.X, y, sensitive=reports, by="smoker")
+    else:
+        fa.summarize_prices(pricer.predict(portfolio.X), y, **roles)
+    ((tables, *others), more) = asked[0]
+    for name, rows in tables.items():
+        for i, row in enumerate(rows):
+            for column in (c for c, value in row.items() if isinstance(value, float)):
+                blank = {c: None for c in row if c == column or c.startswith(f"{column}_")}
+                changed = [*rows[:i], {**row, **blank}, *rows[i + 1 :]]
+                tell({**tables, name: changed}, *others, **more)
+
+
+def test_combinations_without_limits_are_not_counted(summary):
+    tables = {section["id"]: copy.deepcopy(section["records"]) for section in summary["sections"]}
+    rows = [row for row in tables["calibration"] if row["group"] is not None and row["difference_low"] is not None]
+    before = _calibrated(tables, summary, True)["text"]
+    rows[0]["difference_low"] = rows[0]["difference_high"] = None
+    after = _calibrated(tables, summary, True)["text"]
+    assert f"Of {len(rows)} combinations" in before
+    assert f"Of {len(rows) - 1} combinations" in after
 
 
 def test_a_calibrated_price_is_in_order():

@@ -19,7 +19,7 @@ from benchmarks import _service_attacks as attacks
 from benchmarks._service_attacks import LOOSE, Plot, Service, release_rules, settings
 from fairpremium.parties import KnownChannel, StudySpec
 from fairpremium.parties.protocol._linkage import make_keys
-from fairpremium.parties.protocol._messages import NamedAttribute, ReleaseRules, SeveralAttributes
+from fairpremium.parties.protocol._messages import ClaimFit, NamedAttribute, ReleaseRules, SeveralAttributes
 from fairpremium.parties.protocol._rules import round_count
 from fairpremium.parties.release import CountNoise
 from fairpremium.parties.release._randomized import missing_share, randomize_reports
@@ -101,6 +101,60 @@ def test_the_attack_on_cells_reads_what_is_not_hidden(tmp_path, model, worlds, l
             for seed in range(worlds)
         ]
     assert np.mean([tally.rate for tally in tallies]) >= least
+
+
+def test_who_reported_is_not_read_from_outcomes_near_zero(service):
+    tally = attacks.Tally(attacks.bound(attacks.EPSILON))
+    for i, unit in enumerate(attacks.UNITS):
+        found = attacks.near_zero(service, 0, f"study{i}", unit=unit)
+        assert found.blind == (19 if unit < 1e-50 else 0)
+        attacks._add(tally, found)
+    assert tally.right <= allowed(tally)
+
+
+def test_the_attack_on_outcomes_near_zero_reads_what_is_not_hidden(tmp_path):
+    with Service(tmp_path / "third-party") as service:
+        found = attacks.near_zero(service, 0, unit=1.0, noise=False)
+    assert found.rate >= 0.9
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("column", "unit", "release"),
+    [
+        ("y", 2.2e-163, "gaussian"),
+        ("y", 1e60, "randomized"),
+        ("w", 2.2e-163, "gaussian"),
+        ("w", 1e60, "gaussian"),
+        ("x", 1e-60, "gaussian"),
+        ("x", 1e60, "randomized"),
+    ],
+)
+def test_numbers_that_cannot_be_computed_with_are_refused_before_anything_is_paid(service, column, unit, release):
+    """Whatever was reported, in the same words, which have none of the numbers."""
+    frame, told = simple(400).assign(w=1.0), []
+    frame[column] *= unit
+    for study, reported in (("all", slice(None)), ("few", slice(0, 3))):
+        service.declare(study)
+        service.submit(frame["policy"][reported], reports_of(frame)[reported], study)
+        service.upload(frame, f"{study}-p", study, weight="w")
+        seen = service.fit(f"{study}-f", f"{study}-p", study, release=release, correction="inverse")
+        told.append((seen.state, seen.phase, seen.problem, seen.refusal, seen.matched))
+        assert service.insurer.send("GET", f"/v1/studies/{study}").json()["spent"]["epsilon"] == 0
+    assert told[0] == told[1]
+    assert told[0][2]["title"].endswith(f"each number of {column} must be zero, or of a magnitude from 1e-50 to 1e50.")
+
+
+def test_claims_that_cannot_be_computed_with_are_refused_before_anything_is_paid(service):
+    frame = simple(400).assign(n=1, e=1.0)
+    frame["y"] = 1e-60
+    service.declare()
+    service.submit(frame["policy"], reports_of(frame))
+    roles = {"policy": "policy", "claims": "n", "amount": "y", "exposure": "e"}
+    service.insurer.upload(frame, study="motor", portfolio="p1", secret=service.secret, **roles)
+    seen = service.fit("f1", "p1", claims=ClaimFit())
+    assert "each number of y must be zero" in seen.problem["title"]
+    assert service.insurer.send("GET", "/v1/studies/motor").json()["spent"]["epsilon"] == 0
 
 
 def test_the_attack_on_matches_reads_what_is_not_hidden(tmp_path):

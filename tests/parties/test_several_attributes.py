@@ -28,7 +28,7 @@ from fairpremium.parties.protocol import (
     write_batches,
 )
 from fairpremium.parties.release import ReleasePlan, combine_draws, randomize_reports, seen_channel
-from fairpremium.parties.service import ServiceLimits, _run_fit
+from fairpremium.parties.service import ServiceLimits, _fit_inputs, _run_fit
 from fairpremium.parties.service._epochs import epoch_key
 from fairpremium.parties.service._fit_inputs import find_reports, read_job
 from fairpremium.parties.service._leases import acquire_lease
@@ -362,6 +362,34 @@ def test_each_attribute_counts_at_the_first_collector_that_has_it(parties, peopl
     joined = find_reports(parties.context, job)
     assert joined.codes.tolist() == [[0, 2], [1, -1], [-1, -1]]
     assert joined.reports().tolist() == [("F", "W"), None, None]
+
+
+def test_every_key_is_looked_up_at_every_collector_whoever_reported(parties, people, monkeypatch):
+    """How long a fit looks for reports does not tell how many rows have one at the first collector."""
+    declare(parties, release=None)
+    web = parties.add("web", "collector", new_key())
+    upload(parties, people[:3])
+    asked = []
+    open_one = _fit_inputs.open_snapshot
+
+    def spy(*args):
+        look_up = open_one(*args)
+        return lambda keys: asked[-1].append((args[-1], len(keys))) or look_up(keys)
+
+    monkeypatch.setattr(_fit_inputs, "open_snapshot", spy)
+    for number in (1, 2):
+        parties.operator.send("POST", f"/v1/studies/motor/epochs/{number}")
+        parties.insurer.fit(f"f{number}", FitSpec(study="motor", portfolio="p"))
+        lease = parties.context.database.write(lambda c: acquire_lease(c, parties.context))
+        job = parties.context.database.read(lambda c, lease=lease: read_job(c, parties.context, lease))
+        asked.append([])
+        found = find_reports(parties.context, job).codes
+        assert (found >= 0).any() == (number == 2)
+        for policy in ("P0", "P1", "P2"):
+            for collector in (parties.collector, web):
+                collector.report("motor", parties.secret, policy, "F", SEX, attribute="sex")
+    assert asked[0] == asked[1]
+    assert {rows for _, rows in asked[0]} == {3}
 
 
 # --- declarations ---

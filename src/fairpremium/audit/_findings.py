@@ -38,6 +38,11 @@ def _finding(heading: str, text: str, tone: str = "plain") -> dict[str, str]:
     return {"heading": heading, "text": text, "tone": tone}
 
 
+def _has_limits(row: Mapping[str, Any], name: str) -> bool:
+    """Return whether a number and both limits of it are known."""
+    return None not in (row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
 def _level(head: Mapping[str, Any]) -> str:
     return f"{100 * head['level']:g}\N{NO-BREAK SPACE}%"
 
@@ -47,7 +52,7 @@ def _who_pays(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     if len(rows) < 2:
         return {}
     scale, unit = head["scale"], f" ({head['amounts']})" if head["amounts"] else ""
-    errors = [scale * (r["premium_high"] - r["premium_low"]) / 4 for r in rows if r["premium_high"] is not None]
+    errors = [scale * (r["premium_high"] - r["premium_low"]) / 4 for r in rows if _has_limits(r, "premium")]
     places = choose_places([scale * r["premium"] for r in rows], errors)
     means = _listed([f"{r['group']} pays {format_price(scale * r['premium'], places=places)}" for r in rows])
     top, bottom = max(rows, key=itemgetter("premium")), min(rows, key=itemgetter("premium"))
@@ -77,7 +82,7 @@ def _money(value: float, head: Mapping[str, Any]) -> str:
 
 def _pair(rows: list[dict[str, Any]], first: Any, second: Any) -> tuple[float, float, float] | None:
     for row in rows:
-        if row["difference"] is None:
+        if not _has_limits(row, "difference"):
             continue
         if (row["group"], row["against"]) == (first, second):
             return row["difference"], row["difference_low"], row["difference_high"]
@@ -105,7 +110,7 @@ def _thresholds(tables: Tables) -> dict[str, str]:
 
 
 def _who_costs(tables: Tables, is_model: bool) -> dict[str, str]:
-    rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and r["gap_low"] is not None]
+    rows = [r for r in tables["loss_ratio_gap"] if r["loss_ratio"] is not None and _has_limits(r, "gap")]
     if len(rows) < 2:
         return {}
     ratios = _listed([f"{100 * r['loss_ratio']:.0f} for {r['group']}" for r in rows])
@@ -135,7 +140,7 @@ def _who_costs(tables: Tables, is_model: bool) -> dict[str, str]:
 
 
 def _calibrated(tables: Tables, head: Mapping[str, Any], is_model: bool) -> dict[str, str]:
-    rows = [r for r in tables["calibration"] if r["difference"] is not None and r["group"] is not None]
+    rows = [r for r in tables["calibration"] if r["group"] is not None and _has_limits(r, "difference")]
     if not rows:
         return {}
     off = sum(r["difference_low"] > 0 or r["difference_high"] < 0 for r in rows)
@@ -173,7 +178,7 @@ def _balance(tables: Tables, head: Mapping[str, Any], answers: Mapping[str, Any]
 def _proxies(tables: Tables, head: Mapping[str, Any]) -> dict[str, str]:
     measures = {r["measure"]: r for r in tables["discrimination"]}
     shift, explained = measures.get("proxy_shift"), measures.get("proxy_explained")
-    if not shift or shift["value"] is None or not explained:
+    if not shift or shift["value"] is None or not explained or explained["value"] is None:
         return {}
     money = _money(shift["value"], head)
     return _finding(
@@ -222,9 +227,9 @@ def _changes(
     rows: list[dict[str, Any]], head: Mapping[str, Any], aside: Callable[[dict[str, Any]], str] | None = None
 ) -> str:
     """Say what each group would pay more or less, and in brackets how much that is, or something else about it."""
-    known = [r for r in rows if r["group"] is not None and r["change"] is not None]
+    known = [r for r in rows if None not in (r["group"], r["change"], r["relative"])]
     scale = head["scale"]
-    errors = [scale * (r["change_high"] - r["change_low"]) / 4 for r in known if r["change_high"] is not None]
+    errors = [scale * (r["change_high"] - r["change_low"]) / 4 for r in known if _has_limits(r, "change")]
     places = choose_places([scale * r["change"] for r in known], errors)
     said = aside or (lambda r: format_percent(abs(r["relative"])))
     changes = [

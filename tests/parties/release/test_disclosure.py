@@ -55,6 +55,28 @@ def broken(X, y, reports, *, weight=None, family="normal", rules=None, channel=C
     return {v.rule for v in rule_results if not v.passed}
 
 
+@pytest.mark.parametrize("what", ["y", "weight"])
+@pytest.mark.parametrize("unit", [1e-155, 3e-163, 1e-200, 1e150])
+def test_no_share_depends_on_units(what, unit):
+    """Also where squares are zero, or infinite, as floats."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(400, 3))
+    X[:, 2] = np.arange(400) < 20
+    y, weight = X[:, 0] + rng.normal(size=400), rng.uniform(0.5, 1, 400)
+    y[0] = 30.0
+    family, found = get_family("normal"), []
+    for scale in (1.0, unit):
+        columns = {"y": y, "weight": weight}
+        columns[what] = columns[what] * scale
+        rows, design = read_rows(X, columns["y"], columns["weight"], family)
+        problem = public_problem(rows, design, family, LinearModel())
+        found.append([largest_leverage(problem, design), largest_score_share(problem, design)])
+    assert found[0][1].share > 0.5
+    for one, other in zip(*found, strict=True):
+        assert other.share == pytest.approx(one.share, rel=1e-6)
+        assert other.column == one.column
+
+
 def test_an_honest_fit_passes(portfolio, reports):
     assert broken(portfolio.X, portfolio.y, reports) == set()
 

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ import fairpremium.parties.release._released_sums as releaser
 from fairpremium import DiscriminationFreePricer, LinearModel, RandomizedResponse
 from fairpremium.corrections import ReportChannel
 from fairpremium.families import get_family
+from fairpremium.models import Design
 from fairpremium.parties.release._accounting import mu_of
 from fairpremium.parties.release._disclosure import RefusedError, Rules
 from fairpremium.parties.release._expected_reports import (
@@ -24,6 +26,7 @@ from fairpremium.parties.release._expected_reports import (
     sums_by_report,
     weighted_length,
 )
+from fairpremium.parties.release._keyed_noise import FINENESS, grid_for
 from fairpremium.parties.release._noised_newton import Solver, Step
 from fairpremium.parties.release._public_data import largest, public_problem, read_rows
 from fairpremium.parties.release._release import FitSettings, ReleaseSettings, fit_release
@@ -113,6 +116,104 @@ def test_no_report_moves_a_gradient_further_than_its_sensitivity(family, K):
             assert max(moves) <= min(furthest, limit) * (1 + 1e-9)
             nearest = max(nearest, max(moves) / min(furthest, limit))
     assert nearest > 0.9
+
+
+def exact_sums(label, context, sensitivity, mu, shape, compute):
+    """Release sums as they are."""
+    return np.asarray(compute()).reshape(shape), 0.0
+
+
+def exact_move(step, rows):
+    """The furthest that a report moves the gradient, squared: of the slopes and features of each row, in fractions."""
+    Z, a, _ = step.terms(rows.block(0, len(rows)))
+    (p, q), (r, s) = [[Fraction(x) for x in row] for row in step.shape.tolist()]
+    inverse = [[x / (p * s - q * r) for x in row] for row in ((s, -q), (-r, p))]
+    table = [[Fraction(x) for x in column] for column in step.reports.table.T.tolist()]
+    furthest = Fraction(0)
+    for slopes, u in zip(a.tolist(), (Z @ step.root.T).tolist(), strict=True):
+        length = sum(Fraction(x) ** 2 for x in u)
+        for one, other in itertools.combinations(table, 2):
+            v = [Fraction(x) * (c - d) for x, c, d in zip(slopes, one, other, strict=True)]
+            furthest = max(furthest, length * sum(v[i] * inverse[i][j] * v[j] for i in range(2) for j in range(2)))
+    return furthest
+
+
+@pytest.mark.parametrize("what", ["y", "weight"])
+@pytest.mark.parametrize("unit", [1.0, 1e-155, 1e-162, 3e-163, 1e-200, 1e150])
+def test_no_sensitivity_is_rounded_away(what, unit):
+    """Outcomes or volumes whose squares are zero, or infinite, as floats: by exact arithmetic."""
+    rows, _, table = small_problem(0, "normal", 2)
+    rows = replace(rows, **{what: getattr(rows, what) * unit})
+    problem = public_problem(rows, Design.learn(rows.X), get_family("normal"), LinearModel())
+    expected = release_expected_reports(rows, problem, table, exact_sums, 5.0)
+    solver = Solver(rows, problem, expected, 0.0, None)
+    step = Step(problem, problem.start(2), solver.root, expected, np.array([[1.0, 0.3], [0.3, 0.5]]))
+    furthest = largest(problem.rows, step.moves)
+    assert furthest > 0
+    assert float(Fraction(furthest) ** 2 / exact_move(step, rows)) == pytest.approx(1.0, rel=1e-12)
+    assert grid_for(furthest, 0.5, 4) > 0.99 * furthest / (0.5 * FINENESS)
+    phi = learn_phi(problem)
+    block = rows.block(0, len(rows))
+    weighted = (phi(block) * block.weight[:, None]).tolist()
+    longest = max(sum(Fraction(x) ** 2 for x in row) for row in weighted)
+    found = largest(problem.rows, partial(weighted_length, phi=phi))
+    assert float(Fraction(found) ** 2 / longest) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("what", ["y", "sample_weight"])
+@pytest.mark.parametrize("unit", [2.2e-163, 1e-60, 1e60])
+def test_numbers_that_cannot_be_computed_with_are_refused(portfolio, reports, what, unit):
+    columns = {"y": portfolio.y, "sample_weight": np.ones(len(portfolio))}
+    columns[what] = columns[what] * unit
+    with pytest.raises(ValueError, match=f"Got {what} with 4000 numbers outside") as refused:
+        fit_release(settings(), portfolio.X, *columns.values(), reports, CHANNEL, privacy())
+    assert str(unit) not in str(refused.value)
+
+
+@pytest.mark.parametrize("unit", [1e-45, 1e45])
+def test_the_unit_of_outcomes_does_not_matter(monkeypatch, portfolio, reports, unit):
+    """Sums and their noise are in proportion to it, as far as numbers are taken at all."""
+    scaled = replace(portfolio, y=portfolio.y * unit)
+    _, log, given = spied(monkeypatch, portfolio, reports)
+    _, scaled_log, scaled_given = spied(monkeypatch, scaled, reports)
+    for label in ("reports", "gradient 1"):
+        factor = unit if label == "gradient 1" else 1.0
+        assert scaled_given[label][1] == pytest.approx(given[label][1] * factor, rel=1e-9)
+    assert len(log) == len(scaled_log)
+
+
+def test_what_extreme_rows_do_not_count_with_is_their_expectation():
+    """The gradient of a step, slowly: the part within the limit with the report, the rest with what is expected."""
+    rows, problem, table = small_problem(1, "poisson", 3)
+    expected = release_expected_reports(rows, problem, table, exact_sums, 5.0)
+
+    class Exact:
+        release = staticmethod(exact_sums)
+
+    solver = Solver(rows, problem, expected, 0.0, Exact())
+    steps, choose = [], solver._limit
+    solver._limit = lambda step, furthest, mu: steps.append(step) or choose(step, furthest, mu) / 4
+    B = problem.start(3)
+    point = solver.point(B, 5.0, "gradient 1")
+    block = rows.block(0, len(rows))
+    (step,) = steps
+    limit = choose(step, largest(problem.rows, step.moves), 5.0) / 4
+    part = np.minimum(1.0, limit / step.moves(block))[:, None]
+    assert 0 < (part < 1).sum() < len(rows)
+    Z, a, _ = step.terms(block)
+    weights = part * table.T[block.report] + (1 - part) * expected.groups(block)
+    np.testing.assert_allclose(point.gradient, Z.T @ (a * weights), rtol=1e-9)
+
+
+def test_a_row_counts_with_the_sensitivity_at_most_however_it_is_rounded():
+    """Where sums are added up rows are cut to the length that noise hides, whatever it was computed from."""
+    rows, problem, table = small_problem(5)
+    phi, codes = learn_phi(problem), table.shape[1]
+    limit = largest(problem.rows, partial(weighted_length, phi=phi)) / 3
+    sums = partial(sums_by_report, phi=phi, codes=codes, limit=limit)
+    base = rows.reduce(sums)[0]
+    moves = [np.linalg.norm(other.reduce(sums)[0] - base) for other in all_neighbours(rows, codes)]
+    assert max(moves) <= np.sqrt(2) * limit * (1 + 1e-9)
 
 
 def test_no_report_moves_the_sums_per_report_further_than_their_sensitivity():

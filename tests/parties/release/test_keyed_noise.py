@@ -107,6 +107,13 @@ def test_rounding_is_paid_for(size, mu):
     assert 2.5 / grid > 0.95 * mu * FINENESS - 2 * math.sqrt(size)
 
 
+@pytest.mark.parametrize("sensitivity", [0.0, 5e-324, 1e-310, 1e-260, 1e260, math.inf, math.nan, -1.0])
+def test_a_sensitivity_that_floats_do_not_hold_is_refused(sensitivity):
+    """The grid of noise must not be rounded to nothing, nor to a number of few digits."""
+    with pytest.raises(ValueError, match="expected 1e-250 to 1e"):
+        grid_for(sensitivity, 0.5, 3)
+
+
 def test_too_many_sums_for_the_grid_are_refused():
     with pytest.raises(ValueError, match="fewer sums"):
         grid_for(1.0, 1e-6, 10**4)

@@ -331,7 +331,8 @@ def _largest_driver(drivers: list[dict[str, Any]], pair: Mapping[str, Any], head
     """Say which rating factor carries most of a difference."""
     names = (pair["group"], pair["against"])
     own = [r for r in drivers if (r["group"], r["against"]) in (names, names[::-1])]
-    known = [r for r in own if r["factor"] not in ("remainder", "total") and r["contribution_low"] is not None]
+    numbers = ("contribution", "contribution_low", "contribution_high")
+    known = [r for r in own if r["factor"] not in ("remainder", "total") and None not in (r[name] for name in numbers)]
     if not known:
         return ""
     sign = 1 if (pair["standardized"] > 0) == (known[0]["group"] == names[0]) else -1
@@ -340,8 +341,8 @@ def _largest_driver(drivers: list[dict[str, Any]], pair: Mapping[str, Any], head
     if low <= 0:
         return ""
     amount = _amount(sign * top["contribution"], low, high, head)
-    total = next((sign * r["contribution"] for r in own if r["factor"] == "total"), None)
-    if total is not None and sign * top["contribution"] > 1.01 * total:
+    total = next((r["contribution"] for r in own if r["factor"] == "total"), None)
+    if total is not None and sign * top["contribution"] > 1.01 * sign * total:
         return f"; the factor {top['factor']} alone makes {amount}, and others take a part back"
     return f"; the factor {top['factor']} carries {amount} of it"
 

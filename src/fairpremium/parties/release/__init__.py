@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._disclosure import *
     from ._fit_data import *
     from ._match_count import *
+    from ._number_range import *
     from ._randomized import *
     from ._release import *
     from ._released_counts import *
@@ -27,6 +28,7 @@ __all__, __getattr__ = lazy_exports(
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_fit_data": "ClaimSettings Claims FitSettings",
         "_match_count": "MatchCount count_matches",
+        "_number_range": "NUMBER_RANGE check_number_range find_outside_range",
         "_randomized": "join_pieces randomize_reports seen_channel",
         "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",

@@ -10,6 +10,7 @@ alone. A missing report is a report of its own kind, so that participation is pr
 over all kinds is public; noise that contradicts it is taken out.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from fairpremium.arrays import Array
 from fairpremium.blocks import Block, Rows, Stream
 from fairpremium.models import LinearProblem
 
-from ._public_data import largest, unaware_slope, weight_of, whitening
+from ._public_data import largest, part_within, row_lengths, unaware_slope, weight_of, whitening
 
 _NULL = 1e-10  # directions of phi with less than this part of the largest spread are left out
 _LEAST_SHARE = 0.02  # least P(D = k given x, y) in a sum that must be positive
@@ -62,14 +63,22 @@ def _phi_squares(block: Block, problem: LinearProblem, scale: float) -> tuple[Ar
     return ((phi * weight_of(block)[:, None]).T @ phi,)
 
 
+def _weighted(block: Block, phi: Phi) -> Array:
+    return phi(block) * weight_of(block)[:, None]
+
+
 def weighted_length(block: Block, phi: Phi) -> Array:
     """Compute w |phi| of each row."""
-    return np.asarray(weight_of(block) * np.linalg.norm(phi(block), axis=1))
+    return row_lengths(_weighted(block, phi))
 
 
-def sums_by_report(block: Block, phi: Phi, codes: int) -> tuple[Array, ...]:
-    """Compute N_s, the sum of w phi over the rows with each report: shape (codes, r)."""
-    weighted = phi(block) * weight_of(block)[:, None]
+def sums_by_report(block: Block, phi: Phi, codes: int, limit: float = math.inf) -> tuple[Array, ...]:
+    """Compute N_s, the sum of w phi over the rows with each report: shape (codes, r).
+
+    - `limit`: Of w |phi|. With the largest one it changes nothing, however the numbers of a row are rounded here.
+    """
+    weighted = _weighted(block, phi)
+    weighted *= part_within(row_lengths(weighted), limit)[:, None]
     return (np.stack([weighted[block.report == s].sum(axis=0) for s in range(codes)]),)
 
 
@@ -157,17 +166,17 @@ def release_expected_reports(
     """
     phi, codes = learn_phi(problem), table.shape[1]
     total_weight = problem.moments.total_weight
-    # a row that changes its report leaves one sum and enters another
-    sensitivity = np.sqrt(2.0) * largest(problem.rows, partial(weighted_length, phi=phi))
+    longest = largest(problem.rows, partial(weighted_length, phi=phi))
+    sums = partial(sums_by_report, phi=phi, limit=longest)
     shape = (codes, phi.root.shape[1])
     noised, sigma = release(
         "reports",
         (phi.root, np.asarray(phi.scale)),
-        sensitivity,
+        math.sqrt(2.0) * longest,  # a row that changes its report leaves one sum and enters another
         mu,
         shape,
-        lambda: rows.reduce(partial(sums_by_report, phi=phi, codes=codes))[0],
+        lambda: rows.reduce(partial(sums, codes=codes))[0],
     )
-    total = problem.rows.reduce(partial(sums_by_report, phi=phi, codes=1))[0][0]
+    total = problem.rows.reduce(partial(sums, codes=1))[0][0]
     noised = noised - (noised.sum(axis=0) - total) / codes
     return ExpectedReports(phi, noised.T / total_weight, table, sigma / total_weight, total / total_weight)

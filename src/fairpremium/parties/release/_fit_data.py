@@ -79,6 +79,10 @@ class FitData(NamedTuple):
     reports: Any
     features: Sequence[str] | None = None
 
+    def numbers(self) -> dict[str, Any]:
+        """Return the columns of outcomes and volumes of a table."""
+        return {"y": self.y, "sample_weight": self.sample_weight}
+
     def fit(self, pricer: Any) -> None:
         """Fit a pricer to them."""
         volume = {"sample_weight": self.sample_weight}
@@ -113,6 +117,13 @@ class ClaimData(NamedTuple):
     exposure: Any
     reports: Any
     features: Sequence[str] | None = None
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the columns of claims and volumes of a table."""
+        counts, amounts = self.claims
+        pairs = (("counts", counts), ("amounts", amounts))
+        named = {f"{what} of {peril}": values for what, by in pairs for peril, values in by.items()}
+        return {**named, "exposure": self.exposure}
 
     def fit(self, pricer: Any) -> None:
         """Fit a pricer to them."""

@@ -13,13 +13,12 @@ import hmac
 import math
 from typing import Any
 
-import numpy as np
-
 from fairpremium.arrays import Array
 
 FINENESS = 2**20  # grid steps in one standard deviation of the noise
 _BLOCK_BITS = 512
 _SLACK = 2  # grid steps per coordinate that rounding the sum, and adding it up in floating point, may move it
+_LEAST, _MOST = 1e-250, 1e250  # sensitivities whose grid, and sums in steps of it, floats hold with all their digits
 
 
 class KeyedStream:
@@ -104,12 +103,18 @@ def grid_for(sensitivity: float, mu: float, size: int) -> float:
     """Return the grid on which noise of `FINENESS` steps makes a vector of this size mu-private.
 
     One report moves the vector by at most `sensitivity`, on the grid by at most sensitivity / grid plus `_SLACK` steps
-    per coordinate, and mu = (sensitivity / grid + _SLACK sqrt(size)) / FINENESS.
+    per coordinate, and mu = (sensitivity / grid + _SLACK sqrt(size)) / FINENESS. A sensitivity that is zero is refused,
+    too: where there is something to release it is one that was rounded.
     """
+    if not _LEAST <= sensitivity <= _MOST:
+        raise ValueError(
+            f"Got sums that a report moves by {sensitivity:.3g}, but expected {_LEAST:g} to {_MOST:g}, within which "
+            "floats have all their digits. Choose other units of outcomes and volumes."
+        )
     steps = mu * FINENESS - _SLACK * math.sqrt(size)
     if steps <= 0:
         raise ValueError(f"Got {size} sums to release with mu={mu:.3g}, but expected fewer sums or a larger epsilon.")
-    return max(sensitivity / steps, np.finfo(float).tiny)
+    return sensitivity / steps
 
 
 def noised_steps(flat: Array, grid: float, stream: Any) -> list[int]:

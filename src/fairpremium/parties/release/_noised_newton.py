@@ -4,8 +4,9 @@ One report moves the gradient by at most
 
     max over rows i and reports s, t of  | (T^-1[., s] - T^-1[., t]) * w_i loss'(y_i, z_i'b) | |z_i|
 
-in the metrics of the noise, which features, outcomes, volumes and released coefficients give exactly. The step is taken
-with a Hessian in which the reports are replaced by a released model of them.
+in the metrics of the noise, which features, outcomes, volumes and released coefficients give exactly. No row counts
+with more than that where the gradient is added up, even if its numbers are rounded in another way there. The step is
+taken with a Hessian in which the reports are replaced by a released model of them.
 """
 
 import itertools
@@ -22,7 +23,7 @@ from fairpremium.families import Normal
 from fairpremium.models import LinearProblem
 
 from ._expected_reports import ExpectedReports, centering, floored
-from ._public_data import largest, weight_of
+from ._public_data import largest, part_within, row_lengths, weight_of
 from ._released_sums import Releaser
 
 _STRENGTHS = np.concatenate([[0.0], np.logspace(-4, 1, 11), [1e2, 1e4, 1e6]])  # of pooling, per unit of volume
@@ -39,7 +40,8 @@ class Step:
     - `B`, shape (q, K)
     - `root`, shape (q, q): From z to coordinates in which the portfolio's mean curvature is the identity.
     - `shape`, shape (K, K): Covariance of the noise between groups, up to a factor.
-    - `limit`: Rows that would move the sum further count so much less, and their expectation for the rest.
+    - `limit`: Rows that would move the sum further count so much less. Their expectation for the rest is public: it is
+      added after the release, where it takes no digit from the sum.
     """
 
     problem: LinearProblem
@@ -59,28 +61,32 @@ class Step:
     def moves(self, block: Block) -> Array:
         """Compute how far each row moves the sum at most, whatever it reported and might have: shape (rows,)."""
         Z, a, _ = self.terms(block)
-        inverse = np.linalg.inv(self.shape)
-        furthest = np.zeros(len(Z))
-        for s, t in itertools.combinations(range(self.reports.codes), 2):
-            d = self.reports.table[:, s] - self.reports.table[:, t]
-            furthest = np.maximum(furthest, np.einsum("ik,kl,il->i", a, np.outer(d, d) * inverse, a))
-        return np.asarray(np.sqrt(np.maximum(furthest, 0.0)) * np.linalg.norm(Z @ self.root.T, axis=1))
+        return self._moves(a, Z @ self.root.T)
+
+    def _moves(self, a: Array, U: Array) -> Array:
+        table, turn = self.reports.table, self._turn()
+        pairs = itertools.combinations(range(self.reports.codes), 2)
+        furthest = [row_lengths((a * (table[:, s] - table[:, t])) @ turn.T) for s, t in pairs]
+        return np.asarray(np.max(furthest, axis=0) * row_lengths(U))
+
+    def _turn(self) -> Array:
+        """Return the map to groups with noise that is independent and alike."""
+        return np.asarray(np.linalg.inv(cholesky(self.shape, lower=True)))
 
     def counted(self, block: Block) -> Array:
         """Compute the part of each row that counts with its report: shape (rows,)."""
-        return np.minimum(1.0, self.limit / np.maximum(self.moves(block), 1e-300))
+        return part_within(self.moves(block), self.limit)
 
     def gradient(self, block: Block) -> tuple[Array, ...]:
-        """Compute the sum over a block in the coordinates of its noise: shape (K, q)."""
+        """Compute the sum of what rows count with over a block, in the coordinates of its noise: shape (K, q)."""
         Z, a, _ = self.terms(block)
+        U = Z @ self.root.T
+        part = part_within(self._moves(a, U), self.limit)[:, None]
         weights = np.ascontiguousarray(self.reports.table.T)[block.report]
-        if math.isfinite(self.limit):
-            part = self.counted(block)[:, None]
-            weights = part * weights + (1 - part) * self.reports.groups(block)
-        return (np.linalg.inv(cholesky(self.shape, lower=True)) @ ((a * weights).T @ (Z @ self.root.T)),)
+        return (self._turn() @ ((a * part * weights).T @ U),)
 
     def tempered(self, block: Block) -> tuple[Array, ...]:
-        """Derivative of the gradient in the model of the reports: sum of (1 - c) a z phi', shape (K, q, r)."""
+        """Derivative of the rest of the gradient in the model of the reports: sum of (1 - c) a z phi', (K, q, r)."""
         Z, a, _ = self.terms(block)
         rest = 1 - self.counted(block)
         phi = self.reports.phi(block)
@@ -150,19 +156,20 @@ class Solver:
         hessian, squares, spread = self.problem.rows.reduce(step.curvature, block_rows=2048)
         shape = self.pattern * spread
         step = replace(step, shape=shape / np.trace(shape) * K)
-        furthest = float(largest(self.problem.rows, step.moves))
-        limit = self._limit(step, furthest, mu)
-        step = replace(step, limit=limit)
+        furthest = largest(self.problem.rows, step.moves)
+        step = replace(step, limit=self._limit(step, furthest, mu))
+        tempered = self._tempered(step, furthest)
         noised, sigma = self.releaser.release(
             label,
-            (B, step.shape, self.reports.coefficients, np.array([limit])),
-            min(furthest, limit),
+            (B, step.shape, self.reports.coefficients),
+            step.limit,
             mu,
             (K, len(B)),
             lambda: self.rows.reduce(step.gradient, block_rows=2048)[0],
         )
         bread = np.stack([floored(*pair) for pair in zip(*hessian, strict=True)])
         gradient = self.factor @ (cholesky(step.shape, lower=True) @ noised).T
+        gradient += np.einsum("kir,rk->ik", tempered, self.reports.coefficients @ self.reports.table.T)
         penalty = self.problem.penalty(0.0, K)
         return _Point(
             B,
@@ -171,11 +178,11 @@ class Solver:
             block_diag(*bread) + penalty.hessian(K),
             floored(*squares),
             np.asarray(sigma**2 * np.kron(step.shape, self.problem.metric), dtype=np.float64),
-            self._tempered(step),
+            tempered,
         )
 
-    def _tempered(self, step: Step) -> Array:
-        if math.isinf(step.limit):
+    def _tempered(self, step: Step, furthest: float) -> Array:
+        if step.limit >= furthest:
             return np.zeros((step.B.shape[1], len(step.B), len(self.reports.coefficients)))
         return self.problem.rows.reduce(step.tempered, block_rows=2048)[0]
 
@@ -184,8 +191,7 @@ class Solver:
         limits = furthest * _THRESHOLDS
         excess = self.problem.rows.reduce(partial(step.excess, limits=limits), block_rows=2048)[0]
         cost = (limits / mu) ** 2 * step.B.size + (_WRONG * excess) ** 2
-        best = int(np.argmin(cost))
-        return math.inf if best == 0 else float(limits[best])
+        return float(limits[int(np.argmin(cost))])
 
     def strength(self, point: _Point) -> float:
         """Choose the pooling strength by Stein's unbiased estimate of the error of the premium's predictor."""

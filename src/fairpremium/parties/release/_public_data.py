@@ -88,19 +88,50 @@ def without_reports(rows: Rows | Stream) -> Rows | Stream:
 
 @dataclass(frozen=True)
 class _Largest:
-    """The task of finding the largest value of a function of rows."""
+    """The task of finding the largest values of a function of rows; what is no number stays so."""
 
     function: RowFunction
-    join = staticmethod(max)
 
-    def __call__(self, rows: Rows, start: int) -> float:
-        return float(rows.map(self.function).max())
+    def __call__(self, rows: Rows, start: int) -> Array:
+        return np.asarray(rows.map(partial(_largest_of_block, function=self.function)).max(axis=0))
+
+    @staticmethod
+    def join(a: Array, b: Array) -> Array:
+        """Return the larger values."""
+        return np.asarray(np.maximum(a, b))
+
+
+def _largest_of_block(block: Block, function: RowFunction) -> Array:
+    return np.asarray(function(block).max(axis=0, keepdims=True))
+
+
+def largest_values(rows: Rows | Stream, function: RowFunction) -> Array:
+    """Compute the largest value of each number that a function gives for a row."""
+    task = _Largest(function)
+    return task(rows, 0) if isinstance(rows, Rows) else functools.reduce(task.join, rows.apply(task))
 
 
 def largest(rows: Rows | Stream, function: RowFunction) -> float:
     """Compute the largest value that a function of a row takes."""
-    task = _Largest(function)
-    return task(rows, 0) if isinstance(rows, Rows) else max(rows.apply(task))
+    return float(largest_values(rows, function))
+
+
+def row_lengths(V: Array) -> Array:
+    """Compute the Euclidean length of each row; no square underflows or overflows on the way.
+
+    Examples
+    --------
+    >>> [f"{length:.3g}" for length in row_lengths(np.array([[3e-200, 4e-200], [0.0, 0.0], [3e200, -4e200]]))]
+    ['5e-200', '0', '5e+200']
+    """
+    size = np.abs(V).max(axis=1)
+    unit = np.where(size > 0, size, 1.0)[:, None]
+    return np.asarray(size * np.linalg.norm(V / unit, axis=1))
+
+
+def part_within(lengths: Array, limit: float) -> Array:
+    """Return the factors that make lengths at most a limit."""
+    return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
 @dataclass(frozen=True)
@@ -159,6 +190,14 @@ def _scores(block: Block, problem: LinearProblem) -> Array:
     return np.asarray(Z * (slope * weight_of(block))[:, None])
 
 
+def _magnitudes(block: Block, vectors: RowFunction) -> Array:
+    return np.abs(vectors(block))
+
+
+def _in_units(block: Block, vectors: RowFunction, units: Array) -> Array:
+    return vectors(block) / units
+
+
 def _squares(block: Block, vectors: RowFunction) -> tuple[Array, ...]:
     V = vectors(block)
     return (V.T @ V,)
@@ -185,9 +224,13 @@ def _largest_share(problem: LinearProblem, design: Design, function: Callable[..
     """Find the row that stands out most, and the column by which it does.
 
     With G the sum of v v' a row v has the share v' G^-1 v. Leaving out coordinate j takes (G^-1 v)_j^2 / (G^-1)_jj from
-    it: the column of the coordinate that takes most is named, but never the intercept, which is no column.
+    it: the column of the coordinate that takes most is named, but never the intercept, which is no column. No share
+    depends on the units of the coordinates: their largest values are taken, so that no square underflows or overflows.
     """
     vectors = partial(function, problem=problem)
+    units = largest_values(problem.rows, partial(_magnitudes, vectors=vectors))
+    units[units == 0] = 1.0
+    vectors = partial(_in_units, vectors=vectors, units=units)
     root = whitening(problem.rows.reduce(partial(_squares, vectors=vectors))[0], _NULL)
     task, rows = _Furthest(partial(_shares, vectors=vectors, root=root), vectors), problem.rows
     share, v = task(rows, 0) if isinstance(rows, Rows) else functools.reduce(task.join, rows.apply(task))

@@ -37,6 +37,7 @@ from fairpremium.progress import listening
 from ._accounting import check_delta
 from ._disclosure import NOTHING, RuleResult, check_count_rules, measure, refuse, round_missing
 from ._fit_data import ClaimData, ClaimSettings, FitData, FitSettings, Part
+from ._number_range import check_number_range
 from ._public_data import public_problem
 from ._randomized import missing_share, randomize_reports, seen_channel
 from ._released_reports import ReleasedReports, check_released
@@ -168,6 +169,8 @@ def fit_release(
         if not is_source(X):
             reports = drawn.reports
     data = _data(settings, X, y, sample_weight, reports, features)
+    if not is_source(X):
+        check_number_range(data.numbers())
     if privacy.mechanism == "gaussian":
         from ._gaussian import release_gaussian
 

@@ -284,7 +284,8 @@ def read_job(connection: Connection, context: ServiceContext, lease: Lease) -> F
 def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
     """Find the reports of each row by its key; who reported to several collectors counts once, at the first of them.
 
-    Of several attributes each is looked for by itself: a person can have told one collector the one, another the other.
+    Every key is looked up at every collector, whoever reported to another one: the insurer sees how long it takes. Of
+    several attributes each is looked for by itself: a person can have told one collector the one, another the other.
     """
 
     def look(connection: Connection) -> list[list[Callable[[Keys], Codes]]]:
@@ -298,9 +299,9 @@ def find_reports(context: ServiceContext, job: FitJob) -> JoinedReports:
     keys = np.concatenate([read_keys(path, job.portfolio.key) for path in job.parts])
     codes = np.full((len(keys), len(look_ups)), -1, dtype=np.int32)
     for j, sources in enumerate(look_ups):
-        for look_up in sources:
-            rest = np.flatnonzero(codes[:, j] < 0)
-            codes[rest, j] = look_up(keys[rest])
+        for look_up in reversed(sources):
+            found = look_up(keys)
+            codes[:, j] = np.where(found < 0, codes[:, j], found)
     labels = tuple(labels_of(one_attribute(job.study.attribute, name)) for name in job.names)
     return JoinedReports(keys, codes, labels)
 

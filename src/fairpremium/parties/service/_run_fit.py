@@ -38,6 +38,7 @@ from fairpremium.parties.protocol import (
     stored_fields,
 )
 from fairpremium.parties.release import (
+    NUMBER_RANGE,
     Claims,
     ClaimSettings,
     FileCheckpoint,
@@ -49,6 +50,7 @@ from fairpremium.parties.release import (
     check_fit_rows,
     check_overlap,
     default_release,
+    find_outside_range,
     fit_release,
     rarest_report,
     recode,
@@ -145,7 +147,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     _channel(job)  # what no reports could make fit costs nothing
-    _check_outcomes(job)
+    _check_numbers(job)
     if (privacy.mechanism == "gaussian" or job.needs_check) and job.rows <= context.limits.memory_rows:
         _check_rows(job)
 
@@ -362,14 +364,19 @@ def _identity(job: FitJob) -> str:
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
-def _check_outcomes(job: FitJob) -> None:
-    """Refuse outcomes that the family does not have, before anything is paid: the reports play no part in it."""
+def _check_numbers(job: FitJob) -> None:
+    """Refuse numbers beyond those that can be computed with, and outcomes that the family does not have.
+
+    It is done before anything is paid, and the reports play no part in it.
+    """
     settings, (outcome, _) = _settings(job), job.roles
-    if isinstance(settings, ClaimSettings) or not isinstance(outcome, str):
-        return
-    family = get_family(settings.family)
+    family = get_family(settings.family) if isinstance(settings, FitSettings) and isinstance(outcome, str) else None
+    names = [column.name for column in job.portfolio.columns if column.kind == "number"]
     for table in job.tables():
-        if not family.outcome.contains(table.column(outcome).to_numpy().astype(float)).all():
+        outside = find_outside_range({name: table.column(name).to_numpy() for name in names})
+        if outside is not None:
+            raise Problem("cannot-fit", f"each number of {outside} must be {NUMBER_RANGE}")
+        if family is not None and not family.outcome.contains(table.column(outcome).to_numpy().astype(float)).all():
             raise Problem("cannot-fit", f"an outcome of the family {family.name} must be {family.outcome}")
 
 
