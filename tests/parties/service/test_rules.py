@@ -21,6 +21,7 @@ from fairpremium.parties.protocol._messages import NamedAttribute, ReleaseRules,
 from fairpremium.parties.release._accounting import ReleasePlan
 from fairpremium.parties.release._disclosure import Rules
 from fairpremium.parties.release._randomized import randomize_reports, second_channel
+from fairpremium.parties.service import _run_fit
 from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._fits import cancel_fit
 from fairpremium.parties.service._leases import LeaseLost, acquire_lease, release_lease
@@ -104,6 +105,15 @@ def test_the_budget_holds_across_fits_and_a_repeat_is_free_and_the_same(world):
     told = next(e for e in entries if e["event"] == "fit.refused")
     assert told["body"]["refusal"] == refused["refusal"]
     assert "spent" not in json.dumps(entries)
+
+
+def test_a_repeat_after_an_upgrade_is_paid(world, monkeypatch):
+    """Another version may give other noise: for free it would average out."""
+    assert fit(world, "a")["state"] == "succeeded"
+    monkeypatch.setattr(_run_fit, "__version__", "99")
+    assert fit(world, "again")["state"] == "succeeded"
+    assert premiums(world, "a")[0] != premiums(world, "again")[0]
+    assert fit(world, "b", level=0.9)["state"] == "refused"  # the budget allows two
 
 
 def report_page(world, name):

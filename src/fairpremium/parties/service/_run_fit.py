@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, insert, select
 
+from fairpremium import __version__
 from fairpremium.audit import render_report
 from fairpremium.documents import canonical_json
 from fairpremium.errors import FairPremiumError
@@ -352,15 +353,16 @@ def _check_matches(job: FitJob, joined: JoinedReports) -> None:
 
 
 def _identity(job: FitJob) -> str:
-    """Return what tells two fits apart: settings, rows and epoch. The same fit again has the same noise, for free.
+    """Return what tells two fits apart: settings, rows, epoch, version. The same fit again has the same noise, for free.
 
-    The reports of an epoch never change, so that nobody learns from the noise whether they did.
+    The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version may
+    compute in another order, and the last digit of a sensitivity gives other noise: there a repeat is paid.
     """
     left_out = ("portfolio", "attributes", "report", "epoch")
     settings = {name: value for name, value in stored_fields(job.spec).items() if name not in left_out}
     if job.names != (None,):  # named or not, in whatever order
         settings["attributes"] = list(job.names)
-    content = {"settings": settings, "rows": job.portfolio_sha256, "epoch": job.epoch}
+    content = {"settings": settings, "rows": job.portfolio_sha256, "epoch": job.epoch, "version": __version__}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
