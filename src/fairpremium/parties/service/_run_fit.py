@@ -353,7 +353,7 @@ def _check_matches(job: FitJob, joined: JoinedReports) -> None:
 
 
 def _identity(job: FitJob) -> str:
-    """Return what tells two fits apart: settings, rows, epoch, version. The same fit again has the same noise, for free.
+    """Return what tells two fits apart: settings, rows, epoch, version. The same fit has the same noise, for free.
 
     The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version may
     compute in another order, and the last digit of a sensitivity gives other noise: there a repeat is paid.
