@@ -1,9 +1,10 @@
 """Draws of the same people again and again by their collector: what a majority vote learns, and what the ledger says.
 
-Each attack runs ``fairpremium privatize`` 41 times on people with keep 0.8, and removes, renames or changes something
-between the runs. The guess is the report that a person gave most often. A ledger that tells the truth bounds the rate
-of right guesses: from even odds, a person who has spent epsilon is guessed right with probability at most
-e^epsilon / (1 + e^epsilon). Without accounts the vote over 41 draws is right for everybody.
+Each attack runs ``fairpremium privatize``, or draws as ``fairpremium collector submit`` does, 41 times on people with
+keep 0.8, and removes, renames or changes something between the runs. The guess is the report that a person gave most
+often. A ledger that tells the truth bounds the rate of right guesses: from even odds, a person who has spent epsilon is
+guessed right with probability at most e^epsilon / (1 + e^epsilon). Without accounts the vote over 41
+draws is right for everybody.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
+from fairpremium import RandomizedResponse
+from fairpremium.cli._account import DrawOptions
 from fairpremium.cli._app import make_app
+from fairpremium.errors import NewDrawError
+from fairpremium.parties import draw_reports
 from fairpremium.privacy import PrivacyLedger
 
 RUNS, PEOPLE = 41, 400
@@ -65,6 +70,23 @@ class Collector:
         output.unlink()  # the reports are lost
         return True
 
+    def submit(self, table: pd.DataFrame, *, policy: str, person: str | None = None) -> bool:
+        """Draw as `collector submit` does for a study of its own; return whether it was refused."""
+        path = self.folder / f"reports {len(self.seen) + self.refused}.parquet"
+        account = DrawOptions(person=person, budget=2.0)
+        memo = account.make_memo(RandomizedResponse(["F", "M"], keep=0.8), "sex")
+        try:
+            with account.open_ledger() as ledger, account.drawing(memo, ledger, person or policy):
+                drawn, _ = draw_reports(
+                    table, path, policy=policy, column="sex", person=person, memo=memo, ledger=ledger
+                )
+        except NewDrawError:
+            self.refused += 1
+            return False
+        self.told = max(self.told, self.spent())
+        self.seen.append(drawn[["report"]].assign(holder=self.truth.index))
+        return True
+
     def vote(self) -> float:
         """Return the rate of right guesses from all reports of each person."""
         votes = pd.concat(self.seen).groupby("holder")["report"].agg(lambda reports: (reports == "F").mean())
@@ -76,8 +98,9 @@ class Collector:
         path = self.home / "ledger.sqlite"
         with PrivacyLedger(path) as ledger, ledger._connected() as connection:
             names = [row[0] for row in connection.execute("SELECT DISTINCT attribute FROM charges")]
+            known = [row[0] for row in connection.execute("SELECT DISTINCT person FROM charges WHERE person != ''")]
         with PrivacyLedger(path) as ledger:
-            return max(math.fsum(ledger.spent(person, name) for name in names) for person in self.truth.index)
+            return max(math.fsum(ledger.spent(who, name) for name in names) for who in [*self.truth.index, *known])
 
 
 def _lost_reports(collector: Collector, k: int) -> None:
@@ -144,6 +167,26 @@ def _named_by_another_column(collector: Collector, k: int) -> None:
     collector.privatize(table.assign(**names), "--person", f"id {k}" if k else "holder")
 
 
+def _keys_written_otherwise(collector: Collector, k: int) -> None:
+    table = collector.table()
+    collector.privatize(table.assign(id=[f"{'0' * k}{i}" for i in range(len(table))]), "--person", "id")
+
+
+def _other_keys_same_policies(collector: Collector, k: int) -> None:
+    table = collector.table()
+    collector.submit(table.assign(id=[f"{k}-{i}" for i in range(len(table))]), policy="policy", person="id")
+
+
+def _other_column_of_policies(collector: Collector, k: int) -> None:
+    table = collector.table()
+    collector.submit(table.assign(**{f"policy {k}": table["policy"] + 10**6 * k}), policy=f"policy {k}")
+
+
+def _policies_written_otherwise(collector: Collector, k: int) -> None:
+    table = collector.table()
+    collector.submit(table.assign(policy=[f"{'0' * k}{policy}" for policy in table["policy"]]), policy="policy")
+
+
 def _moved_file(collector: Collector, k: int) -> None:
     collector.privatize(collector.table(), "--person", "holder", place=f"year {k}")
 
@@ -177,6 +220,10 @@ ATTACKS: dict[str, Callable[[Collector, int], None]] = {
     "other policies every year": _new_policies,
     "column renamed": _renamed_column,
     "people named by another column": _named_by_another_column,
+    "keys of people with another zero in front": _keys_written_otherwise,
+    "other keys of people with the same policies": _other_keys_same_policies,
+    "policies of another column, no column for the person": _other_column_of_policies,
+    "policies with another zero in front, no column for the person": _policies_written_otherwise,
     "file in another folder": _moved_file,
     "rows in another order, no column for the person": _other_order,
     "another keep": _other_channel,

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
-from fairpremium.errors import BudgetExceededError
+from fairpremium.errors import BudgetExceededError, NewDrawError
 from fairpremium.parties import load_bundle, read_public_key
 from fairpremium.privacy import PrivacyLedger, read_reports
 
@@ -57,6 +57,8 @@ def test_ledger(tmp_path):
         assert ledger.remaining("ann", "sex") == 2.0
         with pytest.raises(BudgetExceededError):
             ledger.charge("bob", "sex", 1.5)
+        with pytest.raises(NewDrawError, match="by a column that it did not note"):
+            ledger.charge_draws(["17", "18"], [b"1", b"2"], attribute="sex", epsilon=1.0, named_by="policy")
 
 
 def test_bundle(rows):

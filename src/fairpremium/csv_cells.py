@@ -3,12 +3,15 @@
 Every writer of the project uses `escape_formulas`, every reader `unescape_formulas`: what the project reads back is
 what was there before. Text with apostrophes in front of a formula gets one more, so that nothing is ambiguous.
 
+A program may take a separator inside a text for the end of a cell: Excel in German does so with a semicolon, and knows
+only quotes that open a cell. So a formula behind a separator or a line break gets an apostrophe, too.
+
 Examples
 --------
->>> [escape_formula(text) for text in ("=1+1", "'=1+1", "-12.5", "it's")]
-["'=1+1", "''=1+1", '-12.5', "it's"]
->>> [unescape_formula(text) for text in ("'=1+1", "''=1+1", "'quoted'")]
-['=1+1', "'=1+1", "'quoted'"]
+>>> [escape_formula(text) for text in ("=1+1", "'=1+1", "a;=1+1", "-12.5", "it's")]
+["'=1+1", "''=1+1", "a;'=1+1", '-12.5', "it's"]
+>>> [unescape_formula(text) for text in ("'=1+1", "''=1+1", "a;'=1+1", "'quoted'")]
+['=1+1', "'=1+1", 'a;=1+1', "'quoted'"]
 """
 
 import re
@@ -17,17 +20,19 @@ from typing import Any
 
 import pandas as pd
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20](?![\d.,]*(?:[eE][+-]?\d+)?$)")  # -12.5 is a number
+_START = r"(?:^|(?<=[;,\t\r\n]))"
+_FORMULA = r"(?=['\"]*[=+\-@\uff1d\uff0b\uff0d\uff20](?![\d.,]*(?:[eE][+-]?\d+)?\Z))"  # -12.5 is a number
+_UNESCAPED, _ESCAPED = re.compile(_START + _FORMULA), re.compile(f"{_START}'{_FORMULA}")
 
 
 def escape_formula(text: str) -> str:
     """Return text that no spreadsheet program runs."""
-    return f"'{text}" if _FORMULA.match(text) else text
+    return _UNESCAPED.sub("'", text)
 
 
 def unescape_formula(text: str) -> str:
     """Return what `escape_formula` was given."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    return _ESCAPED.sub("", text)
 
 
 def escape_formulas(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -58,4 +63,4 @@ def _change(frame: pd.DataFrame, change: Callable[[str], str]) -> tuple[pd.DataF
 
 def _change_texts(values: list[Any], change: Callable[[str], str]) -> tuple[list[Any], int]:
     changed = [change(value) if isinstance(value, str) else value for value in values]
-    return changed, sum(new is not old for new, old in zip(changed, values, strict=True))
+    return changed, sum(isinstance(old, str) and new != old for new, old in zip(changed, values, strict=True))

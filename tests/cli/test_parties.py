@@ -877,6 +877,51 @@ def test_a_person_is_invited_once_and_not_for_every_policy(parties, workspace):
     parties.run = quick_json
 
 
+def test_people_under_other_names_are_asked_about(parties, workspace, monkeypatch):
+    """Other keys beside the same policies, other policies, keys without their zeros: by submit and by invite."""
+    Path("question.json").write_text(json.dumps(QUESTION))
+    studies = [f"named-{k}" for k in range(5)]
+    for study in studies:
+        parties.start(study, "--question", "question.json")
+    people = pd.DataFrame({"policy": [f"{i:03d}" for i in range(40)], "sex": ["F", "M"] * 20})
+    people = people.assign(holder="H" + people["policy"], insured="I" + people["policy"], number="N" + people["policy"])
+    common = ("--secret", workspace / "motor.secret", "--budget", 2)
+    parties.run = quick
+
+    def submit(table, *words, code=2):
+        table.to_csv("people.csv", index=False)
+        lose("r.csv")
+        reports = ("--column", "sex", "--reports", "r.csv", "--study", studies[0] if code else studies.pop())
+        return parties("app", "collector", "submit", "people.csv", *reports, *common, *words, code=code)
+
+    def invite(table, *words):
+        table.to_csv("people.csv", index=False)
+        rest = ("--attribute", "sex", "-o", "links.csv", "--study", studies[0])
+        return parties("app", "collector", "invite", "people.csv", *rest, *common, *words, code=2)
+
+    monkeypatch.setenv("FAIRPREMIUM_COLLECTOR", "by-person")
+    by_person = ("--policy", "policy", "--person", "holder")
+    submit(people, *by_person, code=0)
+    respelled = people.assign(holder=people["insured"])
+    for ask in (submit, invite):
+        assert "for 40 persons whom the ledger may know by another key" in ask(respelled, *by_person)
+    moved = people.assign(holder=["somebody else", *people["holder"][1:]])
+    assert "for 1 person whom the ledger may know by another key" in submit(moved, *by_person)
+    assert not Path("r.csv").exists()
+    submit(moved, *by_person, "--confirm-new-draw", code=0)
+    assert submit(moved, *by_person, code=0).count("Charged") == 0
+
+    monkeypatch.setenv("FAIRPREMIUM_COLLECTOR", "by-policy")
+    submit(people, "--policy", "policy", code=0)
+    for ask in (submit, invite):
+        said = ask(people, "--policy", "number")
+        assert "named by 'number', but the ledger knows people by 'policy', and 0 of these 40" in said
+        said = ask(people.assign(policy=people["policy"].astype(int)), "--policy", "policy")
+        assert "for 40 persons whom the ledger may know by another key" in said
+    assert not Path("links.csv").exists()
+    parties.run = quick_json
+
+
 def test_a_study_that_is_closed_costs_no_epsilon(parties, workspace):
     parties.start("closed")
     parties("ops", "study", "close", "closed")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse
 from fairpremium.cli.tables import TableFormat, read_table, require_numbers, write_table
@@ -216,9 +219,31 @@ def test_a_formula_in_a_csv_file_becomes_text(tmp_path, monkeypatch):
 def test_other_letters_that_begin_a_formula_are_known(first):
     """Line breaks and tabs before a sign, and the full-width signs of East Asian keyboards."""
     text = f"{first}=1+1" if first.isspace() else f"{first}SUM(A1)"
-    assert escape_formula(text) == f"'{text}"
+    assert escape_formula(text) == (text.replace("=", "'=") if first.isspace() else f"'{text}")
     for cell in (text, f"'{text}", f"''{text}", f"{first}5"):
         assert unescape_formula(escape_formula(cell)) == cell
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "\n", "\r\n"])
+@pytest.mark.parametrize("quote", ["", '"', '""', "'", "'\"'"], ids=["none", "one", "two", "apostrophe", "mixed"])
+@pytest.mark.parametrize("formula", ["=1+1", "=cmd|'/c calc'!A1", "@SUM(A1)", "+1+1", "\uff1dSUM(A1)", "-x;-12.5"])
+def test_a_formula_behind_a_separator_is_text(tmp_path, separator, quote, formula):
+    """Excel in German takes the semicolon for the end of a cell, wherever quotes are that did not open the cell."""
+    cells = ["a", f"a{separator}{quote}{formula}", f"{separator}{quote}{formula}", f"{quote}{formula}"]
+    write_table(pd.DataFrame({"policy": "P1", "text": cells}), tmp_path / "out.csv")
+    for letters in (";", ",", "\t"):
+        for cell in re.split(f"[{letters}\\r\\n]", (tmp_path / "out.csv").read_bytes().decode()):
+            shown = cell.lstrip('"')
+            assert shown[:1] not in tuple("=+@-\uff1d") or shown.strip('"') == "-12.5", cell
+    assert read_table(tmp_path / "out.csv", text={"text"})["text"].tolist() == cells
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text(st.sampled_from("'\"=+-@;,\t\r\n\uff1d1.ea |"), max_size=12))
+def test_escaped_text_is_read_as_it_was(text):
+    escaped = escape_formula(text)
+    assert unescape_formula(escaped) == text
+    assert escape_formula(escaped).replace("'", "") == text.replace("'", "")
 
 
 def test_without_the_extra_it_says_how_to_get_it(refuse, book, monkeypatch):

@@ -259,7 +259,9 @@ def test_policy_numbers_that_look_like_formulas(draw, ledger, people, tmp_path):
 
 
 def test_an_invitation_and_a_draw_are_two_reports(draw, ledger, people):
-    options = {"study": "motor", "secret": new_secret(), "attribute": "sex", "channel": CHANNEL}
+    options = {
+        "study": "motor", "secret": new_secret(), "attribute": "sex", "channel": CHANNEL, "named_by": "holder",
+    }  # fmt: skip
     numbers = people["policy"].astype(str).tolist()
     invited = charge_invitations(ledger, numbers, persons=people["holder"], **options)
     assert (len(invited.policies), invited.charged) == (60, 60)
@@ -270,3 +272,49 @@ def test_an_invitation_and_a_draw_are_two_reports(draw, ledger, people):
             charge_invitations(ledger, numbers, persons=people["holder"], **other)
     with pytest.raises(NewDrawError, match="for 60 persons"):
         draw(people, person="holder")
+
+
+def invite(ledger, table, secret, named_by="policy", **more):
+    options = {"study": "motor", "secret": secret, "attribute": "sex", "channel": CHANNEL, "named_by": named_by}
+    return charge_invitations(ledger, table["policy"].astype(str).tolist(), **options, **more)
+
+
+def test_policies_of_another_column_are_not_other_people(draw, ledger, people):
+    """Without a column for the person the ledger knows by which column people are named."""
+    draw(people)
+    other = people.assign(contract=people["policy"] + 1000)
+    with pytest.raises(NewDrawError, match="named by 'contract', but the ledger knows people by 'policy', and 0 of"):
+        draw(other, "new.csv", policy="contract")
+    with pytest.raises(NewDrawError, match="named by 'contract', but the ledger knows people by 'policy', and 0 of"):
+        invite(ledger, people.assign(policy=other["contract"]), new_secret(), "contract")
+    joined = pd.concat([people, people.assign(policy=people["policy"] + 2000)])
+    assert draw(joined, "joined.csv").charged == 180
+    assert draw(people.assign(policy=people["policy"] + 3000), "new.csv").charged == 180  # people who have joined
+    assert draw(people.rename(columns={"policy": "number"}), "renamed.csv", policy="number").charged == 0
+
+
+def test_other_keys_of_people_with_the_same_policies_are_asked_about(draw, ledger, people):
+    draw(people, person="holder")
+    other = people.assign(holder=people["holder"].str.upper())
+    with pytest.raises(NewDrawError, match="for 60 persons whom the ledger may know by another key"):
+        draw(other, "new.csv", person="holder")
+    assert draw(other, person="holder").charged == 0  # the stored reports stay
+    with pytest.raises(NewDrawError, match="for 60 persons whom the ledger may know by another key"):
+        draw(other, "new.csv", person="holder")
+    with pytest.raises(NewDrawError, match="for 60 persons whom the ledger may know by another key"):
+        invite(ledger, other, new_secret(), "holder", persons=other["holder"])
+
+
+def test_an_invitation_remembers_all_policies_of_a_person(ledger, people):
+    assert invite(ledger, people, new_secret(), "holder", persons=people["holder"]).charged == 60
+    later = people[people["policy"] % 3 == 2].assign(holder=lambda t: t["holder"].str.upper())  # not the one invited
+    with pytest.raises(NewDrawError, match="for 60 persons whom the ledger may know by another key"):
+        invite(ledger, later, new_secret(), "holder", persons=later["holder"])
+
+
+def test_a_new_ledger_is_told_by_stored_reports_what_names_people(draw, ledger, people, tmp_path):
+    write_old(tmp_path / "reports.csv", people[:30], rng=0)
+    assert draw(people).charged == 180  # those who have joined are no question
+    other = people.assign(contract=people["policy"] + 1000)
+    with pytest.raises(NewDrawError, match="the ledger knows people by 'policy'"):
+        draw(other, "new.csv", policy="contract")

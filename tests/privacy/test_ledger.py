@@ -531,3 +531,80 @@ def test_people_of_whom_none_is_known_may_be_those_that_are_known_by_another_nam
     assert ledger.charge_draws(["eve"], [b"7"], named_by="name", **draws) == 1
     assert ledger.charge_draws(["17"], [b"4"], named_by="policy", confirm_new_draw=True, **draws) == 1
     assert ledger.charge_draws(["18"], [b"5"], named_by="policy", **draws) == 1
+
+
+def test_a_policy_that_is_known_with_somebody_else_is_asked_about(ledger):
+    """The same person under another key, or a policy that has passed on: the user knows, the ledger does not."""
+    draws(ledger, ["ann"], ["1"], policies=["P1"])
+    with pytest.raises(NewDrawError, match=r"for 1 person whom .* a policy has passed on .* --confirm-new-draw"):
+        draws(ledger, ["bob", "cleo"], ["2", "3"], policies=["P1", "P2"])
+    assert ledger.find_persons(["P1"], policies=True) == ["ann"]  # nothing was learned from a refusal
+    assert draws(ledger, ["bob", "cleo"], ["2", "3"], policies=["P1", "P2"], confirm_new_draw=True) == 2
+    assert [ledger.spent(who, "sex") for who in ("ann", "bob", "cleo")] == [1, 1, 1]  # each has an account of the own
+    assert draws(ledger, ["bob", "cleo"], ["2", "3"], policies=["P1", "P2"]) == 0  # the question comes once
+    assert draws(ledger, ["ann", "bob"], ["4", "5"], "town", policies=["P9", "P1"], declared=["sex", "town"]) == 2
+    with pytest.raises(NewDrawError, match="'sex' for 1 person whom"):
+        draws(ledger, ["dan"], ["6"], policies=["P1"])
+
+
+def test_a_policy_may_pass_on_within_the_budget():
+    with PrivacyLedger(":memory:", budget=1.0) as ledger:
+        draws(ledger, ["ann"], ["1"], policies=["P1"])
+        assert draws(ledger, ["bob"], ["2"], policies=["P1"], confirm_new_draw=True) == 1
+
+
+def test_new_policies_of_known_people_and_new_people_are_no_question(ledger):
+    draws(ledger, ["ann", "bob"], ["1", "2"], policies=["P1", "P2"])
+    assert draws(ledger, ["ann", "ann", "bob"], ["1", "1", "2"], policies=["Q1", "Q3", "Q2"]) == 0
+    assert draws(ledger, ["ann", "bob", "cleo"], ["1", "2", "3"], policies=["Q1", "R2", "R3"]) == 1
+    assert draws(ledger, ["ann", "dan"], ["5", "6"], "town", policies=["P1", "S1"], declared=["sex", "town"]) == 2
+
+
+def test_a_policy_that_two_people_have_from_the_first_is_no_question(ledger):
+    assert draws(ledger, ["ann", "bob"], ["1", "2"], policies=["P1", "P1"]) == 2
+
+
+@pytest.mark.parametrize("first", ["charged by the person", "charged by the policy"])
+def test_who_may_be_the_same_is_found_over_all_policies(ledger, first):
+    if first == "charged by the person":
+        draws(ledger, ["ann"], ["1"], policies=["P1"])
+    else:
+        draws(ledger, ["P1"], ["1"])
+        draws(ledger, ["ann"], ["1"], policies=["P1"])
+    draws(ledger, ["anne", "anne"], [None, None], policies=["P1", "P2"])  # reports that are stored and paid for
+    with pytest.raises(NewDrawError, match="for 1 person whom"):
+        draws(ledger, ["anna"], ["2"], policies=["P2"])
+
+
+@pytest.mark.parametrize(
+    "other", ["7", " 7", "7 ", "007", "7.0", "007.00", "\uff17", "7\u200b", "\ufeff7", "\u00a07"], ids=ascii
+)
+def test_a_key_that_is_written_otherwise_is_asked_about(ledger, other):
+    draws(ledger, ["0007"], ["1"], named_by="id")
+    with pytest.raises(NewDrawError, match=r"for 1 person whom .* written otherwise, as 7, 007 and 7.0 are"):
+        draws(ledger, ["0007", other], ["1", "2"], named_by="id")
+    assert draws(ledger, ["0007", other], ["1", "2"], named_by="id", confirm_new_draw=True) == 1
+    assert draws(ledger, ["0007", other], ["1", "2"], named_by="id") == 0
+
+
+def test_accents_in_two_forms_are_one_spelling(ledger):
+    draws(ledger, ["Ren\u00e9"], ["1"])
+    with pytest.raises(NewDrawError, match="for 1 person whom"):
+        draws(ledger, ["Rene\u0301"], ["2"])
+
+
+@pytest.mark.parametrize(("one", "other"), [("7", "70"), ("a1", "A1"), ("P7", "P07"), ("0-1", "1-1"), ("1.05", "1.5")])
+def test_other_keys_are_other_people(ledger, one, other):
+    draws(ledger, [one], ["1"])
+    assert draws(ledger, [other], ["2"]) == 1
+
+
+def test_a_ledger_that_did_not_note_what_names_people_asks(ledger):
+    """As in version 0.1.0."""
+    ledger.charge_many([("17", "sex", 0.5), ("18", "sex", 0.5)])
+    with pytest.raises(NewDrawError, match="by a column that it did not note, and 0 of these 2"):
+        draws(ledger, ["ann", "bob"], ["1", "2"], epsilon=0.5, named_by="holder")
+    with pytest.raises(NewDrawError, match="for 2 persons who reported it before"):
+        draws(ledger, ["17", "18", "19"], ["1", "2", "3"], epsilon=0.5, named_by="policy")
+    draws(ledger, ["17", "18", "19"], ["1", "2", "3"], epsilon=0.5, named_by="policy", confirm_new_draw=True)
+    assert draws(ledger, ["20"], ["4"], named_by="policy") == 1

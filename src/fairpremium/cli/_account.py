@@ -40,7 +40,7 @@ class LedgerOptions:
         bool,
         typer.Option(
             "--confirm-new-draw",
-            help="Draw people afresh who have reported before, and charge them again.",
+            help="Draw people afresh who have reported before, or may have under another key, and charge them.",
             rich_help_panel="Account of each person",
         ),
     ] = False

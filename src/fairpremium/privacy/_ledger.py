@@ -3,9 +3,11 @@
 import itertools
 import math
 import os
+import re
 import sqlite3
 import threading
 import time
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -34,6 +36,7 @@ _SCHEMA = (  # what each version added to the one before it
 _NOBODY_NAMED = ""  # holds the charges of tables without a column that identifies people
 _NAMED = "people are named by "  # in `receipts`, before what names them
 _LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
+_AS_PROGRAMS_WRITE = re.compile(r"^0+(?=\d)|(?<=\d)\.0+$")  # a number with zeros that others leave out
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
 
@@ -186,7 +189,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         confirm_new_draw : bool
             Whether to charge people who have reported before. A person has reported before if the ledger knows of
             another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another
-            name.
+            name. So may people who share a policy, or whose keys differ as 7, 007 and 7.0 do, be one person. Once that
+            is denied, they have accounts of their own.
 
         Returns
         -------
@@ -217,8 +221,9 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
             connection.execute(
                 "DELETE FROM asked WHERE draw IS NULL OR draw IN (SELECT draw FROM charges WHERE draw IS NOT NULL)"
             )
-            _fill_accounts(connection, account, {account, *declared})
-            self._check_draws(connection, account, epsilon, confirm_new_draw)
+            same = {account, *declared}
+            _fill_accounts(connection, account, same)
+            self._check_draws(connection, account, same, epsilon, confirm_new_draw)
             first = "CASE row_number() OVER (PARTITION BY draw ORDER BY rowid) WHEN 1 THEN draw END"
             connection.execute(f"INSERT INTO charges SELECT person, ?, ?, {first} FROM asked", (account, epsilon))
             charged = connection.execute("SELECT count(DISTINCT person) FROM asked").fetchone()[0]
@@ -226,13 +231,21 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         return int(charged)
 
     def _check_draws(
-        self, connection: sqlite3.Connection, attribute: str, epsilon: float, confirm_new_draw: bool
+        self,
+        connection: sqlite3.Connection,
+        attribute: str,
+        same: Collection[str],
+        epsilon: float,
+        confirm_new_draw: bool,
     ) -> None:
-        """Raise if a draw would pass the budget, or is not the first one and not confirmed."""
+        """Raise if a draw would pass the budget, or may not be the first one and is not confirmed.
+
+        - `same`: Names of attributes that are not others.
+        """
         after = "SELECT max(spent) + count(*) * ? AS total FROM asked GROUP BY person"
         totals = [row[0] for row in connection.execute(after, (epsilon,))]
         self._refuse(sum(map(self._passes, totals)), len(totals))
-        if confirm_new_draw:
+        if confirm_new_draw or not totals:
             return
         again, highest = connection.execute(
             "SELECT count(DISTINCT person), max(spent) FROM asked WHERE spent > 0"
@@ -256,6 +269,15 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
                 "is the same attribute under another name, say so with --attribute (in Python attribute=...). "
                 f"Otherwise this is a new account of each of them, epsilon {epsilon:.4g}: accept it with "
                 "--confirm-new-draw (in Python confirm_new_draw=True). Nothing was drawn."
+            )
+        alike = _count_alike(connection, attribute, same)
+        if alike:
+            raise NewDrawError(
+                f"Got a draw of {attribute!r} for {alike:,} person{'' if alike == 1 else 's'} whom the ledger may know "
+                "by another key: it knows a policy of theirs with somebody else, or a key that is written otherwise, "
+                "as 7, 007 and 7.0 are. If they are the same people, name them as before: they would be drawn again, "
+                "and charged as if they were others. If they are others, for instance because a policy has passed on "
+                "to them, accept it with --confirm-new-draw (in Python confirm_new_draw=True). Nothing was drawn."
             )
 
     def find_draws(self, draws: Iterable[bytes]) -> set[bytes]:
@@ -490,6 +512,46 @@ def _fill_accounts(connection: sqlite3.Connection, attribute: str, same: Collect
         connection.execute("UPDATE asked SET spent = spent + ?, others = others + ? WHERE person = ''", highest + named)
 
 
+def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collection[str]) -> int:
+    """Count those who are asked and may be somebody who was charged: by a policy, or a key that is written otherwise.
+
+    - `same`: Names of attributes that are not others.
+    """
+    connection.create_function("spelling", 1, _spelling, deterministic=True)
+    connection.execute("CREATE TEMP TABLE keys (person TEXT PRIMARY KEY, spelling TEXT)")
+    connection.execute("CREATE INDEX temp.keys_by_spelling ON keys (spelling)")
+    connection.execute(
+        f"INSERT INTO keys SELECT DISTINCT person, spelling(person) FROM asked WHERE person != '{_NOBODY_NAMED}'"
+    )
+    count = connection.execute(
+        f"""WITH RECURSIVE
+            known AS (SELECT person FROM charges UNION SELECT person FROM policies),
+            alike AS (
+                SELECT person, person AS other FROM keys
+                UNION SELECT keys.person, known.person FROM known JOIN keys ON keys.spelling = spelling(known.person)
+                UNION SELECT alike.person, others.person FROM alike
+                JOIN policies AS own ON own.person = alike.other
+                JOIN policies AS others ON others.policy = own.policy),
+            names AS (
+                SELECT person, other AS name FROM alike
+                UNION SELECT alike.person, policy FROM alike JOIN policies ON policies.person = alike.other
+                WHERE NOT {_IS_A_PERSON})
+        SELECT count(DISTINCT names.person) FROM names JOIN charges ON charges.person = names.name
+        WHERE attribute = ? OR attribute NOT IN ({", ".join("?" for _ in same)})""",
+        (attribute, *same),
+    ).fetchone()[0]
+    connection.execute("DROP TABLE keys")
+    return int(count)
+
+
+def _spelling(key: str) -> str:
+    """Return a key without what programs change in it: invisible characters, and zeros that do not change a number."""
+    if not key.isascii():
+        letters = unicodedata.normalize("NFKC", key)
+        key = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
+    return _AS_PROGRAMS_WRITE.sub("", "".join(key.split()))
+
+
 def _check_names(
     connection: sqlite3.Connection,
     named_by: str,
@@ -503,7 +565,8 @@ def _check_names(
     """
     query = "SELECT content FROM receipts WHERE charge_id LIKE ?"
     known = sorted(row[0] for row in connection.execute(query, (f"{_NAMED}%",)))
-    if known and named_by not in known and not confirm_new_draw:
+    are_known = known or connection.execute("SELECT 1 FROM charges WHERE person != '' LIMIT 1").fetchone()
+    if are_known and named_by not in known and not confirm_new_draw:
         charged = "SELECT 1 FROM charges WHERE person = ? UNION ALL SELECT 1 FROM policies WHERE person = ? LIMIT 1"
         own = dict.fromkeys(persons)
         found = {who for who in own if connection.execute(charged, (who, who)).fetchone()}
@@ -515,7 +578,8 @@ def _check_names(
         }
         if 2 * len(found) < len(own):
             raise NewDrawError(
-                f"Got people named by {named_by!r}, but the ledger knows people by {', '.join(map(repr, known[:3]))}, "
+                f"Got people named by {named_by!r}, but the ledger knows people by "
+                f"{', '.join(map(repr, known[:3])) or 'a column that it did not note'}, "
                 f"and {len(found):,} of these {len(own):,}. If they are the same people, name them as before: they "
                 "would be drawn again, and charged as if they were others. Otherwise accept it with --confirm-new-draw "
                 "(in Python confirm_new_draw=True). Nothing was drawn."

@@ -21,6 +21,7 @@ from fairpremium.parties.protocol import _portfolio_part as portfolio_part
 from fairpremium.parties.protocol._safe_files import restrict_access
 from fairpremium.parties.service import ServiceLimits, ThirdParty, _run_fit
 from fairpremium.parties.service import _worker as worker_module
+from fairpremium.parties.service.operations import Heartbeat
 from fairpremium.privacy import PrivacyLedger
 from helpers import wire
 
@@ -80,6 +81,28 @@ def test_a_database_that_others_can_read_is_closed_at_the_start(tmp_path, caplog
     assert mode(folder / "fairpremium.sqlite") == 0o700 & 0o755
     assert mode(folder) == 0o700
     assert "fairpremium.sqlite" in caplog.text
+
+
+def test_all_files_of_a_folder_that_was_opened_are_closed_at_the_start(tmp_path, caplog):
+    folder = tmp_path / "third-party"
+    third_party = ThirdParty(folder)
+    third_party.context.files.put(b"a part of a portfolio")
+    Heartbeat(third_party.context).beat()
+    third_party.close()
+    (folder / "files" / ".fit-1").mkdir()
+    (folder / "files" / ".fit-1" / "000000.parquet").touch()
+    below = [path for name in ("files", "workers") for path in (folder / name).rglob("*")]
+    assert len(below) >= 4
+    for path in (folder, folder / "files", folder / "workers", *below):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    ThirdParty(folder).close()
+    for path in folder.rglob("*"):
+        assert mode(path) == (0o644 if path.name == "service.key.pub" else 0o700 if path.is_dir() else 0o600), path
+    for told in ("third-party", "files", "files/*", "workers", "workers/*"):
+        assert f"file={told}\n" in caplog.text
+    caplog.clear()
+    ThirdParty(folder).close()
+    assert "file.restricted" not in caplog.text
 
 
 def test_a_file_of_another_user_is_an_error_that_says_what_helps(tmp_path, monkeypatch):

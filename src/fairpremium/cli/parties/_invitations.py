@@ -89,7 +89,7 @@ def invite(
     with account.open_ledger() as ledger:
         invited, charged = charge_invitations(
             ledger, numbers.tolist(), persons=persons, study=study, secret=shared, attribute=attribute,
-            channel=channel, named_by=account.person, confirm_new_draw=account.confirm_new_draw,
+            channel=channel, named_by=account.person or policy, confirm_new_draw=account.confirm_new_draw,
         )  # fmt: skip
     expires = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     assert connection.key is not None  # `open` has read it

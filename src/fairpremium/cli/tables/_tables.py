@@ -74,8 +74,8 @@ def note_formulas(count: int, path: Path) -> None:
     """Say how many cells of a CSV file got an apostrophe, if any did."""
     if count:
         add_note(
-            f"{count:,} cells of {path} began with one of = + - @ and got an apostrophe in front, so that no "
-            "spreadsheet runs them. Commands that read the file take it away again; Parquet and Excel files have the "
+            f"{count:,} cells of {path} have text that a spreadsheet would run as a formula (= + - @): it got an "
+            "apostrophe in front. Commands that read the file take it away again; Parquet and Excel files have the "
             "cells as they are."
         )
 

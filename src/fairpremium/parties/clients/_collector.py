@@ -34,7 +34,6 @@ from fairpremium.parties.protocol import (
 from fairpremium.privacy import Channel, DrawnReports, MemoizedReports, PrivacyLedger, read_reports, write_reports
 
 from ._client import Client
-from ._invitations import POLICIES
 
 _ROWS_PER_BATCH = 1_000_000
 _POLICY, _REPORT, _DRAW = "policy", "report", "draw"
@@ -207,15 +206,16 @@ def draw_reports(
         number: None if name in paid else bytes.fromhex(name)
         for number, name in zip(known[_POLICY], known[_DRAW], strict=True)
     }
+    named_by = policy if person is None else person
     unknown = ledger.charge_draws(
         persons[have_one].tolist(), [existing.get(number) for number in numbers[have_one]], attribute=memo.attribute,
         epsilon=memo.channel.epsilon, policies=None if person is None else numbers[have_one].tolist(),
-        confirm_new_draw=True,
+        named_by=named_by if ledger.is_empty() else None, confirm_new_draw=True,
     )  # fmt: skip
     reports, charged = memo.draw(
         persons[~have_one].tolist(), people.loc[~have_one, column], ledger,
         policies=None if person is None else numbers[~have_one].tolist(), declared=declared,
-        named_by=POLICIES if person is None else person, confirm_new_draw=confirm_new_draw,
+        named_by=named_by, confirm_new_draw=confirm_new_draw,
     )  # fmt: skip
     by_policy = known.set_index(_POLICY)
     if not stored.all():

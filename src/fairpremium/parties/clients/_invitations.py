@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Any, NamedTuple
 
 from fairpremium.parties.protocol import CollectorStudy, LinkageSecret, Problem, SigningKey, make_keys, write_token
 from fairpremium.privacy import Channel, PrivacyLedger
 
-POLICIES = "policy numbers"  # by which people are named where nothing else names them
 _TOLD_EVERY = 256  # links between two calls of `tell`
 
 
@@ -80,7 +80,7 @@ def charge_invitations(
     secret: LinkageSecret,
     attribute: str,
     channel: Channel,
-    named_by: str | None = None,
+    named_by: str,
     confirm_new_draw: bool = False,
 ) -> Invited:
     """Charge people for the one report that an invitation lets them send.
@@ -94,7 +94,7 @@ def charge_invitations(
     - `secret`: Of the study. Another third party may have a study of the same name, where people draw again.
     - `attribute`: As other charges of the ledger name it.
     - `channel`: Of the study.
-    - `named_by`: By what `persons` are named, such as a column.
+    - `named_by`: By what people are named: the column of `persons` or, without them, that of `policies`.
     - `confirm_new_draw`: Whether to invite people who have reported before, and charge them again.
     """
     who = ledger.find_persons(policies, policies=True) if persons is None else list(persons)
@@ -111,11 +111,11 @@ def charge_invitations(
         zip(policies, who, strict=True), key=lambda pair: (draws[pair[0]] not in before, pair)
     ):
         chosen.setdefault(person, policy)
-    links = dict(zip(policies, who, strict=True))
-    invited = [policy for policy in policies if chosen[links[policy]] == policy]
+    is_chosen = [chosen[person] == policy for policy, person in zip(policies, who, strict=True)]
+    invited = list(compress(policies, is_chosen))
     charged = ledger.charge_draws(
-        [links[policy] for policy in invited], [draws[policy] for policy in invited], attribute=attribute,
-        epsilon=channel.epsilon, policies=None if persons is None else invited,
-        named_by=POLICIES if persons is None else named_by, confirm_new_draw=confirm_new_draw,
+        who, [draws[policy] if here else None for policy, here in zip(policies, is_chosen, strict=True)],
+        attribute=attribute, epsilon=channel.epsilon, policies=None if persons is None else policies,
+        named_by=named_by, confirm_new_draw=confirm_new_draw,
     )  # fmt: skip
     return Invited(invited, charged)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from fairpremium.parties.store import Database, FileStore, sqlite_url
 from fairpremium.parties.store.schema import UnknownSchemaError, meta
 
 from .keys import KeyRing
-from .operations import log_event
+from .operations import WORKERS_FOLDER, log_event
 
 KEY_FILE, DATABASE_FILE, FILES_FOLDER = "service.key", "fairpremium.sqlite", "files"  # in a third party's folder
 RESTORED = "restored"  # in `meta`: when the database was restored from a backup
@@ -156,13 +157,33 @@ def _open_parts(folder: str | os.PathLike[str], database: str | None, clock: Cal
                 "restore)."
             )
         (home / DATABASE_FILE).touch(mode=0o600, exist_ok=True)  # SQLite gives its other files the same mode
-    for path in (home, home / FILES_FOLDER, *home.glob(f"{DATABASE_FILE}*")):
-        if path.exists() and restrict_access(path):
-            log_event("file.restricted", file=path.name)
+    _restrict(home)
     keys = KeyRing(home / KEY_FILE, storage_key)  # whose file must be readable before anything changes
     url = database_url(database) if database else sqlite_url(home / DATABASE_FILE)
     files = FileStore(home / FILES_FOLDER)
     return ServiceContext(Database(url, clock, storage_key, is_known=any(files)), files, keys)
+
+
+def _restrict(home: Path) -> None:
+    """Take away the rights of others to a third party's folder; if they had any, to all files below, too."""
+    folders = home / FILES_FOLDER, home / WORKERS_FOLDER
+    paths = home, *folders, *home.glob(f"{DATABASE_FILE}*")
+    opened = [path for path in paths if path.exists() and restrict_access(path)]
+    for path in opened:
+        log_event("file.restricted", file=path.name)
+    for folder in folders if opened else ():  # otherwise nobody else gets to them
+        if sum(map(_restrict_below, os.walk(folder))):
+            log_event("file.restricted", file=f"{folder.name}/*")
+
+
+def _restrict_below(found: tuple[str, list[str], list[str]]) -> int:
+    """Take away the rights of others to what `os.walk` has found in a folder; return to how many they had any."""
+    folder, folders, files = found
+    changed = 0
+    for name in (*folders, *files):
+        with suppress(FileNotFoundError):  # another process may delete it
+            changed += restrict_access(f"{folder}/{name}")
+    return changed
 
 
 def database_url(address: str) -> str:

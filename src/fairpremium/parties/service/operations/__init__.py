@@ -3,7 +3,7 @@
 Nothing here imports the service's context, which logs itself.
 """
 
-from ._heartbeats import Heartbeat, count_workers
+from ._heartbeats import WORKERS_FOLDER, Heartbeat, count_workers
 from ._log import EVENTS, LogFormat, LogLevel, LogSettings, log_event, log_failure, request_id, write_log, written_log
 from ._measures import ServiceMeasures, measure_service
 from ._readiness import check_writes
@@ -11,6 +11,7 @@ from ._security_events import SecurityEvents
 
 __all__ = [
     "EVENTS",
+    "WORKERS_FOLDER",
     "Heartbeat",
     "LogFormat",
     "LogLevel",

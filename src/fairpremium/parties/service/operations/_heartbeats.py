@@ -18,7 +18,7 @@ from fairpremium.parties.clock import on_this_machine
 if TYPE_CHECKING:
     from .._context import ServiceContext
 
-_FOLDER = "workers"  # in the folder of the third party
+WORKERS_FOLDER = "workers"  # in the folder of the third party
 _EVERY = 5.0  # seconds
 _FORGOTTEN = 86400.0  # seconds after which the file of a worker that was killed is removed
 
@@ -57,7 +57,7 @@ def count_workers(context: ServiceContext) -> int:
 
 
 def _folder(context: ServiceContext) -> Path:
-    return context.files.folder.parent / _FOLDER
+    return context.files.folder.parent / WORKERS_FOLDER
 
 
 def _ages(folder: Path) -> list[tuple[Path, float]]:
