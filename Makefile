@@ -90,7 +90,7 @@ study: $(VENV)/.installed-bench  ## 24 simulated hours of a service with kills, 
 	$(SINGLE_THREAD) $(PY) benchmarks/soak.py
 
 paper: export FAIRPREMIUM_DATA ?= $(wildcard ../shared/data)
-paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under an hour on two cores); writes docs/reproduction/
+paper: $(VENV)/.installed-paper  ## the paper's experiments at full size (under half an hour on two cores); writes docs/reproduction/
 	$(SINGLE_THREAD) $(VENV)/bin/fairpremium reproduce --full --out docs/reproduction --jobs 2
 
 docs: $(VENV)/.installed-docs $(VENV)/.installed-lint  ## build the documentation into site/

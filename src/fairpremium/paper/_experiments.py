@@ -34,11 +34,11 @@ def _check_torch(data: Data) -> None:
 
 
 EXPERIMENTS = {
-    "synthetic": Experiment(lambda size, seed, data: run_synthetic(size, seed), (_check_torch,), 70),
+    "synthetic": Experiment(lambda size, seed, data: run_synthetic(size, seed), (_check_torch,), 40),
     "health": Experiment(
         lambda size, seed, data: run_real(load_health(), size, seed), (_check_torch, lambda data: load_health()), 16
     ),
-    "auto": Experiment(lambda size, seed, data: run_real(load_auto(data), size, seed), (_check_torch, load_auto), 55),
+    "auto": Experiment(lambda size, seed, data: run_real(load_auto(data), size, seed), (_check_torch, load_auto), 8),
     "theory": Experiment(lambda size, seed, data: run_theory(size, seed), (), 1),
 }
 

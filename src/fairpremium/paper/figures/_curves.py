@@ -34,7 +34,8 @@ def draw_curves(table: pd.DataFrame, *, title: str, unit: str, columns: str) -> 
     seeds = int(table["seeds"].max())
     subtitle = [
         f"Mean of {seeds} splits. Curves: linear prices by gradient descent; numbers: loss at the end.",
-        "Paper: corrected risk. True D: the attribute is known. Naive: reports taken for the truth. Ours: no epochs.",
+        "Paper: corrected risk. True D: the attribute is known. Naive: reports taken for the truth. "
+        "Ours: pooled, no epochs.",
     ]
     return finish(alt.vconcat(*rows, spacing=26), title, subtitle)
 

@@ -18,11 +18,9 @@ class Synthetic:
         self.runs = runs
         self.errors = _synthetic.squared_errors(runs)
 
-    def error(self, method: str, keep: float = 0.0, assumed: float | None = None, *, like: str = "") -> Array:
-        """Return the root mean square error of mu(x, d) by seed; `like`: of the seeds that this method was run on."""
+    def error(self, method: str, keep: float = 0.0, assumed: float | None = None) -> Array:
+        """Return the root mean square error of mu(x, d) by seed."""
         rows = self._rows(method, keep, keep if assumed is None else assumed)
-        if like:
-            rows = rows[rows["seed"].isin(self.errors.loc[self.errors["method"] == like, "seed"])]
         return np.asarray(np.sqrt((rows["error"] * rows["share"]).groupby(rows["seed"]).sum(min_count=4)))
 
     def class_errors(self, method: str) -> dict[str, Array]:
@@ -76,19 +74,10 @@ class Real:
         return self.losses.loc[[key]].pivot(index="seed", columns="epoch", values="value")
 
     def loss(
-        self,
-        features: str,
-        method: str = PAPER,
-        keep: float = 0.9,
-        assumed: str = EXACT,
-        sample: str = FULL_SAMPLE,
-        *,
-        like: str = "",
+        self, features: str, method: str = PAPER, keep: float = 0.9, assumed: str = EXACT, sample: str = FULL_SAMPLE
     ) -> Array:
-        """Return the test loss after the last epoch by seed; `like`: of the seeds that this method was run on."""
+        """Return the test loss after the last epoch by seed."""
         table = self.curve(features, method, keep, assumed, sample)
-        if like:
-            table = table.loc[sorted(set(self.losses.loc[like, "seed"]))]
         return np.asarray(table[0 if method == OURS else self.last])
 
     def epochs_to_converge(self, features: str, keep: float) -> Array:

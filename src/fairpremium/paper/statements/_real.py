@@ -175,7 +175,7 @@ def parts_less(m: Real) -> Cases:
 def _better(m: Real, method: str, other: str) -> Cases:
     for features, keep, assumed in product(BOTH, KEEPS, (EXACT, LOW, HIGH, "n1 = 4")):
         name = f"{features}, keep {keep}" + ("" if assumed == EXACT else f", {assumed}")
-        losses = [m.loss(features, which, keep, assumed, like=method) for which in (other, method)]
+        losses = [m.loss(features, which, keep, assumed) for which in (other, method)]
         yield Case(name, percent(*losses))
 
 
