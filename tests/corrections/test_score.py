@@ -225,6 +225,7 @@ def test_the_slope_of_a_sample_leads_to_the_same_solution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where a wrong propensity makes it lead astray, all rows are asked."""
+    monkeypatch.setattr(module, "_NOISE_SHARE", 1e-5)  # 1e-7 of the predictors, as without a sample
     T = randomized_response(3, 0.8)
     rows, _ = draw(family, T, report, 12_000, 5, right_propensity=right)
     whole = fit_with(rows, T, family, pooling=pooling)
@@ -244,6 +245,19 @@ def test_the_slope_of_a_sample_leads_to_the_same_solution(
     scale = np.abs(whole.influence.response).max()  # of two places next to each other
     np.testing.assert_allclose(found.influence.response, whole.influence.response, atol=0.02 * scale)
     assert asked[-1] == len(rows)
+
+
+def test_many_rows_are_solved_to_a_part_of_their_noise(
+    randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a step is a small part of a standard error, another pass over many rows changes nothing."""
+    T = randomized_response(3, 0.8)
+    rows, _ = draw(Poisson(), T, report, 12_000, 5)
+    exact = fit_with(rows, T, Poisson())
+    monkeypatch.setattr(module, "_SAMPLE_ROWS", 4000)
+    found = fit_with(rows, T, Poisson())
+    error = np.sqrt(np.diag(exact.influence.response)).reshape(found.B.T.shape).T
+    assert (np.abs(found.B - exact.B) < 0.01 * error).all()
 
 
 def test_many_rows_are_read_few_times(

@@ -31,6 +31,7 @@ def test_slope_matches_differences_and_is_positive(link: Link) -> None:
     slope = link.slope(eta)
     assert np.all(slope > 0)
     np.testing.assert_allclose((link.mean_of(eta + h) - link.mean_of(eta - h)) / (2 * h), slope, rtol=1e-8)
+    np.testing.assert_array_equal(link.mean_and_slope(eta), (link.mean_of(eta), slope))
 
 
 def test_logit_slope_keeps_its_tail() -> None:

@@ -78,8 +78,8 @@ def _sums(block: Block, link: Link, eta: RowFunction, weights: RowFunction, shif
     """Signed sums of outcomes, of best estimates, and of their slopes in the shift."""
     weight = weights(block)
     weight = weight if block.weight is None else weight * block.weight[:, None]
-    at = eta(block) + shift
-    sums = (weight * block.y[:, None]).sum(), (weight * link.mean_of(at)).sum(), (weight * link.slope(at)).sum()
+    mu, slope = link.mean_and_slope(eta(block) + shift)
+    sums = (weight * block.y[:, None]).sum(), (weight * mu).sum(), (weight * slope).sum()
     return tuple(np.asarray(value) for value in sums)
 
 

@@ -126,7 +126,7 @@ class OutcomeFeatures:
         Z = self.problem.moments.coordinates.matrix(block.X)
         eta = np.dot(Z, self.problem.unaware)[:, 0]
         w = np.ones(len(Z)) if block.weight is None else block.weight
-        mu, slope = family.link.mean_of(eta), family.link.slope(eta)
+        mu, slope = family.link.mean_and_slope(eta)
         variance = family.variance(mu)
         return w * (block.y - mu) * slope / variance, w * slope**2 / variance, Z
 

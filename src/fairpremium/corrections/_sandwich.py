@@ -52,8 +52,9 @@ def _price_sums(block: Block, link: Link, coordinates: Coordinates, B: Array) ->
     """Sums of w f_k(x), of its derivative, and of w y."""
     Z = coordinates.matrix(block.X)
     eta = np.dot(B.T, Z.T)  # (K, rows)
+    mu, slope = link.mean_and_slope(eta)
     w = np.ones(len(Z)) if block.weight is None else block.weight
-    return np.dot(link.mean_of(eta), w), np.dot(Z.T, (link.slope(eta) * w).T), np.dot(w, block.y)
+    return np.dot(mu, w), np.dot(Z.T, (slope * w).T), np.dot(w, block.y)
 
 
 def sandwich(fit: GroupFit, squares: Callable[[Rows | Stream, RowFunction], Array] | None = None) -> Statistics:

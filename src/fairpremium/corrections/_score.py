@@ -13,6 +13,7 @@ efficiency, not consistency; a wrong f_k does harm to the other groups too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -41,7 +42,8 @@ _SAMPLE_ROWS = 200_000  # rows of a sample that gives the slope of the equations
 _ROUGH_FROM = 800_000  # and, from so many rows on, the first weights,
 _ROUGH = 1e-4  # for which such a change of the predictors is small enough
 _NEAR = 5e-3  # a slope computed within this distance of the solution, root mean square, counts as the solution's
-_TOL, _LITTLE = 1e-7, 0.3  # a step that changes predictors by less, or with a sample leaves a third, is the last
+_TOL, _LITTLE = 1e-7, 0.3  # a step that changes predictors by less, or with a sample leaves a third, is the last;
+_NOISE_SHARE = 3e-4  # of n^-1/2, about the standard error of predictors: the same for many rows
 
 
 def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> GroupFit:
@@ -58,6 +60,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
     penalty = problem.penalty(pooling or 0.0, len(table)).scaled(1 / phi)
     n = len(problem.rows)
     some = problem.rows.spaced(_SAMPLE_ROWS) if n > 2 * _SAMPLE_ROWS else None
+    tol = _TOL if some is None else _NOISE_SHARE / math.sqrt(n)
     B, posterior, bread = base.B, None, None
     respond: Array | Callable[[], Array]
     for round in range(_ROUNDS):
@@ -73,7 +76,7 @@ def fit_score(problem: LinearProblem, base: GroupFit, pooling: float | None) -> 
             continue
         if sample is not None and bread is None:
             bread = sample.expand(B, modelled=True)[1] + penalty.hessian(len(table))
-        B, found, is_exact = _solve(problem, used, penalty, base.B, bread, _ROUGH if is_rough else _TOL)
+        B, found, is_exact = _solve(problem, used, penalty, base.B, bread, _ROUGH if is_rough else tol)
         bread = None if is_exact else found
         respond = problem.span(len(table)).inverse(found) if is_exact else partial(_response, instruments, penalty, B)
     influence = Influence(partial(instruments.scores, B=B), respond, 0, share_scores, np.zeros((len(table), B.size)))
@@ -106,7 +109,7 @@ class _Instruments:
     def terms(self, block: Block, eta: Array, logits: Array) -> _Terms:
         """Compute what the weights consist of, from the linear predictors (K, rows) of solution and propensity."""
         family = self.problem.family
-        f, q = family.link.mean_of(eta), softmax(logits)
+        (f, slope), q = family.link.mean_and_slope(eta), softmax(logits)
         spread = self.phi * family.variance(f)
         if len(self._products) == 1:
             omega = _omega(self._products[0], q, f, spread)
@@ -116,7 +119,7 @@ class _Instruments:
             for w, C in enumerate(self._products):
                 here = source == w
                 omega[:, :, here] = _omega(C, q[:, here], f[:, here], spread[:, here])
-        factor = q * family.link.slope(eta)
+        factor = q * slope
         return _Terms(q, factor if block.weight is None else factor * block.weight, omega)
 
     def _at(self, block: Block, B: Array) -> tuple[Array, _Terms, Array, Array]:

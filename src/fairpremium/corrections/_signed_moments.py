@@ -177,7 +177,7 @@ class SignedMoments:
         Z = self.problem.moments.coordinates.matrix(block.X)
         q, K = B.shape
         eta = np.dot(B.T, Z.T)  # (K, rows), like all that follows
-        mu, slope = family.link.mean_of(eta), family.link.slope(eta)
+        mu, slope = family.link.mean_and_slope(eta)
         variance = family.variance(mu)
         w = np.ones(len(Z)) if block.weight is None else block.weight
         a, r = np.take(self.channel.table, block.report, axis=1), np.ascontiguousarray(self.weights(block).T)
@@ -215,9 +215,9 @@ class SignedMoments:
         family = self.problem.family
         Z = self.problem.moments.coordinates.matrix(block.X)
         eta = np.dot(B.T, Z.T)  # (K, rows)
-        mu = family.link.mean_of(eta)
+        mu, slope = family.link.mean_and_slope(eta)
         residual = np.take(self.channel.table, block.report, axis=1) * (block.y - mu)
-        residual *= family.link.slope(eta) / family.variance(mu)
+        residual *= slope / family.variance(mu)
         if block.weight is not None:
             residual *= block.weight
         return (np.array([np.dot(own.T, residual[:, here].T) for own, here in self._own_rows(block, Z)]),)

@@ -31,6 +31,11 @@ class Link:
         """Compute d mu / d eta."""
         return np.asarray(self._slope(eta))
 
+    def mean_and_slope(self, eta: Array) -> tuple[Array, Array]:
+        """Compute mu and d mu / d eta, at the cost of one of them where they are the same."""
+        mean = self.mean_of(eta)
+        return mean, mean if self._slope is self._mean_of else self.slope(eta)
+
 
 @dataclass(frozen=True)
 class Identity(Link):
