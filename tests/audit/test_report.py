@@ -201,7 +201,8 @@ def test_numbers_and_limits_that_are_not_known_are_left_out(monkeypatch, portfol
             for column in (c for c, value in row.items() if isinstance(value, float)):
                 blank = {c: None for c in row if c == column or c.startswith(f"{column}_")}
                 changed = [*rows[:i], {**row, **blank}, *rows[i + 1 :]]
-                tell({**tables, name: changed}, *others, **more)
+                said = json.dumps(tell({**tables, name: changed}, *others, **more), default=str)
+                assert not re.search(r"\b(None|nan)\b", said), (name, column)
 
 
 def test_combinations_without_limits_are_not_counted(summary):
