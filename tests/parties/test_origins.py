@@ -201,7 +201,7 @@ LINE_FIELDS = {
     **dict.fromkeys(("method", "route", "status", "duration", "problem"), "a request that is no report and no answer"),
     **dict.fromkeys(("party", "key_id", "account"), "public"),
     **dict.fromkeys(("fit", "attempt"), "public"),
-    "rule": "released",
+    **dict.fromkeys(("rule", "seconds"), "released"),
 }
 
 # Metrics, for whoever may open the console or has the token.

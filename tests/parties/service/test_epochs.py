@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,12 +10,14 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event, select
 
-from fairpremium.parties.protocol import Retention, as_keys
+from benchmarks._service_attacks import LOOSE
+from fairpremium.parties.protocol import ReleaseRules, Retention, as_keys
 from fairpremium.parties.service import _run_fit
-from fairpremium.parties.service._epochs import newest_snapshot
+from fairpremium.parties.service._epochs import released_number
 from fairpremium.parties.service._housekeeping import clean
 from fairpremium.parties.service._leases import acquire_lease
 from fairpremium.parties.service._worker import work_once
+from fairpremium.parties.service.operations import LogSettings, write_log
 from fairpremium.parties.service.reports import open_snapshot, waits_for_snapshot
 from fairpremium.parties.store.schema import epochs, log
 from helpers import wire
@@ -82,30 +85,78 @@ def test_a_request_that_begins_an_epoch_does_the_same_whatever_waits_for_its_sna
     assert events_of(world) == ["epoch.begun", "epoch.sealed"] * 3
 
 
-def test_the_time_of_a_snapshot_is_a_whole_number_of_steps(world):
+def take_snapshot(world, limits):
+    """Take the snapshot of the next fit, and return how long that took."""
+    context = replace(world.context, limits=limits)
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    started = time.monotonic()
+    _run_fit._take_snapshot(context, lease)
+    return time.monotonic() - started
+
+
+def test_a_snapshot_takes_a_time_that_follows_from_released_numbers(world):
     """It told the insurer of the first fit whether reports or withdrawals waited."""
-    limits = world.context.limits
-    assert limits.snapshot_step(1_000_000) == 5 * limits.snapshot_step(0)  # as more is to be written anew
-    for name, reported in [("f1", 100), ("f2", 0), ("f3", 50)]:
+    limits = replace(world.context.limits, snapshot_seconds=0.5)
+    assert limits.snapshot_step(1, 1_000_000) == 3 * limits.snapshot_step(1, 0)  # as more may be written anew
+    assert limits.snapshot_step(3, 0) == 3 * limits.snapshot_step(1, 0)  # as more sources have single reports
+    for name, reported, withdrawn in [("f1", 150, 0), ("f2", 0, 0), ("f3", 50, 30)]:
         report(world, *range(reported))
+        for i in range(withdrawn):
+            world.ask("app", "DELETE", f"/v1/studies/motor/reports/{wire.policy_key(2, i).hex()}")
         ask(world, name)
-        lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
-        before = world.context.database.read(lambda c: newest_snapshot(c, "motor"))
-        started = time.monotonic()
-        _run_fit._take_snapshot(world.context, lease)
-        step = limits.snapshot_step(0 if before is None else before.reports)
-        assert time.monotonic() - started >= step
+        took = take_snapshot(world, limits)
+        number = world.context.database.read(lambda c: released_number(c, "motor"))
+        assert 0 <= took - limits.snapshot_step(1, number) < 0.4  # a step more is 0.5
         world.clock.now += EPOCH
+
+
+def test_a_snapshot_that_is_too_slow_is_logged(world, capsys):
+    report(world, *range(100))
+    ask(world, "f1")
+    with write_log(LogSettings("json")):
+        take_snapshot(world, replace(world.context.limits, snapshot_seconds=1e-4))
+    line = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (line["event"], line["level"]) == ("snapshot.slow", "warning")
+    assert line["fit"] == "f1"
+    assert 1e-4 <= line["seconds"] < 2e-4
 
 
 def test_only_the_first_fit_of_an_epoch_waits_for_a_snapshot(world):
     ask(world, "f1", level=0.55)
     assert work_once(world.context)
     ask(world, "f2", level=0.6)
-    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
     assert not world.context.database.read(lambda c: waits_for_snapshot(c, "motor"))
-    steps = replace(world.context, limits=replace(world.context.limits, snapshot_seconds=3600.0))
-    _run_fit._take_snapshot(steps, lease)
+    assert take_snapshot(world, replace(world.context.limits, snapshot_seconds=3600.0)) < 60
+
+
+@pytest.mark.parametrize("wanted", ["randomized", "gaussian"])
+def test_an_insurer_sees_its_fit_go_on_at_whole_steps(world, monkeypatch, wanted):
+    """How long the work between takes depends on single reports, however little."""
+    world.declare("loose", rules=LOOSE, release=ReleaseRules(epsilon=30.0, randomized_epsilon=10.0))
+    world.portfolio("acme", "p22", "loose", rows=2000)
+    batch = wire.report_part(rows=1800, seed=3)  # of its keys
+    assert world.ask("app", "PUT", "/v1/studies/loose/report-parts/0", batch, wire.BATCH).status == 200
+    world.fit("acme", "f1", "p22", "loose", release=wanted, correction="inverse")
+    steps = replace(world.context, limits=replace(world.context.limits, step_seconds=0.2))
+    seen = []
+
+    def watch(name):
+        known = getattr(_run_fit, name)
+
+        def do(connection, *args, **more):
+            seen.append(time.monotonic())
+            return known(connection, *args, **more)
+
+        monkeypatch.setattr(_run_fit, name, do)
+
+    watch("record_progress")
+    watch("finish_fit")
+    lease = world.context.database.write(lambda c: acquire_lease(c, world.context))
+    begun = time.monotonic()
+    _run_fit.run_fit(steps, lease)
+    assert world.ask("acme", "GET", "/v1/fits/f1").json()["state"] == "succeeded"
+    assert len(seen) > 7
+    assert all((moment - begun) % 0.2 < 0.1 for moment in seen)
 
 
 def test_the_number_of_reports_is_told_when_the_snapshot_is_taken(world):

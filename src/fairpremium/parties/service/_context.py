@@ -70,11 +70,16 @@ class ServiceLimits:
     stored_bytes: int = 100 * 1024**3  # of the portfolios and bundles of an insurer
     fit_memory: int = 16 * 1024**3  # bytes that the process of a fit may take
     fit_seconds: int = 12 * 3600  # of processor time that it may take
-    snapshot_seconds: float = 0.25  # see `snapshot_step`
+    step_seconds: float = 0.05  # between what others see of a fit, see `wait_for_step`
+    snapshot_seconds: float = 0.5  # see `snapshot_step`
 
-    def snapshot_step(self, reports: int) -> float:
-        """Return the seconds of which the time of a snapshot is a multiple: more where many reports are rewritten."""
-        return self.snapshot_seconds * (1 + reports / 250_000)
+    def snapshot_step(self, sources: int, reports: int) -> float:
+        """Return the seconds that a snapshot takes whatever waits for it, on a machine that is fast enough.
+
+        - `sources`: Of reports; up to some 16,000 single ones of each wait for a file.
+        - `reports`: Which may have to be written anew, where some were withdrawn; a released number.
+        """
+        return self.snapshot_seconds * (sources + reports / 500_000)
 
 
 @dataclass(frozen=True)

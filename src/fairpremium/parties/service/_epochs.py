@@ -36,6 +36,12 @@ def newest_snapshot(connection: Connection, study: str) -> Any | None:
     return connection.execute(mine.order_by(epochs.c.number.desc()).limit(1)).one_or_none()
 
 
+def released_number(connection: Connection, study: str) -> int:
+    """Return the number of reports that the newest snapshot told; zero before the first one, and where it told none."""
+    newest = newest_snapshot(connection, study)
+    return 0 if newest is None else int(newest.reports or 0)
+
+
 def uncount_reports(connection: Connection, study: str, removed: int) -> None:
     """Take reports that were deleted out of those that the next released number is counted from.
 

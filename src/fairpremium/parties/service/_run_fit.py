@@ -65,13 +65,15 @@ from fairpremium.privacy import Channel
 from ._budget import plan_of, releases_to
 from ._bundle_contents import describe_for_console, price_rows, summarize, write_manifest
 from ._context import ServiceContext
-from ._epochs import newest_snapshot
+from ._epochs import released_number
+from ._even_time import wait_for_step
 from ._fit_inputs import FitJob, JoinedReports, find_reports, frame, per_unit, read_job
 from ._leases import Lease, finish_fit, record_progress, refund
 from ._row_sets import hash_keys, read_row_set, store_row_set
-from ._studies import lock_study
+from ._studies import lock_study, spec_of, study_row
 from .erasure import steps_path, workspace_prefix
-from .reports import prepare_snapshot, take_snapshots, waits_for_snapshot
+from .operations import log_event
+from .reports import all_sources, prepare_snapshot, take_snapshots, waits_for_snapshot
 
 # Reasons of our own: the text of an error may quote data.
 _REASONS = {
@@ -89,9 +91,11 @@ Tell = Callable[[str, float], None]
 
 def run_fit(context: ServiceContext, lease: Lease) -> None:
     """Work on a leased fit until it has ended, one way or another."""
+    started = time.monotonic()
 
     def tell(phase: str, progress: float) -> None:
         point(f"fit.{phase}")
+        wait_for_step(started, context.limits.step_seconds)
         context.database.write(lambda c: record_progress(c, lease, phase, progress))
 
     _take_snapshot(context, lease)
@@ -111,6 +115,7 @@ def run_fit(context: ServiceContext, lease: Lease) -> None:
         reason = _REASONS.get(type(error).__name__, "its numbers do not allow it")
         state, values = "failed", {"problem": json.dumps(Problem("cannot-fit", reason).to_dict())}
     point("fit.before_publish")
+    wait_for_step(started, context.limits.step_seconds)
     if not context.database.write(lambda c: finish_fit(c, context, lease, state, **values)) and "sha256" in values:
         context.files.delete(values["sha256"])  # a bundle has the name of its fit in it: nobody else has the same
     point("fit.after_publish")
@@ -121,20 +126,22 @@ def _take_snapshot(context: ServiceContext, lease: Lease) -> None:
 
     Files are written in a transaction of their own, in which others can still write to the log. How long that takes
     depends on the reports and withdrawals that wait, and the insurer sees when the fit goes on: it goes on after a
-    whole number of steps, whose length follows from a number of reports that was released.
+    time that follows from released numbers, or a multiple of it.
     """
     this = (fits.c.party == lease.party, fits.c.id == lease.fit)
     study = context.database.read(lambda c: c.execute(select(fits.c.study).where(*this)).scalar_one())
     if not context.database.read(lambda c: waits_for_snapshot(c, study)):
         return
     started = time.monotonic()
-    before = context.database.read(lambda c: newest_snapshot(c, study))
+    before = context.database.read(lambda c: released_number(c, study))
     with context.files.hold():
         context.database.write(lambda c: prepare_snapshot(c, context, study))
         point("fit.snapshot")
         context.database.write(lambda c: take_snapshots(c, context, lease.party, study))
-    step = context.limits.snapshot_step(0 if before is None else before.reports)
-    time.sleep((started - time.monotonic()) % step)
+    spec, after = context.database.read(lambda c: (spec_of(study_row(c, study)), released_number(c, study)))
+    step = context.limits.snapshot_step(len(all_sources(spec)), max(before, after))
+    if wait_for_step(started, step):
+        log_event("snapshot.slow", party=lease.party, fit=lease.fit, attempt=lease.attempt, seconds=step)
 
 
 def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:

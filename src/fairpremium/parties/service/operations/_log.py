@@ -63,6 +63,7 @@ EVENTS = {
     "fit.lost": Event(_W, _FIT, "the lease of an attempt ended without a result: its worker is gone or silent"),
     "fit.leased": Event(_I, _FIT, "a worker has taken the fit"),
     "fit.started": Event(_I, (*_FIT, "worker"), "the process of the attempt runs, for this worker"),
+    "snapshot.slow": Event(_W, (*_FIT, "seconds"), "a snapshot took longer than planned, and its insurer can see it"),
     "fit.succeeded": Event(_I, _FIT, "there is a bundle"),
     "fit.refused": Event(_W, (*_FIT, "rule"), "a disclosure rule refused the fit; the number of the rule"),
     "fit.failed": Event(_W, (*_FIT, "problem"), "the fit ended without a result"),

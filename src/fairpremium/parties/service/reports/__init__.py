@@ -13,6 +13,7 @@ from ._reports import (
     waits_for_withdrawal,
 )
 from ._snapshots import (
+    all_sources,
     begin_epoch,
     choose_epoch,
     files_of_epochs,
@@ -28,6 +29,7 @@ __all__ = [
     "CompactionTrigger",
     "ReportQueue",
     "SingleReport",
+    "all_sources",
     "apply_withdrawals",
     "begin_epoch",
     "choose_epoch",

@@ -131,7 +131,7 @@ def _take_snapshot(connection: Connection, context: ServiceContext, who: str, st
 def _write_files(connection: Connection, context: ServiceContext, study: str, spec: StudySpec) -> dict[str, list[str]]:
     """Make files of all reports of a study, and return their digests by source."""
     found = {}
-    for source in _all_sources(spec):
+    for source in all_sources(spec):
         write_singles(connection, context, study, source)
         mine = (batch_files.c.study == study, batch_files.c.collector == source)
         found[source] = sorted(connection.execute(select(batch_files.c.sha256).where(*mine)).scalars())
@@ -148,7 +148,7 @@ def _release_count(count: int, study: Any, key: bytes, number: int, before: Any 
     spec = spec_of(study)
     if spec.release is None:
         return {"reports": round_count(count, spec.rules), "standard_error": 0.0, "counted": count, "steps": 0}
-    noise = CountNoise(spec.release.count_epsilon, spec.release.delta, most=len(_all_sources(spec)))
+    noise = CountNoise(spec.release.count_epsilon, spec.release.delta, most=len(all_sources(spec)))
     counted, steps = (0, 0) if before is None else (before.counted, before.steps)
     steps += noise.add(count - counted, key, b"reports", study.id.encode(), b"%d" % number)
     error = math.hypot(noise.sigma, 0.0 if before is None else before.standard_error)
@@ -156,7 +156,7 @@ def _release_count(count: int, study: Any, key: bytes, number: int, before: Any 
     return {**told, "counted": count, "steps": steps}
 
 
-def _all_sources(spec: StudySpec) -> list[str]:
+def all_sources(spec: StudySpec) -> list[str]:
     """Return the sources of the reports of all attributes; a person can have one report from each."""
     return [source for name in names_of(spec.attribute) for source in sources_of(spec, name)]
 
